@@ -1,0 +1,107 @@
+"""Options of Kafka that Tidelog takes and does nothing with, and those that it must not take.
+
+A compose file written for Kafka should start Tidelog unchanged, so what means nothing on one node is accepted
+with a note. What would leave the broker open while its configuration says otherwise is refused.
+A key that ends in `.` stands for every option that begins so.
+"""
+
+from collections.abc import Mapping
+
+ONE_NODE = "there is one node"
+NO_CONTROLLER = "there are no controllers to talk to"
+NO_REPLICAS = "there are no replicas to copy from"
+LOOP = "one event loop serves all connections"
+NO_GROUPS = "consumer groups are not built yet"
+NO_TRANSACTIONS = "transactions are not built yet"
+NO_COMPACTION = "log compaction is not built yet"
+NO_RECOMPRESSION = "batches are stored as they came"
+NO_JMX = "there is no JVM"
+
+INERT: Mapping[str, str] = {
+    "advertised.": "only advertised.listeners says where clients connect",
+    "alter.config.policy.class.name": NO_JMX,
+    "auto.include.jmx.reporter": NO_JMX,
+    "auto.leader.rebalance.enable": ONE_NODE,
+    "background.threads": "the broker has one thread a kind of work",
+    "broker.heartbeat.interval.ms": NO_CONTROLLER,
+    "broker.rack": ONE_NODE,
+    "broker.session.timeout.ms": NO_CONTROLLER,
+    "compression.gzip.level": NO_RECOMPRESSION,
+    "compression.lz4.level": NO_RECOMPRESSION,
+    "compression.zstd.level": NO_RECOMPRESSION,
+    "confluent.": "an option of another distribution",
+    "controlled.shutdown.": ONE_NODE,
+    "controller.": NO_CONTROLLER,
+    "early.start.listeners": NO_CONTROLLER,
+    "eligible.leader.replicas.enable": ONE_NODE,
+    "follower.": NO_REPLICAS,
+    "group.": NO_GROUPS,
+    "initial.broker.registration.timeout.ms": NO_CONTROLLER,
+    "inter.broker.listener.name": ONE_NODE,
+    "inter.broker.protocol.version": ONE_NODE,
+    "kafka.metrics.": NO_JMX,
+    "leader.": ONE_NODE,
+    "log.cleaner.": NO_COMPACTION,
+    "log.flush.scheduler.interval.ms": "the flusher wakes when there is something to flush",
+    "log.flush.start.offset.checkpoint.interval.ms": "written with the other checkpoints",
+    "log.message.downconversion.enable": "records are served in the format in which they came",
+    "log.message.format.version": "records are stored in the format in which they came",
+    "log.preallocate": "files grow as they are written",
+    "max.incremental.fetch.session.cache.slots": "fetch sessions are not kept",
+    "metadata.": NO_CONTROLLER,
+    "metric.reporters": NO_JMX,
+    "metrics.": NO_JMX,
+    "num.io.threads": LOOP,
+    "num.network.threads": LOOP,
+    "num.recovery.threads.per.data.dir": "logs are recovered one after the other",
+    "num.replica.": NO_REPLICAS,
+    "offsets.": NO_GROUPS,
+    "process.roles": "this is the broker, and there are no controllers",
+    "queued.max.requests": "what requests hold is bounded in bytes: queued.max.request.bytes",
+    "replica.": NO_REPLICAS,
+    "security.inter.broker.protocol": ONE_NODE,
+    "share.": NO_GROUPS,
+    "socket.listen.backlog.size": "the system's own limit holds",
+    "socket.receive.buffer.bytes": "the system sizes socket buffers by itself",
+    "socket.send.buffer.bytes": "the system sizes socket buffers by itself",
+    "transaction.": NO_TRANSACTIONS,
+    "transactional.id.expiration.ms": NO_TRANSACTIONS,
+    "unclean.leader.election.enable": ONE_NODE,
+    "unstable.": "an option of Kafka's own development",
+    "zookeeper.": "there is no ZooKeeper",
+}
+
+TOPIC_INERT: Mapping[str, str] = {
+    "delete.retention.ms": NO_COMPACTION,
+    "follower.replication.throttled.replicas": NO_REPLICAS,
+    "leader.replication.throttled.replicas": NO_REPLICAS,
+    "max.compaction.lag.ms": NO_COMPACTION,
+    "message.downconversion.enable": "records are served in the format in which they came",
+    "message.format.version": "records are stored in the format in which they came",
+    "min.cleanable.dirty.ratio": NO_COMPACTION,
+    "min.compaction.lag.ms": NO_COMPACTION,
+    "preallocate": "files grow as they are written",
+    "unclean.leader.election.enable": ONE_NODE,
+}
+
+UNGUARDED = "the broker can neither authenticate nor encrypt yet, and would be open to everyone"
+REFUSED: Mapping[str, str] = {
+    "allow.everyone.if.no.acl.found": UNGUARDED,
+    "authorizer.": UNGUARDED,
+    "listener.name.": UNGUARDED,
+    "sasl.": UNGUARDED,
+    "ssl.": UNGUARDED,
+    "super.users": UNGUARDED,
+}
+
+
+def reason(name: str, table: Mapping[str, str]) -> str | None:
+    """Return what `table` says of an option, or None where it does not know it."""
+    if name in table:
+        return table[name]
+    return next((why for key, why in table.items() if key.endswith(".") and name.startswith(key)), None)
+
+
+def is_inert_for_topics(name: str) -> bool:
+    """Tell whether a topic option is one that is accepted and does nothing."""
+    return name in TOPIC_INERT

@@ -1,0 +1,109 @@
+"""The kinds of value that an option can hold: text to value and back.
+
+Each kind carries the number by which DescribeConfigs names it (KIP-569).
+The invariant: parse(text(value)) == value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A type of value; `parse` raises ValueError with the reason; `lowest`..`highest` bound numbers."""
+
+    name: str
+    code: int
+    parse: Callable[[str], T]
+    text: Callable[[T], str] = str
+    lowest: int | None = None
+    highest: int | None = None
+
+
+class Listener(NamedTuple):
+    """`NAME://host:port`; an empty host means every interface."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Tell whether this address stands for every interface."""
+        return self.host in ("", "0.0.0.0", "::")
+
+
+def _integer(text: str) -> int:
+    try:
+        # int() alone would take "1_000" and digits of other scripts, which Kafka's parser refuses.
+        if text.isascii() and "_" not in text:
+            return int(text)
+    except ValueError:
+        pass
+    raise ValueError("not an integer")
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    raise ValueError("neither true nor false")
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(item for part in text.split(",") if (item := part.strip()))
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("a folder is needed")
+    if "," in text:
+        raise ValueError("one data folder only: several are not supported")
+    return Path(text)
+
+
+def _listener(text: str) -> Listener:
+    name, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not (name and separator and colon):
+        raise ValueError(f"{text!r} is not of the form NAME://host:port")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError(f"{text!r}: the port is not a number from 0 to 65535")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, NAME://[::1]:9092")
+    return Listener(name.upper(), host.strip("[]"), int(port))
+
+
+def _listeners(text: str) -> tuple[Listener, ...]:
+    return tuple(_listener(item) for item in _items(text))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, colon, protocol = text.partition(":")
+    if not (name and colon and protocol):
+        raise ValueError(f"{text!r} is not of the form NAME:PROTOCOL")
+    return name.strip().upper(), protocol.strip().upper()
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_pair(item) for item in _items(text))
+
+
+BOOL = Kind("boolean", 1, _boolean, lambda value: "true" if value else "false")
+STRING = Kind("string", 2, str)
+DIRECTORY = Kind("folder", 2, _directory)
+INT = Kind("int", 3, _integer, lowest=-INT_MAX - 1, highest=INT_MAX)
+LONG = Kind("long", 5, _integer, lowest=-LONG_MAX - 1, highest=LONG_MAX)
+LIST = Kind("list", 7, _items, ",".join)
+LISTENERS = Kind("list", 7, _listeners, lambda listeners: ",".join(map(str, listeners)))
+PROTOCOL_MAP = Kind("list", 7, _pairs, lambda pairs: ",".join(map(":".join, pairs)))

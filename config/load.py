@@ -1,0 +1,200 @@
+"""Reads a configuration from its three sources: file, then environment, then flags; what comes later wins.
+
+Refuses what it does not know, with the place and the nearest name, rather than start a broker that is not
+the one that was asked for.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.config.errors import ConfigError
+from tidelog.config.inert import INERT, REFUSED, reason
+from tidelog.config.kinds import Listener
+from tidelog.config.nearest import nearest
+from tidelog.config.options import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig
+from tidelog.config.properties import read_properties
+from tidelog.config.table import Option
+
+# Variables that begin like an option and are none: the JVM's and the image's own, and those that Docker links
+# and Kubernetes set in every container beside a service named "kafka".
+NOT_OPTIONS = re.compile(
+    r"KAFKA_(HOME|VERSION|OPTS|HEAP_OPTS|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|JMX_\w+|LOG4J_\w+|TOOLS_LOG4J_\w+"
+    r"|SERVICE_\w+|PORT(_\d+_(TCP|UDP)\w*)?)"
+)
+
+UNDERSCORES = {"_": ".", "__": "_", "___": "-"}
+
+
+class Setting(NamedTuple):
+    """One option as somebody wrote it."""
+
+    name: str
+    text: str
+    source: str
+
+
+class Chosen(NamedTuple):
+    """A setting and the row it is for; `unit` is what one of the alias's units is worth."""
+
+    setting: Setting
+    row: Option
+    unit: int
+
+
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> BrokerConfig:
+    """Return the broker's configuration; raise ConfigError for the first setting that cannot be honoured."""
+    chosen: dict[str, Chosen] = {}
+    notes: list[str] = []
+    for settings in (_from_file(file), _from_environ(environ or {}), _from_flags(flags or {})):
+        chosen.update(_settle(settings, notes))
+    values: dict[str, dict[str, Any]] = {"topic": {}, "broker": {}}
+    for setting, row, unit in chosen.values():
+        value = row.read(setting.text, source=setting.source, given=setting.name, unit=unit)
+        values["topic" if row.broker else "broker"][row.attribute] = value
+    default = BrokerConfig()
+    topic = dataclasses.replace(default.topic, **values["topic"])
+    config = dataclasses.replace(default, **values["broker"], topic=topic, explicit=frozenset(chosen))
+    _check_queue(config, chosen)
+    config = _resolve_listeners(config, chosen, notes)
+    return dataclasses.replace(config, notes=tuple(notes))
+
+
+def environ_name(variable: str) -> str:
+    """Return the option that a `KAFKA_` variable means, in the spelling of the apache/kafka image."""
+    spelled = variable.removeprefix("KAFKA_").lower()
+    return re.sub("_{1,3}", lambda run: UNDERSCORES[run[0]], spelled)
+
+
+def _from_file(path: Path | None) -> Iterator[Setting]:
+    if path is None:
+        return
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"cannot be read: {error}") from None
+    for name, text, line in read_properties(content):
+        yield Setting(name, text, f"{path}:{line}")
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[Setting]:
+    for variable in sorted(environ):
+        if variable.startswith("KAFKA_") and not NOT_OPTIONS.fullmatch(variable):
+            yield Setting(environ_name(variable), environ[variable], f"environment {variable}")
+
+
+def _from_flags(flags: Mapping[str, str]) -> Iterator[Setting]:
+    for name, text in flags.items():
+        yield Setting(name, text, "command line")
+
+
+def _spellings() -> dict[str, tuple[str, Option, int]]:
+    """Return every name that may be written -> (the table's name, row, unit)."""
+    names = {}
+    for name, row in BROKER_OPTIONS.items():
+        names.update({alias: (name, row, unit) for alias, unit in row.aliases.items()})
+        names[name] = name, row, 1
+    return names
+
+
+SPELLINGS = _spellings()
+
+
+def _settle(settings: Iterable[Setting], notes: list[str]) -> dict[str, Chosen]:
+    """Return one source's choice for each option: of several spellings, the one of the finest unit."""
+    chosen: dict[str, Chosen] = {}
+    for setting in settings:
+        known = SPELLINGS.get(setting.name)
+        if known is None:
+            notes.append(_note(setting))
+            continue
+        name, row, unit = known
+        if name in chosen and chosen[name].unit < unit:
+            continue
+        chosen[name] = Chosen(setting, row, unit)
+    return chosen
+
+
+def _note(setting: Setting) -> str:
+    """Return the note for a setting that does nothing; raise ConfigError for one that may not be ignored."""
+    name, text, source = setting
+    refused = reason(name, REFUSED)
+    if refused:
+        raise ConfigError(name, f"refused: {refused}", value=text, source=source)
+    why = reason(name, INERT)
+    if why:
+        return f"{name} ({source}): accepted; has no effect: {why}"
+    if name in TOPIC_OPTIONS:
+        problem = f"a topic option; the broker's default for all topics is {TOPIC_OPTIONS[name].broker}"
+        raise ConfigError(name, problem, value=text, source=source)
+    raise ConfigError(name, f"no such option{nearest(name, SPELLINGS)}", value=text, source=source)
+
+
+def _source(chosen: Mapping[str, Chosen], name: str) -> str:
+    return chosen[name].setting.source if name in chosen else "default"
+
+
+def _check_queue(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise ConfigError(
+            "queued.max.request.bytes",
+            f"one request of socket.request.max.bytes={config.socket_request_max_bytes} would never fit",
+            value=str(config.queued_max_request_bytes),
+            source=_source(chosen, "queued.max.request.bytes"),
+        )
+
+
+def _resolve_listeners(config: BrokerConfig, chosen: Mapping[str, Chosen], notes: list[str]) -> BrokerConfig:
+    """Leave out what is meant for controllers, and check names, protocols and ports of the rest."""
+    controllers = {name.upper() for name in config.controller_listener_names}
+    source = _source(chosen, "listeners")
+    notes.extend(
+        f"listener {listener} ({source}): left out: it is for controllers"
+        for listener in config.listeners
+        if listener.name in controllers
+    )
+    listeners = tuple(listener for listener in config.listeners if listener.name not in controllers)
+    advertised = tuple(
+        listener for listener in config.advertised_listeners if listener.name not in controllers
+    )
+    _check_listeners(listeners, dict(config.listener_security_protocol_map), source)
+    _check_advertised(
+        advertised, {listener.name for listener in listeners}, _source(chosen, "advertised.listeners")
+    )
+    return dataclasses.replace(config, listeners=listeners, advertised_listeners=advertised)
+
+
+def _check_listeners(listeners: tuple[Listener, ...], protocols: Mapping[str, str], source: str) -> None:
+    def refuse(problem: str, value: object) -> ConfigError:
+        return ConfigError("listeners", problem, value=str(value), source=source)
+
+    if not listeners:
+        raise refuse("at least one is needed, besides those for controllers", "")
+    for index, listener in enumerate(listeners):
+        protocol = protocols.get(listener.name, listener.name)
+        if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            raise refuse(f"{protocol} cannot be spoken yet, only PLAINTEXT", listener)
+        if protocol != "PLAINTEXT":
+            raise refuse(f"add {listener.name}:PLAINTEXT to listener.security.protocol.map", listener)
+        for other in listeners[:index]:
+            if other.name == listener.name:
+                raise refuse(f"the name {listener.name} stands twice", listener)
+            if other.port == listener.port != 0:
+                raise refuse(f"port {listener.port} stands twice", listener)
+
+
+def _check_advertised(advertised: tuple[Listener, ...], names: set[str], source: str) -> None:
+    for listener in advertised:
+        if listener.name not in names:
+            problem = f"there is no listener {listener.name}{nearest(listener.name.lower(), names)}"
+        elif listener.is_wildcard:
+            problem = "clients cannot connect to every interface: name a host that they can reach"
+        else:
+            continue
+        raise ConfigError("advertised.listeners", problem, value=str(listener), source=source)

@@ -1,0 +1,443 @@
+"""The table: every option that Tidelog honours, declared once.
+
+The fields of the two dataclasses are the rows, so a type checker sees each option and a misspelt one is an
+error. Names, types and defaults are those of Kafka 4; where ours differ, the row says why. A topic option's
+default is the broker's option of the name in `broker=`, as in Kafka.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.config.errors import ConfigError
+from tidelog.config.inert import is_inert_for_topics
+from tidelog.config.kinds import (
+    BOOL,
+    DIRECTORY,
+    INT,
+    INT_MAX,
+    LIST,
+    LISTENERS,
+    LONG,
+    LONG_MAX,
+    PROTOCOL_MAP,
+    STRING,
+    Kind,
+    Listener,
+)
+from tidelog.config.nearest import nearest
+from tidelog.config.table import Option, option, options_of
+
+HOUR_MS = 3_600_000
+WEEK_MS = 168 * HOUR_MS
+ONE_NODE = "there is one node"
+
+
+class Source(IntEnum):
+    """Where a value came from, numbered as in DescribeConfigs."""
+
+    TOPIC = 1
+    BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """A setting that would apply if those before it were not there."""
+
+    name: str
+    text: str
+    source: Source
+
+
+class Described(NamedTuple):
+    """One option of one configuration, as DescribeConfigs tells it; the first synonym is in force."""
+
+    name: str
+    text: str
+    kind: Kind[Any]
+    doc: str
+    source: Source
+    synonyms: tuple[Synonym, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What holds for one topic: the broker's defaults under the topic's own overrides."""
+
+    cleanup_policy: tuple[str, ...] = option(
+        "cleanup.policy",
+        LIST,
+        ("delete",),
+        broker="log.cleanup.policy",
+        choices=("delete",),
+        because="log compaction is not built yet",
+        doc="What happens to old segments: `delete` removes those that have expired.",
+    )
+    compression_type: str = option(
+        "compression.type",
+        STRING,
+        "producer",
+        broker="compression.type",
+        choices=("producer",),
+        because="batches are stored as they came, never compressed again",
+        doc="Codec of stored batches: the one that the producer chose.",
+    )
+    file_delete_delay_ms: int = option(
+        "file.delete.delay.ms",
+        LONG,
+        60_000,
+        broker="log.segment.delete.delay.ms",
+        at_least=0,
+        doc="Time between renaming an expired file to `.deleted` and removing it.",
+    )
+    flush_messages: int = option(
+        "flush.messages",
+        LONG,
+        LONG_MAX,
+        broker="log.flush.interval.messages",
+        at_least=1,
+        doc="With `flush.policy=interval`: records that may wait before the log is forced to disk.",
+    )
+    flush_ms: int = option(
+        "flush.ms",
+        LONG,
+        LONG_MAX,
+        broker="log.flush.interval.ms",
+        at_least=0,
+        doc="With `flush.policy=interval`: time that a record may wait before the log is forced to disk.",
+    )
+    flush_policy: str = option(
+        "flush.policy",
+        STRING,
+        "acks",
+        broker="flush.policy",
+        choices=("acks", "interval", "none"),
+        ours=True,
+        doc="When records reach the disk. `acks`: before a produce with acks=all is answered, many at once. "
+        "`interval`: by `flush.messages` and `flush.ms`, as Kafka does. `none`: when the system pleases.",
+    )
+    index_interval_bytes: int = option(
+        "index.interval.bytes",
+        INT,
+        4096,
+        broker="log.index.interval.bytes",
+        at_least=0,
+        doc="Bytes of log between two entries of the offset and time index.",
+    )
+    max_decompressed_bytes: int = option(
+        "max.decompressed.bytes",
+        LONG,
+        64 << 20,
+        broker="max.decompressed.bytes",
+        at_least=1,
+        ours=True,
+        doc="Largest size of one batch once decompressed; a batch beyond it is answered MESSAGE_TOO_LARGE "
+        "before more memory than this is used.",
+    )
+    max_message_bytes: int = option(
+        "max.message.bytes",
+        INT,
+        1_048_588,
+        broker="message.max.bytes",
+        at_least=0,
+        doc="Largest batch that is accepted, as it travels, its header included.",
+    )
+    message_timestamp_after_max_ms: int = option(
+        "message.timestamp.after.max.ms",
+        LONG,
+        HOUR_MS,
+        broker="log.message.timestamp.after.max.ms",
+        at_least=0,
+        doc="How far a record's create time may lie ahead of the broker's clock. "
+        "Not checked with `message.timestamp.type=LogAppendTime`.",
+    )
+    message_timestamp_before_max_ms: int = option(
+        "message.timestamp.before.max.ms",
+        LONG,
+        LONG_MAX,
+        broker="log.message.timestamp.before.max.ms",
+        at_least=0,
+        doc="How far a record's create time may lie behind the broker's clock. "
+        "Not checked with `message.timestamp.type=LogAppendTime`.",
+    )
+    message_timestamp_type: str = option(
+        "message.timestamp.type",
+        STRING,
+        "CreateTime",
+        broker="log.message.timestamp.type",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Clock that stamps records: the producer's, or the broker's on arrival.",
+    )
+    min_insync_replicas: int = option(
+        "min.insync.replicas",
+        INT,
+        1,
+        broker="min.insync.replicas",
+        at_least=1,
+        at_most=1,
+        because=ONE_NODE,
+        doc="Replicas that must have a record before acks=all is answered.",
+    )
+    retention_bytes: int = option(
+        "retention.bytes",
+        LONG,
+        -1,
+        broker="log.retention.bytes",
+        at_least=-1,
+        doc="Size of a partition above which its oldest segments are deleted; -1 for no limit.",
+    )
+    retention_ms: int = option(
+        "retention.ms",
+        LONG,
+        WEEK_MS,
+        broker="log.retention.ms",
+        aliases={"log.retention.minutes": 60_000, "log.retention.hours": HOUR_MS},
+        at_least=-1,
+        doc="Age above which the oldest segments are deleted; -1 for no limit.",
+    )
+    segment_bytes: int = option(
+        "segment.bytes",
+        INT,
+        1 << 30,
+        broker="log.segment.bytes",
+        at_least=14,
+        doc="Size at which a segment is sealed and the next one begun. "
+        "Kafka 4 asks for 1 MiB or more; smaller ones are welcome here.",
+    )
+    segment_index_bytes: int = option(
+        "segment.index.bytes",
+        INT,
+        10 << 20,
+        broker="log.index.size.max.bytes",
+        at_least=12,
+        doc="Size at which a full index seals its segment; room for one entry of the time index at least.",
+    )
+    segment_jitter_ms: int = option(
+        "segment.jitter.ms",
+        LONG,
+        0,
+        broker="log.roll.jitter.ms",
+        aliases={"log.roll.jitter.hours": HOUR_MS},
+        at_least=0,
+        doc="Up to this much, by chance, is taken off `segment.ms`, lest all segments are sealed at once.",
+    )
+    segment_ms: int = option(
+        "segment.ms",
+        LONG,
+        WEEK_MS,
+        broker="log.roll.ms",
+        aliases={"log.roll.hours": HOUR_MS},
+        at_least=1,
+        doc="Span of record time after which a segment is sealed.",
+    )
+    overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def override(self, settings: Mapping[str, str | None], *, source: str = "") -> "TopicConfig":
+        """Return this configuration under `settings`; raise ConfigError for the first bad one."""
+        values: dict[str, Any] = {}
+        texts = dict(self.overrides)
+        for name, text in settings.items():
+            row = TOPIC_OPTIONS.get(name)
+            if row is None:
+                if is_inert_for_topics(name):
+                    continue
+                raise ConfigError(
+                    name, f"no such topic option{nearest(name, TOPIC_OPTIONS)}", value=text, source=source
+                )
+            if text is None:
+                raise ConfigError(name, "a value is needed", source=source)
+            values[row.attribute] = value = row.read(text, source=source)
+            texts[name] = row.text(value)
+        return dataclasses.replace(self, **values, overrides=texts)
+
+    def describe(self, broker: "BrokerConfig") -> Iterator[Described]:
+        """Yield every option with its value and where that came from: the topic, `broker` or the table."""
+        for row in TOPIC_OPTIONS.values():
+            synonyms = broker.synonyms(row)
+            if row.name in self.overrides:
+                synonyms = (Synonym(row.name, self.overrides[row.name], Source.TOPIC), *synonyms)
+            in_force = synonyms[0]
+            yield Described(row.name, in_force.text, row.kind, row.doc, in_force.source, synonyms)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """What holds for the broker, the defaults of its topics included."""
+
+    listeners: tuple[Listener, ...] = option(
+        "listeners",
+        LISTENERS,
+        (Listener("PLAINTEXT", "127.0.0.1", 9092),),
+        doc="Addresses to listen on, `NAME://host:port`, separated by commas; no host is every interface, "
+        "port 0 a free one. Kafka listens on every interface; we on this machine only, because nobody is "
+        "asked for a password.",
+    )
+    advertised_listeners: tuple[Listener, ...] = option(
+        "advertised.listeners",
+        LISTENERS,
+        (),
+        doc="Addresses that clients are told to use, one for each listener name. A listener without one is told "
+        "as it is bound, and where that is every interface, as the address at which the client reached it.",
+    )
+    listener_security_protocol_map: tuple[tuple[str, str], ...] = option(
+        "listener.security.protocol.map",
+        PROTOCOL_MAP,
+        (("PLAINTEXT", "PLAINTEXT"), ("CONTROLLER", "PLAINTEXT")),
+        doc="Protocol of each listener name, `NAME:PROTOCOL`; only PLAINTEXT can be spoken so far.",
+    )
+    controller_listener_names: tuple[str, ...] = option(
+        "controller.listener.names",
+        LIST,
+        ("CONTROLLER",),
+        doc="Listeners meant for Kafka's controllers. There are none here: they are left out.",
+    )
+    log_dir: Path = option(
+        "log.dir",
+        DIRECTORY,
+        Path("data"),
+        aliases={"log.dirs": 1},
+        doc="The data folder; made if it is missing.",
+    )
+    node_id: int = option(
+        "node.id",
+        INT,
+        1,
+        aliases={"broker.id": 1},
+        at_least=0,
+        doc="Number by which clients know this broker.",
+    )
+    num_partitions: int = option(
+        "num.partitions",
+        INT,
+        1,
+        at_least=1,
+        doc="Partitions of a topic that is created without saying how many.",
+    )
+    default_replication_factor: int = option(
+        "default.replication.factor",
+        INT,
+        1,
+        at_least=1,
+        at_most=1,
+        because=ONE_NODE,
+        doc="Replicas of a topic that is created without saying how many.",
+    )
+    auto_create_topics_enable: bool = option(
+        "auto.create.topics.enable",
+        BOOL,
+        True,
+        doc="Create a topic when a client first asks for its metadata.",
+    )
+    delete_topic_enable: bool = option("delete.topic.enable", BOOL, True, doc="Allow topics to be deleted.")
+    log_retention_check_interval_ms: int = option(
+        "log.retention.check.interval.ms",
+        LONG,
+        300_000,
+        at_least=1,
+        doc="Longest time between two looks for expired segments; one that expires earlier is found then.",
+    )
+    log_flush_offset_checkpoint_interval_ms: int = option(
+        "log.flush.offset.checkpoint.interval.ms",
+        INT,
+        60_000,
+        at_least=0,
+        doc="Time between two records of how far each log is on disk; recovery after a crash starts there.",
+    )
+    socket_request_max_bytes: int = option(
+        "socket.request.max.bytes",
+        INT,
+        100 << 20,
+        at_least=1,
+        doc="Largest request; a connection that announces a larger one is closed at once.",
+    )
+    queued_max_request_bytes: int = option(
+        "queued.max.request.bytes",
+        LONG,
+        512 << 20,
+        doc="Bytes of requests held in memory by all connections together before reading from them pauses; "
+        "-1 for no limit. Kafka has none; ours bounds what a crowd of clients can make the broker hold.",
+    )
+    max_connections: int = option(
+        "max.connections",
+        INT,
+        10_000,
+        at_least=1,
+        doc="Connections at once; one more is closed as it is accepted. Kafka's default is no limit; ours "
+        "keeps descriptors in hand for segment files.",
+    )
+    max_connections_per_ip: int = option(
+        "max.connections.per.ip",
+        INT,
+        INT_MAX,
+        at_least=1,
+        doc="Connections at once from one address.",
+    )
+    connections_max_idle_ms: int = option(
+        "connections.max.idle.ms",
+        LONG,
+        600_000,
+        at_least=-1,
+        doc="Time after which a silent connection is closed; negative for never.",
+    )
+    fetch_max_bytes: int = option(
+        "fetch.max.bytes",
+        INT,
+        55 << 20,
+        at_least=1024,
+        doc="Most bytes of records in one fetch response, whatever is asked; the first batch always fits.",
+    )
+    producer_id_expiration_ms: int = option(
+        "producer.id.expiration.ms",
+        INT,
+        86_400_000,
+        at_least=1,
+        doc="Time after its last record when an idempotent producer is forgotten.",
+    )
+    topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
+    explicit: frozenset[str] = frozenset()  # names, as the table spells them, that somebody set
+    notes: tuple[str, ...] = ()  # what was accepted though it does nothing, for the start-up log
+
+    def topic_defaults(self) -> TopicConfig:
+        """Return what holds for a topic without overrides."""
+        return self.topic
+
+    def advertised(self, name: str, reached_host: str, reached_port: int) -> tuple[str, int]:
+        """Return the address to tell a client of listener `name` that reached the broker at `reached_*`."""
+        told = next((listener for listener in self.advertised_listeners if listener.name == name), None)
+        bound = next((listener for listener in self.listeners if listener.name == name), None)
+        if told is not None:
+            return told.host, told.port or reached_port
+        if bound is not None and not bound.is_wildcard:
+            return bound.host, reached_port
+        return reached_host, reached_port
+
+    def on_port(self, port: int) -> "BrokerConfig":
+        """Return this configuration with the first listener moved to `port`; 0 takes a free one."""
+        first, *others = self.listeners
+        return dataclasses.replace(
+            self, listeners=(first._replace(port=port), *others), explicit=self.explicit | {"listeners"}
+        )
+
+    def synonyms(self, row: Option) -> tuple[Synonym, ...]:
+        """Return what applies to an option of either table on this broker, strongest first."""
+        name = row.broker or row.name
+        default = Synonym(name, row.text(row.default), Source.DEFAULT)
+        if name not in self.explicit:
+            return (default,)
+        value = getattr(self.topic if row.broker else self, row.attribute)
+        return Synonym(name, row.text(value), Source.BROKER), default
+
+    def describe(self) -> Iterator[Described]:
+        """Yield every option of the broker, by its broker's name, with its value and where that came from."""
+        for name, row in BROKER_OPTIONS.items():
+            synonyms = self.synonyms(row)
+            yield Described(name, synonyms[0].text, row.kind, row.doc, synonyms[0].source, synonyms)
+
+
+TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}
+BROKER_OPTIONS: Mapping[str, Option] = {
+    **{row.name: row for row in options_of(BrokerConfig)},
+    **{row.broker: row for row in TOPIC_OPTIONS.values()},
+}

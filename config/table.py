@@ -1,0 +1,110 @@
+"""How an option is declared, and how its text becomes a checked value.
+
+Owns the shape of the table, not its rows (`options.py`). The invariant: whatever `Option.read` returns lies
+within the option's bounds and choices, so nothing behind it checks again.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from tidelog.config.errors import ConfigError
+from tidelog.config.kinds import Kind
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table."""
+
+    name: str
+    kind: Kind[Any]
+    default: Any
+    doc: str
+    broker: str = ""  # the broker's name of a topic option
+    aliases: Mapping[str, int] = dataclasses.field(
+        default_factory=dict
+    )  # other spelling -> what one unit is worth
+    at_least: int | None = None
+    at_most: int | None = None
+    choices: tuple[str, ...] = ()
+    because: str = ""  # why the bounds or choices are as narrow as they are
+    ours: bool = False  # not an option of Kafka
+    attribute: str = ""
+
+    def read(self, text: str, *, source: str = "", given: str = "", unit: int = 1) -> Any:
+        """Return the value that `text` stands for; raise ConfigError naming `given`, the spelling used."""
+        text = text.strip()
+        given = given or self.name
+        try:
+            value = self.kind.parse(text)
+            if unit != 1:
+                # Kafka reads any negative number of hours as "no limit".
+                value = value * unit if value >= 0 else -1
+            self._check(value, unit)
+        except ValueError as error:
+            raise ConfigError(given, str(error), value=text, source=source) from None
+        return value
+
+    def text(self, value: Any) -> str:
+        """Return `value` as DescribeConfigs and server.properties spell it."""
+        return self.kind.text(value)
+
+    def range(self) -> str:
+        """Return what may be written, for people."""
+        if self.choices:
+            return ", ".join(self.choices)
+        low, high = self.at_least, self.at_most
+        if low is not None and low == high:
+            return str(low)
+        return (
+            f"{'' if low is None else low}..{'' if high is None else high}"
+            if (low, high) != (None, None)
+            else ""
+        )
+
+    def _check(self, value: Any, unit: int) -> None:
+        why = f" ({self.because})" if self.because else ""
+        if self.choices:
+            chosen = value if isinstance(value, tuple) else (value,)
+            wrong = [item for item in chosen if item not in self.choices]
+            if wrong or not chosen:
+                raise ValueError(f"must be {' or '.join(self.choices)}{why}")
+        low = self.kind.lowest if self.at_least is None else self.at_least
+        high = self.kind.highest if self.at_most is None else self.at_most
+        if low is not None and value < low:
+            raise ValueError(f"must be at least {low // unit}{why}")
+        if high is not None and value > high:
+            raise ValueError(f"must be at most {high // unit}{why}")
+
+
+def option(
+    name: str,
+    kind: Kind[T],
+    default: T,
+    *,
+    doc: str,
+    broker: str = "",
+    aliases: Mapping[str, int] | None = None,
+    at_least: int | None = None,
+    at_most: int | None = None,
+    choices: tuple[str, ...] = (),
+    because: str = "",
+    ours: bool = False,
+) -> T:
+    """Declare a dataclass field that is an option; typed as its value, so that mypy sees the attribute."""
+    row = Option(
+        name, kind, default, doc, broker, aliases or {}, at_least, at_most, choices, because, ours
+    )  # fmt: skip
+    field: Any = dataclasses.field(default=default, metadata={"option": row})
+    return field  # type: ignore[no-any-return]
+
+
+def options_of(table: type[Any]) -> tuple[Option, ...]:
+    """Return the options that a dataclass declares, in the order of declaration."""
+    return tuple(
+        dataclasses.replace(field.metadata["option"], attribute=field.name)
+        for field in dataclasses.fields(table)
+        if "option" in field.metadata
+    )
