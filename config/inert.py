@@ -18,7 +18,6 @@ NO_RECOMPRESSION = "batches are stored as they came"
 NO_JMX = "there is no JVM"
 
 INERT: Mapping[str, str] = {
-    "advertised.": "only advertised.listeners says where clients connect",
     "alter.config.policy.class.name": NO_JMX,
     "auto.include.jmx.reporter": NO_JMX,
     "auto.leader.rebalance.enable": ONE_NODE,

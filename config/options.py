@@ -278,8 +278,8 @@ class BrokerConfig:
         "advertised.listeners",
         LISTENERS,
         (),
-        doc="Addresses that clients are told, one for each listener name. A listener without one is told as it "
-        "is bound, and where that is every interface, as the address at which the client reached it.",
+        doc="Addresses that clients are told, one for each listener name. A listener without one is told "
+        "as bound, and where that is every interface, as the address at which the client reached it.",
     )
     listener_security_protocol_map: tuple[tuple[str, str], ...] = option(
         "listener.security.protocol.map",

@@ -55,14 +55,10 @@ class Option:
         """Return what may be written, for people."""
         if self.choices:
             return ", ".join(self.choices)
-        low, high = self.at_least, self.at_most
-        if low is not None and low == high:
-            return str(low)
-        return (
-            f"{'' if low is None else low}..{'' if high is None else high}"
-            if (low, high) != (None, None)
-            else ""
-        )
+        if self.at_least is not None and self.at_least == self.at_most:
+            return str(self.at_least)
+        bounds = {"at least": self.at_least, "at most": self.at_most}
+        return ", ".join(f"{side} {bound}" for side, bound in bounds.items() if bound is not None)
 
     def _check(self, value: Any, unit: int) -> None:
         why = f" ({self.because})" if self.because else ""

@@ -1,0 +1,66 @@
+# Everything that is done with this repository, by name: `make help`.
+# PYTHON= chooses the interpreter; each has an environment of its own (.venv, .venv-3.13, ...).
+
+PYTHON ?= python3
+VENV := .venv$(patsubst python%,-%,$(filter-out python3 python,$(notdir $(PYTHON))))
+PORT ?= 9092
+DATA ?= ./data
+API ?= list_offsets
+V ?= 7
+ARGS ?=
+
+BIN := $(VENV)/bin
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test run test check fmt bench docs lock show-codec clean
+
+help: ## Say what can be done
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
+		printf '  make %-11s %s\n' "$$name" "$$what"; done
+
+setup: ## Make the environment in .venv, or renew it where something changed (PYTHON=python3.13 for another)
+	@scripts/setup $(VENV) $(PYTHON)
+
+setup-test:
+	@scripts/setup $(VENV) $(PYTHON) test
+
+run: setup ## Start the broker until Ctrl-C (PORT=9092, DATA=./data)
+	@exec $(BIN)/python scripts/foreground.py $(BIN)/tidelog serve --data-dir '$(DATA)' --port '$(PORT)'
+
+test: setup-test ## Run the tests (ARGS='-k seek' for some)
+	@exec $(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: setup-test ## Check format, lint, types, who imports whom, and that generated docs are up to date
+	@$(BIN)/ruff format --check --quiet . || { echo 'check: not formatted: make fmt'; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@report=$$($(BIN)/lint-imports) || { echo "$$report"; exit 1; }
+	@$(BIN)/python -m tidelog.config.describe --check
+	@$(BIN)/python -m tidelog.protocol.describe --check
+
+fmt: setup-test ## Format the code, and mend what can be mended
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+bench: setup-test ## Measure, side by side with what it is compared with (ARGS= for some)
+	@exec $(BIN)/python -m bench $(ARGS)
+
+docs: setup ## Generate docs/config.md and docs/protocol.md
+	@$(BIN)/python -m tidelog.config.describe
+	@$(BIN)/python -m tidelog.protocol.describe
+
+lock: setup-test ## Lock the dependencies anew, each with its hashes
+	@$(LOCK) --upgrade pyproject.toml -o requirements/run.txt
+	@$(LOCK) --upgrade --group build -c requirements/run.txt -o requirements/build.txt
+	@$(LOCK) --upgrade --group test -c requirements/run.txt -c requirements/build.txt -o requirements/test.txt
+	@$(LOCK) --upgrade pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
+
+show-codec: setup ## Print the generated reader and writer of a message (API=list_offsets V=7)
+	@$(BIN)/python -m tidelog.protocol.wire.show $(API) $(V)
+
+clean: ## Remove what was made: environments, builds, caches; never data
+	@rm -rf .venv .venv-* build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+	@rm -f protocol/records/kernel.c protocol/records/kernel.*.so
