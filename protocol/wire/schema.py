@@ -1,0 +1,212 @@
+"""How a message is declared: `@message` classes whose attributes are `field(...)`s.
+
+One class stands for all versions of a message, as in Kafka's own definitions. Owns the declaration and the
+plain Python class made of it (slots, keyword-only constructor, equality, repr); knows nothing of bytes.
+
+The class is made here and not by `dataclasses`: that executes four functions a class at import, 60 ms for the
+messages of a broker, where this executes a constructor when a class is first called.
+
+Invariant: a default is shared by every object that takes it, unless it is a list. Build messages, do not
+change the nested message that a default gave you.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
+
+from tidelog.protocol.wire.types import Array, WireType
+
+__all__ = ["EVERY_VERSION", "NO_VERSION", "Field", "Versions", "default_of", "field", "fields_of", "message"]
+
+_Message = TypeVar("_Message")
+
+
+class Versions(NamedTuple):
+    """A closed range of versions; `high` is None where it has no end."""
+
+    low: int
+    high: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> "Versions":
+        """Read Kafka's notation: "4+", "0-12", "3", or "" for none."""
+        if not text:
+            return NO_VERSION
+        matched = re.fullmatch(r"(\d+)(\+|-(\d+))?", text)
+        if matched is None:
+            raise ValueError(f"not a range of versions: {text!r}; write it as '4+', '0-12' or '3'")
+        low = int(matched[1])
+        if matched[2] is None:
+            return cls(low, low)
+        return cls(low, None if matched[3] is None else int(matched[3]))
+
+    def has(self, version: int) -> bool:
+        """Tell whether a version lies in the range."""
+        return self.low <= version and (self.high is None or version <= self.high)
+
+    def __str__(self) -> str:
+        """Write the range in Kafka's notation."""
+        if self == NO_VERSION:
+            return "none"
+        if self.high is None:
+            return f"{self.low}+"
+        return f"{self.low}" if self.low == self.high else f"{self.low}-{self.high}"
+
+
+NO_VERSION = Versions(1, 0)
+EVERY_VERSION = Versions(0, None)
+
+_UNSET: Any = object()
+
+
+class Field:
+    """One declared field: its type and where, in which versions and how it appears on the wire."""
+
+    __slots__ = ("declared_default", "ignorable", "name", "nullable", "tag", "tagged", "type", "versions")
+
+    def __init__(
+        self,
+        type: WireType,
+        versions: Versions,
+        default: Any,
+        nullable: Versions,
+        tag: int | None,
+        tagged: Versions,
+        ignorable: bool,
+    ) -> None:
+        self.name = ""
+        self.type = type
+        self.versions = versions
+        self.declared_default = default
+        self.nullable = nullable
+        self.tag = tag
+        self.tagged = tagged
+        self.ignorable = ignorable
+
+    @property
+    def is_required(self) -> bool:
+        """Tell whether the constructor must be given this field."""
+        return self.declared_default is _UNSET
+
+
+def field(
+    type: WireType,
+    versions: str = "0+",
+    *,
+    default: Any = _UNSET,
+    nullable: str = "",
+    tag: int | None = None,
+    tagged: str = "",
+    ignorable: bool = False,
+) -> Any:
+    """Declare a field of a message.
+
+    `ignorable` allows a value other than the default to be dropped in a version that lacks the field;
+    otherwise writing it there is an error. Without `default` the constructor demands the field.
+    """
+    if (tag is None) != (tagged == ""):
+        raise ValueError("a tagged field needs both `tag` and `tagged`")
+    return Field(
+        type,
+        Versions.parse(versions),
+        default,
+        Versions.parse(nullable),
+        tag,
+        Versions.parse(tagged),
+        ignorable,
+    )
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def message(cls: type[_Message]) -> type[_Message]:
+    """Turn a class of field declarations into a slotted, keyword-only value class."""
+    declared: dict[str, Field] = {}
+    namespace: dict[str, Any] = {}
+    for name, value in vars(cls).items():
+        if isinstance(value, Field):
+            value.name = name
+            declared[name] = value
+        elif name not in ("__dict__", "__weakref__"):
+            namespace[name] = value
+    namespace.update(
+        __slots__=tuple(declared),
+        __init__=_constructor,
+        __eq__=_equal,
+        __hash__=None,
+        __repr__=_represent,
+        __wire_fields__=tuple(declared.values()),
+        __match_args__=(),
+    )
+    return type(cls.__name__, cls.__bases__, namespace)
+
+
+def fields_of(message: type) -> tuple[Field, ...]:
+    """Give the fields of a message class in wire order."""
+    fields: tuple[Field, ...] = message.__wire_fields__  # type: ignore[attr-defined]
+    return fields
+
+
+def default_of(field: Field) -> Any:
+    """Give the value of a field that is absent: the declared one, or the zero of its type."""
+    if field.declared_default is not _UNSET:
+        return field.declared_default
+    if isinstance(field.type, Array):
+        return []
+    if isinstance(field.type, type):
+        return _default_message(field.type)
+    return field.type.zero
+
+
+_default_messages: dict[type, object] = {}
+
+
+def _default_message(cls: type) -> object:
+    """Give the one shared instance of a message all of whose fields have their default."""
+    if cls not in _default_messages:
+        _default_messages[cls] = cls(**{field.name: default_of(field) for field in fields_of(cls)})
+    return _default_messages[cls]
+
+
+def default_message(cls: Callable[..., _Message]) -> _Message:
+    """Give the shared default of a nested message, for `field(T, default=default_message(T))`."""
+    return _default_message(cls)  # type: ignore[arg-type, return-value]
+
+
+def _constructor(self: object, **values: object) -> None:
+    """Compile the real constructor of the class on its first call, and put it in this one's place."""
+    cls = type(self)
+    cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
+    cls.__init__(self, **values)
+
+
+def _compile_constructor(cls: type) -> Callable[..., None]:
+    parameters, body = [], []
+    scope: dict[str, Any] = {"_NEW_LIST": _UNSET}
+    for field in fields_of(cls):
+        name, default = field.name, None if field.is_required else default_of(field)
+        if field.is_required:
+            parameters.append(name)
+        elif isinstance(default, list):
+            parameters.append(f"{name}=_NEW_LIST")
+        else:
+            parameters.append(f"{name}=_default_{name}")
+            scope[f"_default_{name}"] = default
+        value = f"[] if {name} is _NEW_LIST else {name}" if isinstance(default, list) else name
+        body.append(f"    self.{name} = {value}")
+    star = ", *, " if parameters else ""
+    source = "\n".join([f"def __init__(self{star}{', '.join(parameters)}):", *(body or ["    pass"])])
+    exec(compile(source, f"<constructor of {cls.__name__}>", "exec"), scope)
+    constructor: Callable[..., None] = scope["__init__"]
+    constructor.__qualname__ = f"{cls.__name__}.__init__"
+    return constructor
+
+
+def _equal(self: object, other: object) -> Any:
+    if type(self) is not type(other):
+        return NotImplemented
+    return all(getattr(self, f.name) == getattr(other, f.name) for f in fields_of(type(self)))
+
+
+def _represent(self: object) -> str:
+    inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields_of(type(self)))
+    return f"{type(self).__name__}({inside})"
