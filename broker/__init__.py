@@ -1,0 +1,1 @@
+"""The daemon: sockets, requests, topics, and the threads behind them."""

@@ -1,0 +1,125 @@
+"""What the broker knows besides the logs: topics, their ids and options, and the producer ids given out.
+
+One SQLite file in the data folder. Every change is one durable transaction, made before its effect is answered.
+Used by one thread only (maintenance), after `open` by the thread that starts the broker.
+"""
+
+import sqlite3
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+SCHEMA_VERSION = 1
+# Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
+PRODUCER_ID_BLOCK = 1000
+
+_SCHEMA = """
+CREATE TABLE topic (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL) STRICT;
+CREATE TABLE topic_option (
+    topic TEXT NOT NULL REFERENCES topic (name) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (topic, name)
+) STRICT;
+CREATE TABLE deletion (topic TEXT PRIMARY KEY) STRICT;
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+"""
+
+
+class CatalogError(Exception):
+    """The catalogue's file cannot be used; the message names it and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic as the catalogue holds it: its name, 16-byte id, number of partitions and own options."""
+
+    name: str
+    id: bytes
+    partitions: int
+    options: dict[str, str]
+
+
+class Catalog:
+    """The catalogue in `path`, made if it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            # EXTRA makes a rollback journal's removal durable as well: a committed topic survives a power cut.
+            self._db.executescript(
+                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE;"
+                "PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON;"
+            )
+            self._migrate()
+        except sqlite3.DatabaseError as error:
+            message = f"{path}: not a catalogue that can be read ({error}); restore it from a backup"
+            raise CatalogError(message) from error
+        self._next_producer_id = 0
+        self._producer_id_limit = 0
+
+    def _migrate(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        elif version != SCHEMA_VERSION:
+            message = f"{self.path}: written by another version of Tidelog (schema {version}); use that version"
+            raise CatalogError(message)
+
+    def topics(self) -> list[TopicRecord]:
+        """Return every topic, by name."""
+        options: dict[str, dict[str, str]] = {}
+        for topic, name, value in self._db.execute("SELECT topic, name, value FROM topic_option"):
+            options.setdefault(topic, {})[name] = value
+        rows = self._db.execute("SELECT name, id, partitions FROM topic ORDER BY name")
+        return [TopicRecord(name, id_, count, options.get(name, {})) for name, id_, count in rows]
+
+    def add_topic(self, topic: TopicRecord) -> None:
+        """Make a topic durable. Its name must be new."""
+        with self._transaction():
+            self._db.execute("INSERT INTO topic VALUES (?, ?, ?)", (topic.name, topic.id, topic.partitions))
+            rows = [(topic.name, name, value) for name, value in topic.options.items()]
+            self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
+
+    def remove_topic(self, name: str) -> None:
+        """Forget a topic and its options, durably; its folders are to be deleted until `deletion_done`."""
+        with self._transaction():
+            self._db.execute("DELETE FROM topic WHERE name = ?", (name,))
+            self._db.execute("INSERT OR IGNORE INTO deletion VALUES (?)", (name,))
+
+    def deletion_done(self, name: str) -> None:
+        """Note that nothing of a removed topic is left on disk."""
+        with self._transaction():
+            self._db.execute("DELETE FROM deletion WHERE topic = ?", (name,))
+
+    def deletions(self) -> list[str]:
+        """Return the removed topics whose folders may still be there."""
+        return [name for (name,) in self._db.execute("SELECT topic FROM deletion")]
+
+    def next_producer_id(self) -> int:
+        """Return a producer id that was never given out before, by this start or an earlier one."""
+        if self._next_producer_id == self._producer_id_limit:
+            with self._transaction():
+                row = self._db.execute(
+                    "INSERT INTO counter VALUES ('producer_id', ?1)"
+                    " ON CONFLICT (name) DO UPDATE SET value = value + ?1 RETURNING value",
+                    (PRODUCER_ID_BLOCK,),
+                ).fetchone()
+            self._producer_id_limit = row[0]
+            self._next_producer_id = row[0] - PRODUCER_ID_BLOCK
+        self._next_producer_id += 1
+        return self._next_producer_id - 1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _transaction(self) -> sqlite3.Connection:
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db
+
+
+def new_topic_id() -> bytes:
+    """Return a random 16-byte topic id; never one of the two that Kafka reserves (all zero, and one)."""
+    return uuid.uuid4().bytes

@@ -1,0 +1,22 @@
+"""The table from errors of the log and of the records to Kafka's codes."""
+
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage import errors
+
+# The table of storage's errors; what the records themselves are guilty of carries its code with it.
+_CODES: dict[type[errors.StorageError], ErrorCode] = {
+    errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
+    errors.LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
+}
+
+
+def error_code(error: Exception) -> ErrorCode:
+    """Return Kafka's code for an error of the log or of the records."""
+    if isinstance(error, RecordsError):
+        return error.code
+    return _CODES.get(type(error), ErrorCode.KAFKA_STORAGE_ERROR)  # type: ignore[arg-type]

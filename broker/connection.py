@@ -1,0 +1,264 @@
+"""One client connection: bytes in, frames out of them, responses back in the order of the requests.
+
+Requests are dispatched as they come, many of them before the first is answered: a produce that waits for its
+fsync does not hold up the next one. Responses leave strictly in order. What a client can make us hold is bounded:
+its frame, its requests in flight, and what it has not yet read of our answers. At a bound the connection stops
+reading, and TCP tells the client.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, cast
+
+from tidelog.broker.dispatch import Answer, Deferred, Route, dispatch, encode
+from tidelog.broker.waiting import Later
+from tidelog.protocol.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from tidelog.broker.server import Server
+
+_log = logging.getLogger(__name__)
+
+_SIZE = Struct(">i").unpack_from
+
+# Most connections never need another buffer. A frame that does not fit gets one of its own size, and is received
+# to its exact end, so that nothing behind it has to be moved.
+SMALL_BUFFER_BYTES = 16 * 1024
+# Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
+MAX_REQUESTS_IN_FLIGHT = 1000
+# Unsent answers above this stop the reading of further requests.
+MAX_UNSENT_BYTES = 1024 * 1024
+
+
+class _Slot:
+    """The place of one response in the order; `parts` is None until it is ready."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: Answer | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client, from accept to close."""
+
+    def __init__(self, server: "Server", listener_name: str) -> None:
+        self.server = server
+        self.broker = server.broker
+        self.listener_name = listener_name
+        self.peer = "?"
+        self.address = "?"
+        self.advertised = ("?", 0)
+        self._sweeps_idle = 0
+        self._transport: asyncio.Transport
+        self._buffer = bytearray(SMALL_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+        self._frame_end = 0
+        self._slots: deque[_Slot] = deque()
+        self._waiting: set[Later] = set()
+        self._unsent_full = False
+        self._blocked = False
+        self._closing = False
+
+    # -- asyncio's side --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection in, unless the server is full."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        self.address, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
+        self.peer = f"{self.address}:{port}"
+        reached_host, reached_port = transport.get_extra_info("sockname")[:2]
+        self.advertised = self.broker.config.advertised(self.listener_name, reached_host, reached_port)
+        refusal = self.server.admit(self)
+        if refusal is not None:
+            _log.warning("connection refused peer=%s reason=%r", self.peer, refusal)
+            self._closing = True
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget everything about the client."""
+        self._closing = True
+        self.server.forget(self)
+        for later in self._waiting:
+            later.cancel()
+        self._waiting.clear()
+        self._slots.clear()
+        self.server.memory.give(len(self._buffer) - SMALL_BUFFER_BYTES)
+        if error is not None:
+            _log.debug("connection lost peer=%s error=%r", self.peer, str(error))
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Return where the next bytes go: up to the end of a large frame, or of the small buffer."""
+        return self._view[self._filled : self._frame_end or SMALL_BUFFER_BYTES]
+
+    def buffer_updated(self, size_bytes: int) -> None:
+        """Take note of received bytes."""
+        self._sweeps_idle = 0
+        self._filled += size_bytes
+        if self._filled >= self._frame_end:
+            self._process()
+
+    def pause_writing(self) -> None:
+        """Stop taking requests: the client does not read its answers."""
+        self._unsent_full = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._unsent_full = False
+        self._unblock()
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        """Dispatch every whole frame in the buffer, and send the answers that are ready."""
+        out: list[bytes] = []
+        fault: Exception | None = None
+        try:
+            start = self._dispatch_frames(out)
+        except Exception as error:
+            fault = error
+        if out:
+            self._transport.writelines(out)
+        if fault is not None:
+            self._fail(fault)
+        elif not self._closing:
+            self._keep(start)
+
+    def _dispatch_frames(self, out: list[bytes]) -> int:
+        """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
+        view, filled, start = self._view, self._filled, 0
+        while filled - start >= 4:
+            (size,) = _SIZE(view, start)
+            end = start + 4 + size
+            if not 0 < size <= self.server.max_frame_bytes:
+                raise WireError(self.server.frame_size_problem(size))
+            if end > filled:
+                break
+            answer = dispatch(self, view, start + 4, end)
+            start = end
+            if type(answer) is list and not self._slots:
+                out += answer
+            elif answer is not None:
+                self._in_order(answer)
+            if self._unsent_full or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT:
+                self._blocked = True
+                self._transport.pause_reading()
+                break
+        return start
+
+    def _fail(self, fault: Exception) -> None:
+        """Close the connection: the peer's fault in a line, ours with everything."""
+        if isinstance(fault, WireError):
+            _log.warning("bad request, connection closed peer=%s error=%r", self.peer, str(fault))
+        else:
+            _log.error("request failed, connection closed peer=%s", self.peer, exc_info=fault)
+        self.close()
+
+    def _keep(self, start: int) -> None:
+        """Move what is left of the buffer to its front, and make room for the frame that it begins."""
+        left = self._filled - start
+        if start:
+            if left:
+                self._buffer[:left] = self._buffer[start : self._filled]
+            self._filled = left
+        self._frame_end = 0
+        if left >= 4 and not self._blocked:
+            end = 4 + _SIZE(self._buffer, 0)[0]
+            if end > SMALL_BUFFER_BYTES:
+                self._frame_end = end
+                if end > len(self._buffer):
+                    self._grow(end)
+        elif self.server.memory.is_short:
+            self._give_back()
+
+    def _grow(self, size_bytes: int) -> None:
+        """Take a buffer for a large frame, or wait until other connections give back theirs."""
+        self._give_back()
+        if self.server.memory.take(self, size_bytes - SMALL_BUFFER_BYTES):
+            self._use_buffer(size_bytes)
+        else:
+            self._wanted_bytes = size_bytes
+            self._transport.pause_reading()
+
+    def memory_granted(self) -> None:
+        """Go on receiving the frame that had to wait."""
+        self._use_buffer(self._wanted_bytes)
+        self._transport.resume_reading()
+
+    def _use_buffer(self, size_bytes: int) -> None:
+        kept = self._view[: self._filled]
+        self._buffer = bytearray(size_bytes)
+        self._buffer[: self._filled] = kept
+        self._view = memoryview(self._buffer)
+
+    def _give_back(self) -> None:
+        """Return to a small buffer. Between large frames no more than that is filled."""
+        held = len(self._buffer) - SMALL_BUFFER_BYTES
+        if held:
+            self._use_buffer(SMALL_BUFFER_BYTES)
+            self.server.memory.give(held)
+
+    def idle_sweeps(self) -> int:
+        """Return for how many sweeps nothing has come; a large buffer is given back after the first."""
+        if self._sweeps_idle == 1 and not self._filled:
+            self._give_back()
+        self._sweeps_idle += 1
+        return self._sweeps_idle - 1
+
+    def _unblock(self) -> None:
+        if self._blocked and not self._unsent_full and len(self._slots) < MAX_REQUESTS_IN_FLIGHT:
+            self._blocked = False
+            self._process()
+            if not self._blocked and not self._closing:
+                self._transport.resume_reading()
+
+    # -- responses -------------------------------------------------------------------------------------------
+
+    def _in_order(self, answer: Answer | Deferred) -> None:
+        """Queue an answer that is not ready, or that stands behind one."""
+        slot = _Slot()
+        self._slots.append(slot)
+        if isinstance(answer, list):
+            slot.parts = answer
+        else:
+            later, route, correlation_id = answer
+            self._waiting.add(later)
+            later.then(lambda: self._resolved(slot, later, route, correlation_id))
+
+    def _resolved(self, slot: _Slot, later: Later, route: Route, correlation_id: int) -> None:
+        self._waiting.discard(later)
+        if self._closing:
+            return
+        if isinstance(later.response, Exception):
+            self._fail(later.response)
+        else:
+            self._ready(slot, encode(route, correlation_id, later.response))
+
+    def _ready(self, slot: _Slot, parts: Answer) -> None:
+        slot.parts = parts
+        slots = self._slots
+        while slots and (ready := slots[0].parts) is not None:
+            slots.popleft()
+            self._transport.writelines(ready)
+        self._unblock()
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a request of the client is not answered yet."""
+        return bool(self._slots)
+
+    def stop_reading(self) -> None:
+        """Take no further request."""
+        self._blocked = True
+        self._transport.pause_reading()
+
+    def close(self) -> None:
+        """Close once what was answered has been sent."""
+        self._closing = True
+        self._transport.close()

@@ -1,0 +1,77 @@
+"""The broker as a whole: what a handler can reach, and the order in which the parts start and stop."""
+
+import asyncio
+import logging
+
+from tidelog.broker.catalog import Catalog
+from tidelog.broker.clock import Clock
+from tidelog.broker.flusher import Flusher
+from tidelog.broker.handlers import produce
+from tidelog.broker.maintenance import Maintenance, Periodic
+from tidelog.broker.readers import Readers
+from tidelog.broker.topics import Topics
+from tidelog.broker.waiting import FetchWaiter
+from tidelog.config.options import BrokerConfig
+from tidelog.storage.log_manager import LogManager
+
+_log = logging.getLogger(__name__)
+
+CATALOG_FILE = "catalog.sqlite"
+
+
+class Broker:
+    """Topics, logs and threads; knows nothing of sockets."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.node_id = config.node_id
+        self.logs = LogManager(config.log_dir, config, clock.now_ms)
+        self.parked: set[FetchWaiter] = set()
+        self.loop: asyncio.AbstractEventLoop
+        self.catalog: Catalog
+        self.topics: Topics
+        self.flusher: Flusher
+        self.maintenance: Maintenance
+        self.readers: Readers
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster id of the data folder."""
+        return self.logs.cluster_id
+
+    def start(self) -> None:
+        """Open the data folder and start the threads. On a running event loop."""
+        loop = self.loop = asyncio.get_running_loop()
+        self.logs.open()
+        self.catalog = Catalog(self.logs.directory / CATALOG_FILE)
+        self.topics = Topics(self.catalog, self.logs, self.config)
+        self.topics.open()
+        self.flusher = Flusher(loop, produce.fail)
+        self.flusher.start()
+        self.readers = Readers(loop)
+        self.maintenance = Maintenance(loop, self._periodic())
+        self.maintenance.start()
+
+    def _periodic(self) -> list[Periodic]:
+        config = self.config
+        return [
+            Periodic(config.log_retention_check_interval_ms / 1000, self.logs.enforce_retention),
+            Periodic(config.log_flush_offset_checkpoint_interval_ms / 1000, self.logs.checkpoint),
+        ]
+
+    def release_parked(self) -> None:
+        """Answer every parked fetch with what is there."""
+        for waiter in list(self.parked):
+            waiter.finish()
+
+    def stop(self) -> None:
+        """Flush, checkpoint, and let go of the data folder. Every answer owed has been handed to the loop."""
+        self.readers.stop()
+        self.flusher.stop()
+        self.maintenance.stop()
+        self.logs.close()
+        self.catalog.close()
+        _log.info("stopped data=%s", self.logs.directory)
+
+

@@ -1,0 +1,138 @@
+"""From a frame to its handler and back: decode, version, encode, and the codes of errors.
+
+One table, filled as it is used: (api key, version) -> the compiled reader of its request, the compiled writer of
+its response, and its handler. A request that asks for an API or version that is not served ends the connection
+with a line in the log, as in Kafka (there is no form in which to answer it); ApiVersions alone is always answered.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.broker.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from tidelog.broker.waiting import Later
+from tidelog.protocol import frame
+from tidelog.protocol.registry import APIS, Api
+from tidelog.protocol.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+
+Answer = list[bytes]
+
+
+class Route(NamedTuple):
+    """What serves one version of one API."""
+
+    reader: Callable[[memoryview, int, int], tuple[Any, int]]
+    writer: Callable[[Any, Callable[[Any], None]], None]
+    handle: Callable[["Connection", Any, int], Any]
+    version: int
+    request_is_flexible: bool
+    response_head: Struct
+    api_name: str
+
+
+class Deferred(NamedTuple):
+    """An answer to come, and how it will be encoded."""
+
+    later: Later
+    route: Route
+    correlation_id: int
+
+
+HANDLERS: dict[int, Callable[["Connection", Any, int], Any]] = {
+    0: produce.handle,
+    1: fetch.handle,
+    2: list_offsets.handle,
+    3: metadata.handle,
+    18: api_versions.handle,
+    19: create_topics.handle,
+    20: delete_topics.handle,
+    22: init_producer_id.handle,
+    23: offset_for_leader_epoch.handle,
+    32: describe_configs.handle,
+    60: describe_cluster.handle,
+}
+API_VERSIONS = 18
+
+_routes: dict[int, Route] = {}
+_KEY_VERSION_CORRELATION = Struct(">Iih").unpack_from
+_PLAIN_HEAD = Struct(">ii")
+_FLEXIBLE_HEAD = Struct(">iib")
+
+def dispatch(connection: "Connection", view: memoryview, position: int, end: int) -> Answer | Deferred | None:
+    """Serve the request in view[position:end]; None where no answer is due. Raises WireError."""
+    if end - position < 10:
+        raise WireError(f"a request of {end - position} bytes: its header alone has 10 or more")
+    key_version, correlation_id, client_id_length = _KEY_VERSION_CORRELATION(view, position)
+    route = _routes.get(key_version)
+    if route is None:
+        route = _find_route(key_version)
+    position = frame.skip_header_tail(view, position + 8, end, route.request_is_flexible)
+    request, position = route.reader(view, position, end)
+    if position != end:
+        raise WireError(f"{route.api_name} v{route.version}: {end - position} bytes behind the request")
+    response = route.handle(connection, request, route.version)
+    if response is None:
+        return None
+    if isinstance(response, Later):
+        return Deferred(response, route, correlation_id)
+    return encode(route, correlation_id, response)
+
+
+def encode(route: Route, correlation_id: int, response: Any) -> Answer:
+    """Return the parts of a response frame, its size and header first."""
+    parts: Answer = [b""]
+    route.writer(response, parts.append)
+    head = route.response_head
+    size = sum(map(len, parts)) + head.size - 4
+    parts[0] = head.pack(size, correlation_id, 0) if head is _FLEXIBLE_HEAD else head.pack(size, correlation_id)
+    return parts
+
+
+def _find_route(key_version: int) -> Route:
+    key, version = key_version >> 16, key_version & 0xFFFF
+    api = APIS.get(key)
+    if api is None:
+        raise WireError(f"api key {key} is not served; upgrade Tidelog, or turn the feature off in the client")
+    if not api.min_version <= version <= api.max_version:
+        if key == API_VERSIONS:
+            return _unsupported_api_versions(api)
+        raise WireError(f"{api.name} v{version} is not served, only v{api.min_version} to v{api.max_version}")
+    route = Route(
+        reader=api.reader(version),
+        writer=api.writer(version),
+        handle=HANDLERS[key],
+        version=version,
+        request_is_flexible=api.is_flexible(version),
+        response_head=_FLEXIBLE_HEAD if frame.response_header_version(key, version) else _PLAIN_HEAD,
+        api_name=api.name,
+    )
+    _routes[key_version] = route
+    return route
+
+
+def _unsupported_api_versions(api: Api) -> Route:
+    """Return the route of a version of ApiVersions that is not served: whatever it says, it gets the table."""
+    return Route(
+        reader=lambda _view, _position, end: (None, end),
+        writer=api.writer(0),
+        handle=lambda _connection, _request, _version: api_versions.unsupported_version(),
+        version=0,
+        request_is_flexible=False,
+        response_head=_PLAIN_HEAD,
+        api_name=api.name,
+    )

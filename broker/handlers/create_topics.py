@@ -1,0 +1,141 @@
+"""CreateTopics.
+
+Versions: 2-7.
+Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when the answer
+leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1. `validate_only` says what would happen.
+"""
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.broker.topics import MAX_PARTITIONS_PER_TOPIC, TopicExists, name_problem
+from tidelog.broker.waiting import Later
+from tidelog.config.errors import ConfigError
+from tidelog.config.options import TopicConfig
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tidelog.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+    from tidelog.broker.daemon import Broker
+
+
+class Refused(Exception):
+    """A topic that cannot be created, and Kafka's code for why."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def handle(connection: "Connection", request: CreateTopicsRequest, _version: int) -> Later:
+    """Create the topics on the maintenance thread."""
+    return connection.broker.maintenance.submit(partial(_create_all, connection.broker, request))
+
+
+def _create_all(broker: "Broker", request: CreateTopicsRequest) -> CreateTopicsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for wanted in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if times[wanted.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands twice in the request")
+            results.append(_create(broker, wanted, request.validate_only))
+        except Refused as refused:
+            results.append(_failure(wanted.name, refused.code, str(refused)))
+        except TopicExists as error:
+            results.append(_failure(wanted.name, ErrorCode.TOPIC_ALREADY_EXISTS, str(error)))
+        except ConfigError as error:
+            results.append(_failure(wanted.name, ErrorCode.INVALID_CONFIG, str(error)))
+        except StorageError as error:
+            results.append(_failure(wanted.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+    return CreateTopicsResponse(topics=results)
+
+
+def _create(broker: "Broker", wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    problem = name_problem(wanted.name)
+    if problem:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    partitions = _partition_count(broker, wanted)
+    options = _options(wanted)
+    config = broker.config.topic_defaults().override(options)
+    topic_id = bytes(16)
+    if validate_only:
+        if wanted.name in broker.topics.by_name:
+            raise TopicExists(f"topic {wanted.name} exists")
+    else:
+        topic = broker.topics.create(wanted.name, partitions, dict(config.overrides))
+        topic_id = topic.id
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic_id,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=_describe(broker, config),
+    )
+
+
+def _partition_count(broker: "Broker", wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        return _assigned_partitions(broker, wanted)
+    if wanted.replication_factor not in (-1, 1):
+        message = f"replication factor {wanted.replication_factor}: there is one node, so it is 1 (or -1)"
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    count = broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    if not 1 <= count <= MAX_PARTITIONS_PER_TOPIC:
+        message = f"{count} partitions: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}"
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    return count
+
+
+def _assigned_partitions(broker: "Broker", wanted: CreatableTopic) -> int:
+    """Check a manual assignment: every partition from 0, each on this node."""
+    if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+        message = "with assignments, the number of partitions and the replication factor are -1"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    assigned = {entry.partition_index: entry.broker_ids for entry in wanted.assignments}
+    in_order = sorted(assigned) == list(range(len(wanted.assignments)))
+    if not in_order or any(ids != [broker.node_id] for ids in assigned.values()):
+        message = f"assignments must name partitions 0, 1, 2 ..., each on node {broker.node_id} alone"
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if len(assigned) > MAX_PARTITIONS_PER_TOPIC:
+        message = f"{len(assigned)} partitions: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}"
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    return len(assigned)
+
+
+def _options(wanted: CreatableTopic) -> dict[str, str]:
+    options = {}
+    for config in wanted.configs:
+        if config.value is None:
+            raise ConfigError(config.name, "a value is needed")
+        options[config.name] = config.value
+    return options
+
+
+def _describe(broker: "Broker", config: TopicConfig) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=option.name,
+            value=option.text,
+            read_only=False,
+            config_source=option.source,
+            is_sensitive=False,
+        )
+        for option in config.describe(broker.config)
+    ]
+
+
+def _failure(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name, error_code=code, error_message=message, num_partitions=-1, replication_factor=-1, configs=[]
+    )
+

@@ -1,0 +1,151 @@
+"""Fetch.
+
+Versions: 4-18 (13 and later name topics by id).
+Behaviour: answers at once when there are `min_bytes`, an error, or nothing to wait for; otherwise the fetch is
+parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as they lie in the
+log: a fetch into the middle of a batch gets the whole batch, and the first batch of a response is always whole, however
+large. What is not in memory is read by a reader thread, so a consumer of old records does not hold up the producers.
+Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.broker.codes import error_code
+from tidelog.broker.partition import Partition
+from tidelog.broker.waiting import FetchWaiter, Later
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log import FileSlice
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+    from tidelog.broker.daemon import Broker
+
+READ_COMMITTED = 1
+EMPTY = b""
+
+
+def handle(connection: "Connection", request: FetchRequest, version: int) -> FetchResponse | Later:
+    """Answer now, or park the fetch."""
+    if request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    broker = connection.broker
+    fetch = _Fetch(broker, request, version)
+    missing_bytes = request.min_bytes - fetch.size_bytes
+    if missing_bytes <= 0 or fetch.failed or request.max_wait_ms <= 0 or not fetch.partitions:
+        return fetch.load(broker)
+    again = partial(_fetch_again, broker, request, version)
+    return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again)
+
+
+def _fetch_again(broker: "Broker", request: FetchRequest, version: int) -> FetchResponse | Later:
+    return _Fetch(broker, request, version).load(broker)
+
+
+class _Fetch:
+    """One pass over the partitions of a fetch: its response, and the slices of the logs that fill it."""
+
+    __slots__ = ("_left_bytes", "_read_committed", "_slices", "failed", "partitions", "response", "size_bytes")
+
+    def __init__(self, broker: "Broker", request: FetchRequest, version: int) -> None:
+        self.failed = False
+        self.partitions: list[Partition] = []
+        self.size_bytes = 0
+        self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._slices: list[tuple[PartitionData, FileSlice]] = []
+        self.response = FetchResponse(responses=[])
+        for wanted in request.topics:
+            if version >= 13:
+                topic = broker.topics.by_id.get(wanted.topic_id)
+                missing = ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                topic = broker.topics.by_name.get(wanted.topic)
+                missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answers = []
+            for want in wanted.partitions:
+                partition = topic.partition(want.partition) if topic else None
+                if partition is None:
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic else missing
+                    answers.append(self._failure(want.partition, code))
+                else:
+                    answers.append(self._read(partition, want))
+            self.response.responses.append(
+                FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
+            )
+
+    def _read(self, partition: Partition, want: FetchPartition) -> PartitionData:
+        log = partition.log
+        problem = partition.epoch_problem(want.current_leader_epoch)
+        if problem:
+            return self._failure(want.partition, problem)
+        answer = PartitionData(
+            partition_index=want.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.high_watermark,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self._read_committed else None,
+            records=EMPTY,
+        )
+        if want.last_fetched_epoch >= 0:
+            epoch, end_offset = log.epoch_end(want.last_fetched_epoch)
+            if epoch != want.last_fetched_epoch or end_offset < want.fetch_offset:
+                # KIP-595: what the reader last saw is not in this log; it must cut back to here.
+                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                self.failed = True
+                return answer
+        try:
+            piece = partition.read(
+                want.fetch_offset,
+                min(want.partition_max_bytes, self._left_bytes),
+                at_least_one=not self.size_bytes,
+            )
+        except StorageError as error:
+            return self._failure(want.partition, error_code(error), partition)
+        self.partitions.append(partition)
+        if piece.length:
+            self.size_bytes += piece.length
+            self._left_bytes = max(self._left_bytes - piece.length, 0)
+            self._slices.append((answer, piece))
+        return answer
+
+    def _failure(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:
+        self.failed = True
+        log = partition.log if partition else None
+        return PartitionData(
+            partition_index=index,
+            error_code=code,
+            high_watermark=log.high_watermark if log else -1,
+            last_stable_offset=log.high_watermark if log else -1,
+            log_start_offset=log.log_start_offset if log else -1,
+            aborted_transactions=[] if self._read_committed else None,
+            records=EMPTY,
+        )
+
+    def load(self, broker: "Broker") -> FetchResponse | Later:
+        """Fill the response with the bytes of its slices: at once where they are in memory, later where not."""
+        cold = []
+        for answer, piece in self._slices:
+            data = piece.read_nowait()
+            if data is None:
+                cold.append((answer, piece))
+            else:
+                answer.records = data
+        return broker.readers.submit(partial(self._load_cold, cold)) if cold else self.response
+
+    def _load_cold(self, cold: list[tuple[PartitionData, FileSlice]]) -> FetchResponse:
+        for answer, piece in cold:
+            try:
+                answer.records = piece.read()
+            except StorageError as error:
+                answer.error_code = error_code(error)
+        return self.response

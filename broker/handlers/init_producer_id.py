@@ -1,0 +1,40 @@
+"""InitProducerId.
+
+Versions: 0-5.
+Behaviour: an idempotent producer gets an id that nobody had before, and epoch 0; so does one that asks for a new epoch
+(KIP-360): without a transaction there is nothing that its old epoch could fence.
+Departures from Kafka: transactions are not built yet; a transactional id is refused with INVALID_REQUEST, which clients
+do not try again, and a line in the log.
+"""
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.broker.waiting import Later
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+    from tidelog.broker.daemon import Broker
+
+_log = logging.getLogger(__name__)
+
+
+def handle(
+    connection: "Connection", request: InitProducerIdRequest, _version: int
+) -> InitProducerIdResponse | Later:
+    """Give out a producer id."""
+    if request.transactional_id is not None:
+        _log.warning(
+            "transactions are not supported yet, refused peer=%s transactional_id=%r",
+            connection.peer,
+            request.transactional_id,
+        )
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+    return connection.broker.maintenance.submit(partial(_give_out, connection.broker))
+
+
+def _give_out(broker: "Broker") -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=broker.catalog.next_producer_id(), producer_epoch=0)

@@ -1,0 +1,97 @@
+"""ListOffsets.
+
+Versions: 0-11 (0 is the old question, "which segments start before this time?").
+Behaviour: a timestamp of 0 or more asks for the first record at or after it, exactly. Negative ones are questions of
+their own: -1 the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4 (v8) the start of what is
+local, -5 (v9) and -6 (v11) the end of what was moved to another tier and the start of what is to be: there is no tier here,
+so -4 is the start, and -5 and -6 answer offset -1. Nothing found is offset -1 and timestamp -1, without an error.
+Departures from Kafka: its cases of a wrong "nothing found" (pinned log start, empty batches) are answered exactly.
+"""
+
+from typing import TYPE_CHECKING
+
+from tidelog.broker.codes import error_code
+from tidelog.broker.partition import Partition
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage import seek
+from tidelog.storage.errors import StorageError
+from tidelog.storage.seek import Found
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# The version that brought each question.
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+def handle(connection: "Connection", request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
+    """Answer every partition of the request."""
+    by_name = connection.broker.topics.by_name
+    seen: set[tuple[str, int]] = set()
+    topics = []
+    for asked in request.topics:
+        topic = by_name.get(asked.name)
+        answers = []
+        for want in asked.partitions:
+            key = (asked.name, want.partition_index)
+            partition = topic.partition(want.partition_index) if topic else None
+            if key in seen:
+                answers.append(_failure(want, ErrorCode.INVALID_REQUEST))
+            elif partition is None:
+                answers.append(_failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            else:
+                answers.append(_answer(partition, want, version))
+            seen.add(key)
+        topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(partition: Partition, want: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+    problem = partition.epoch_problem(want.current_leader_epoch)
+    if problem:
+        return _failure(want, problem)
+    if want.timestamp < 0 and version < _SINCE.get(want.timestamp, version + 1):
+        return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        if version == 0:
+            offsets = seek.offsets_before(partition.log, want.timestamp, want.max_num_offsets)
+            return ListOffsetsPartitionResponse(
+                partition_index=want.partition_index, old_style_offsets=offsets
+            )
+        found = _find(partition, want.timestamp)
+    except (StorageError, RecordsError) as error:
+        return _failure(want, error_code(error))
+    if found is None:
+        return ListOffsetsPartitionResponse(partition_index=want.partition_index)
+    return ListOffsetsPartitionResponse(
+        partition_index=want.partition_index,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _find(partition: Partition, timestamp: int) -> Found | None:
+    if timestamp >= 0:
+        return partition.offset_at(timestamp)
+    log = partition.log
+    if timestamp == LATEST:
+        return Found(-1, log.high_watermark, log.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return Found(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
+    if timestamp == MAX_TIMESTAMP:
+        return seek.largest_timestamp(log)
+    return None
+
+
+def _failure(want: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=want.partition_index, error_code=code)

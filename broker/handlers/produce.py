@@ -1,0 +1,113 @@
+"""Produce.
+
+Versions: 3-13 (13 names topics by id).
+Behaviour: every partition of a request is validated and appended on its own, and answers with its own code.
+acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`), acks=0 not at
+all. A batch that an idempotent producer sends again is answered with the offset it was given the first time.
+Departures from Kafka: acks=all means on disk, not in the page cache. Transactions are not built yet: a
+transactional batch is refused with INVALID_TXN_STATE.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tidelog.broker.codes import error_code
+from tidelog.broker.partition import Partition
+from tidelog.broker.waiting import Later
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log import Log
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+ACKS_ALL, ACKS_NONE = -1, 0
+_NO_RECORDS = memoryview(b"")
+
+
+class ProduceFailed(Exception):
+    """A produce with acks=0 failed: closing the connection is the only way to let its producer know."""
+
+
+def handle(connection: "Connection", request: ProduceRequest, version: int) -> ProduceResponse | Later | None:
+    """Append every batch of the request."""
+    broker = connection.broker
+    now_ms = broker.clock.now_ms()
+    acks = request.acks
+    durable: list[tuple[Log, Any]] = []
+    responses = []
+    for topic_data in request.topic_data:
+        if version >= 13:
+            topic = broker.topics.by_id.get(topic_data.topic_id)
+            missing = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = broker.topics.by_name.get(topic_data.name)
+            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answers = []
+        for data in topic_data.partition_data:
+            partition = topic.partition(data.index) if topic else None
+            if partition is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic else missing
+                answer = _failure(data.index, code, "no such topic or partition")
+            elif not -1 <= acks <= 1:
+                message = f"acks={acks}: only -1 (all), 0 and 1 exist"
+                answer = _failure(data.index, ErrorCode.INVALID_REQUIRED_ACKS, message)
+            else:
+                answer = _append(partition, data, now_ms)
+                if acks == ACKS_ALL and not answer.error_code and partition.log.config.flush_policy == "acks":
+                    durable.append((partition.log, answer))
+            answers.append(answer)
+        responses.append(
+            TopicProduceResponse(
+                name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
+            )
+        )
+    if acks == ACKS_NONE:
+        _tell_by_closing(responses)
+        return None
+    response = ProduceResponse(responses=responses)
+    if durable:
+        return broker.flusher.commit(durable, response)
+    return response
+
+
+def _append(partition: Partition, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:
+    try:
+        appended = partition.append(data.records or _NO_RECORDS, now_ms)
+    except (RecordsError, StorageError) as error:
+        _log.info("produce refused log=%s error=%r", partition.log, str(error))
+        return _failure(data.index, error_code(error), str(error))
+    return PartitionProduceResponse(
+        index=data.index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=partition.log.log_start_offset,
+    )
+
+
+def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+
+
+def fail(answer: PartitionProduceResponse, error: StorageError) -> None:
+    """Turn an answer that waited for the disk into a failure."""
+    answer.error_code = error_code(error)
+    answer.error_message = str(error)
+    answer.base_offset = answer.log_append_time_ms = -1
+
+
+def _tell_by_closing(responses: list[TopicProduceResponse]) -> None:
+    for topic in responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                raise ProduceFailed(f"acks=0, {topic.name}-{answer.index}: {answer.error_message}")

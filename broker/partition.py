@@ -1,0 +1,46 @@
+"""One partition as the requests see it: its log, and who waits for it to grow."""
+
+from tidelog.broker.waiting import FetchWaiter
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.storage import seek
+from tidelog.storage.log import Appended, FileSlice, Log
+
+
+class Partition:
+    """A log, and the fetches that are parked until it has more."""
+
+    __slots__ = ("index", "log", "waiters")
+
+    def __init__(self, index: int, log: Log) -> None:
+        self.index = index
+        self.log = log
+        self.waiters: list[FetchWaiter] = []
+
+    def append(self, data: memoryview, now_ms: int) -> Appended:
+        """Append one produced batch and wake the fetches that it satisfies."""
+        appended = self.log.append(data, now_ms)
+        if self.waiters:
+            for waiter in self.waiters:
+                waiter.grown(len(data))
+        return appended
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
+        """Return the slice of the log that starts with the batch holding `offset`."""
+        return self.log.read(offset, max_bytes, at_least_one)
+
+    def offset_at(self, timestamp_ms: int) -> seek.Found | None:
+        """Return the first record at or after a time, or None."""
+        return seek.first_at_or_after(self.log, timestamp_ms)
+
+    def epoch_problem(self, leader_epoch: int) -> ErrorCode:
+        """Compare the leader epoch that a client believes in (-1: none) with ours; NONE where they agree."""
+        if leader_epoch < 0 or leader_epoch == self.log.leader_epoch:
+            return ErrorCode.NONE
+        if leader_epoch < self.log.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def release(self) -> None:
+        """Answer everybody who waits, whatever is there: the partition is going away."""
+        for waiter in self.waiters[:]:
+            waiter.finish()

@@ -1,0 +1,179 @@
+"""The sockets: listeners, the table of connections and its limits, start and stop."""
+
+import asyncio
+import gc
+import logging
+import signal
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+
+from tidelog.broker.clock import Clock
+from tidelog.broker.connection import Connection
+from tidelog.broker.daemon import Broker
+from tidelog.config.kinds import Listener
+from tidelog.config.options import BrokerConfig
+from tidelog.storage import files
+
+_log = logging.getLogger(__name__)
+
+# How long a stop waits for answers that are owed before it closes the connections all the same.
+STOP_TIMEOUT_S = 30.0
+# Silent connections are looked for this often within connections.max.idle.ms.
+SWEEPS_PER_IDLE_TIME = 10
+# Large buffers that nobody uses are taken back at least this often.
+LONGEST_SWEEP_S = 10.0
+BACKLOG = 1024
+
+
+class Memory:
+    """What all connections together may hold in large buffers; who does not fit waits for its turn."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._free_bytes = limit_bytes
+        self._waiting: deque[tuple[Connection, int]] = deque()
+
+    def take(self, connection: Connection, size_bytes: int) -> bool:
+        """Take memory; False means that `connection.memory_granted` is called once it has been taken."""
+        if self._waiting or size_bytes > self._free_bytes:
+            self._waiting.append((connection, size_bytes))
+            return False
+        self._free_bytes -= size_bytes
+        return True
+
+    def give(self, size_bytes: int) -> None:
+        """Give memory back, and grant it to those who wait, first come first served."""
+        self._free_bytes += size_bytes
+        while self._waiting and self._waiting[0][1] <= self._free_bytes:
+            connection, wanted = self._waiting.popleft()
+            self._free_bytes -= wanted
+            connection.memory_granted()
+
+    def leave(self, connection: Connection) -> None:
+        """Stop waiting."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not connection)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
+
+class Server:
+    """Listens, admits connections, and ends them."""
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        self.broker = broker
+        self.max_frame_bytes = config.socket_request_max_bytes
+        queued = config.queued_max_request_bytes
+        self.memory = Memory(queued if queued >= 0 else 1 << 62)
+        self.addresses: list[tuple[str, int]] = []
+        self._connections: set[Connection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._servers: list[asyncio.Server] = []
+        self._stop = asyncio.Event()
+
+    async def run(self, ready: Callable[[list[tuple[str, int]]], None]) -> None:
+        """Serve until SIGTERM, SIGINT or `stop`; `ready` gets the bound addresses once they answer."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            for listener in self.broker.config.listeners:
+                await self._listen(listener)
+            sweeper = asyncio.create_task(self._sweep())
+            ready(self.addresses)
+            await self._stop.wait()
+            sweeper.cancel()
+        finally:
+            await self._shut_down()
+
+    def stop(self) -> None:
+        """Begin an orderly stop."""
+        self._stop.set()
+
+    async def _listen(self, listener: Listener) -> None:
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self, listener.name), listener.host or None, listener.port, backlog=BACKLOG
+        )
+        self._servers.append(server)
+        host, port = server.sockets[0].getsockname()[:2]
+        self.addresses.append((host, port))
+        _log.info("listening name=%s address=%s:%d", listener.name, host, port)
+
+    async def _shut_down(self) -> None:
+        """Stop accepting, let every answer that is owed go out, close."""
+        for server in self._servers:
+            server.close()
+        for connection in self._connections:
+            connection.stop_reading()
+        self.broker.release_parked()
+        deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
+        while self._owing() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self._connections):
+            connection.close()
+        # One more turn, so that the closed transports send what they hold.
+        while self._connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+
+    def _owing(self) -> bool:
+        return any(connection.owes_answers for connection in self._connections)
+
+    # -- the table of connections ----------------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> str | None:
+        """Take a connection in, or say why not."""
+        config = self.broker.config
+        if self._stop.is_set():
+            return "the broker is stopping"
+        if len(self._connections) >= config.max_connections:
+            return f"max.connections={config.max_connections} reached"
+        if self._per_address[connection.address] >= config.max_connections_per_ip:
+            return f"max.connections.per.ip={config.max_connections_per_ip} reached"
+        self._connections.add(connection)
+        self._per_address[connection.address] += 1
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that is gone, if it was ever admitted."""
+        self.memory.leave(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._per_address[connection.address] -= 1
+            if not self._per_address[connection.address]:
+                del self._per_address[connection.address]
+
+    async def _sweep(self) -> None:
+        """Close silent connections and take back large buffers, again and again."""
+        max_idle_s = self.broker.config.connections_max_idle_ms / 1000
+        interval_s = min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if max_idle_s > 0 else LONGEST_SWEEP_S
+        sweeps_to_close = max_idle_s / interval_s if max_idle_s > 0 else float("inf")
+        while True:
+            await asyncio.sleep(interval_s)
+            for connection in list(self._connections):
+                if connection.idle_sweeps() >= sweeps_to_close:
+                    _log.info("idle connection closed peer=%s", connection.peer)
+                    connection.close()
+
+
+def write_ready_file(path: Path, address: tuple[str, int]) -> None:
+    """Write `host:port` to a file that appears complete or not at all."""
+    files.write_atomically(path, f"{address[0]}:{address[1]}\n".encode())
+
+
+async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, int]]], None]) -> None:
+    """Run a broker until it is told to stop; `ready` is called once it answers.
+
+    Raises StorageError, CatalogError or OSError when the data folder or an address cannot be used.
+    """
+    broker = Broker(config, Clock())
+    broker.start()
+    try:
+        # What start-up made stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        await Server(broker).run(lambda addresses: ready(broker, addresses))
+    finally:
+        broker.stop()

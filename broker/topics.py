@@ -1,0 +1,121 @@
+"""The topics being served: found by name or id on the event loop, created and deleted on the maintenance thread.
+
+The catalogue is the truth, the folders follow it: creating writes the catalogue first, deleting too. So after a
+crash between the two, `open` makes what is missing and removes what was deleted. Partition folders that the
+catalogue does not know (ones that Kafka wrote, say) are adopted as a topic.
+"""
+
+import logging
+import re
+
+from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.partition import Partition
+from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.storage.log_manager import LogManager
+
+_log = logging.getLogger(__name__)
+
+# Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
+MAX_TOPIC_NAME_LENGTH = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+# One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
+MAX_PARTITIONS_PER_TOPIC = 10_000
+
+
+class Topic:
+    """One topic: its partitions in order, and its options."""
+
+    __slots__ = ("config", "id", "name", "options", "partitions")
+
+    def __init__(self, record: TopicRecord, config: TopicConfig, partitions: list[Partition]) -> None:
+        self.name = record.name
+        self.id = record.id
+        self.options = record.options
+        self.config = config
+        self.partitions = partitions
+
+    def partition(self, index: int) -> Partition | None:
+        """Return the partition of that number, or None."""
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+def name_problem(name: str) -> str | None:
+    """Say what is wrong with a topic name, or None. The rules are Kafka's."""
+    if not name:
+        return "a topic name cannot be empty"
+    if name in (".", ".."):
+        return "a topic name cannot be '.' or '..'"
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return f"a topic name has at most {MAX_TOPIC_NAME_LENGTH} characters, this one has {len(name)}"
+    if not _LEGAL_NAME.fullmatch(name):
+        return f"topic name {name!r}: only ASCII letters and digits, '.', '_' and '-' are allowed"
+    return None
+
+
+class TopicExists(Exception):
+    """A topic of that name is already there."""
+
+
+class Topics:
+    """All topics of the broker."""
+
+    def __init__(self, catalog: Catalog, logs: LogManager, config: BrokerConfig) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        self._defaults = config.topic_defaults()
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+
+    def open(self) -> None:
+        """Serve what the catalogue and the data folder hold."""
+        for name in self._catalog.deletions():
+            self._delete_folders(name)
+        known = {record.name for record in self._catalog.topics()}
+        for name in sorted({topic for topic, _ in self._logs.logs} - known):
+            self._adopt(name)
+        for record in self._catalog.topics():
+            self._serve(record)
+
+    def _adopt(self, name: str) -> None:
+        logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
+        partitions = 1 + max(log.partition for log in logs)
+        self._catalog.add_topic(TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {}))
+        _log.info("topic adopted topic=%s partitions=%d", name, partitions)
+
+    def create(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
+        """Create a topic, durably. Raises TopicExists, ConfigError, StorageError. Maintenance thread only."""
+        if name in self.by_name:
+            raise TopicExists(f"topic {name} exists")
+        self._defaults.override(options)
+        record = TopicRecord(name, new_topic_id(), partitions, options)
+        self._catalog.add_topic(record)
+        topic = self._serve(record)
+        _log.info("topic created topic=%s partitions=%d", name, partitions)
+        return topic
+
+    def delete(self, topic: Topic) -> None:
+        """Delete a topic and its data. Maintenance thread only."""
+        self._catalog.remove_topic(topic.name)
+        del self.by_name[topic.name]
+        del self.by_id[topic.id]
+        self._delete_folders(topic.name)
+        _log.info("topic deleted topic=%s", topic.name)
+
+    def _delete_folders(self, name: str) -> None:
+        self._logs.delete_topic(name)
+        self._catalog.deletion_done(name)
+
+    def _serve(self, record: TopicRecord) -> Topic:
+        config = self._defaults.override(record.options)
+        partitions = []
+        for index in range(record.partitions):
+            log = self._logs.logs.get((record.name, index))
+            if log is None:
+                log = self._logs.create(record.name, index, record.id, config)
+            else:
+                log.update_config(config)
+            partitions.append(Partition(index, log))
+        topic = Topic(record, config, partitions)
+        self.by_id[topic.id] = topic
+        self.by_name[topic.name] = topic
+        return topic
