@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+BLANKS = " \t\f"  # to Java, and nothing else of what Python would strip
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -22,7 +23,7 @@ def read_properties(content: str) -> Iterator[Property]:
     """Yield the properties of a file in order; a later one of the same name is meant to win."""
     for line, text in _logical_lines(content):
         # The name ends at the first '=', ':' or blank that no backslash guards.
-        match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*", text, re.DOTALL)
+        match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", text, re.DOTALL)
         assert match is not None  # every part of the pattern may be empty
         yield Property(_unescape(match[1]), _unescape(text[match.end() :]), line)
 
@@ -30,8 +31,8 @@ def read_properties(content: str) -> Iterator[Property]:
 def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
     """Yield each line with what its trailing backslashes join to it; comments and blanks are left out."""
     begun, joined = 0, ""
-    for number, raw in enumerate(content.splitlines(), start=1):
-        text = raw.lstrip()
+    for number, raw in enumerate(re.split(r"\r\n|\r|\n", content), start=1):
+        text = raw.lstrip(BLANKS)
         if not joined:
             if not text or text[0] in "#!":
                 continue

@@ -1,0 +1,17 @@
+"""What holds for every test."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# A shared machine may stall any single example; the test's own time limit is what catches a hang.
+settings.register_profile("tidelog", deadline=None, print_blob=True)
+settings.load_profile("tidelog")
+
+
+@pytest.fixture(autouse=True)
+def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the options of whoever runs the tests out of them."""
+    for variable in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(variable)

@@ -1,0 +1,181 @@
+"""The option table: values, bounds, overrides, and what DescribeConfigs is told."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.config.errors import ConfigError
+from tidelog.config.inert import INERT, REFUSED, TOPIC_INERT, reason
+from tidelog.config.kinds import Listener
+from tidelog.config.load import SPELLINGS, load
+from tidelog.config.options import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, Source, TopicConfig
+
+# What a Kafka 4 broker tells of itself, by topic name; rows where we differ are not here.
+KAFKA_TOPIC_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "index.interval.bytes": "4096",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.insync.replicas": "1",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+}
+
+
+def test_defaults_are_those_of_kafka() -> None:
+    ours = {row.name: row.text(row.default) for row in TOPIC_OPTIONS.values() if not row.ours}
+    assert ours == KAFKA_TOPIC_DEFAULTS
+
+
+@pytest.mark.parametrize("name", BROKER_OPTIONS)
+def test_every_default_is_a_value_that_may_be_written(name: str) -> None:
+    row = BROKER_OPTIONS[name]
+    assert row.read(row.text(row.default)) == row.default
+
+
+def test_every_name_means_one_thing() -> None:
+    for table in (INERT, REFUSED):
+        for name in SPELLINGS:
+            assert name not in table
+    for name in SPELLINGS:
+        assert reason(name, REFUSED) is None
+    assert not TOPIC_OPTIONS.keys() & TOPIC_INERT.keys()
+
+
+def test_a_configuration_cannot_be_changed_in_place() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TopicConfig().segment_bytes = 1  # type: ignore[misc]
+
+
+def test_overrides_add_up_and_leave_the_original_alone() -> None:
+    base = TopicConfig()
+    first = base.override({"segment.bytes": " 100 "})
+    second = first.override({"retention.ms": "-1", "segment.bytes": "200"})
+    assert (base.segment_bytes, first.segment_bytes, second.segment_bytes) == (1 << 30, 100, 200)
+    assert second.overrides == {"segment.bytes": "200", "retention.ms": "-1"}
+    assert base.overrides == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("segment.bytes", "13", "at least 14"),
+        ("segment.bytes", "2147483648", "at most 2147483647"),
+        ("segment.bytes", "1e6", "not an integer"),
+        ("segment.bytes", "1_000", "not an integer"),
+        ("segment.bytes", "٣٣", "not an integer"),
+        ("segment.bytes", "", "not an integer"),
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", "9223372036854775808", "at most 9223372036854775807"),
+        ("message.timestamp.type", "createTime", "must be CreateTime or LogAppendTime"),
+        ("cleanup.policy", "compact", "compaction is not built yet"),
+        ("cleanup.policy", "compact,delete", "compaction is not built yet"),
+        ("cleanup.policy", "", "must be delete"),
+        ("min.insync.replicas", "2", "there is one node"),
+        ("compression.type", "zstd", "stored as they came"),
+        ("flush.policy", "always", "must be acks or interval or none"),
+        ("segmnt.bytes", "1", "did you mean segment.bytes?"),
+        ("log.segment.bytes", "100", "no such topic option; did you mean segment.bytes?"),
+        ("colour", "red", "no such topic option"),
+        ("segment.bytes", None, "a value is needed"),
+    ],
+)
+def test_a_bad_topic_option_is_named_with_its_value_and_what_is_wrong(
+    name: str, text: str | None, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TopicConfig().override({name: text})
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith(name if text is None else f"{name}={text}")
+
+
+def test_topic_options_without_effect_here_are_accepted() -> None:
+    assert TopicConfig().override({"delete.retention.ms": "1", "preallocate": "true"}) == TopicConfig()
+
+
+def described(config: BrokerConfig, topic: TopicConfig, name: str) -> Any:
+    return next(row for row in topic.describe(config) if row.name == name)
+
+
+def test_describe_tells_where_a_topic_value_comes_from() -> None:
+    broker = load(flags={"log.segment.bytes": "500"})
+    topic = broker.topic_defaults()
+    assert described(broker, topic, "segment.ms").source is Source.DEFAULT
+    assert described(broker, topic, "segment.bytes").source is Source.BROKER
+    own = described(broker, topic.override({"segment.bytes": "100"}), "segment.bytes")
+    assert (own.text, own.source) == ("100", Source.TOPIC)
+    assert [tuple(synonym) for synonym in own.synonyms] == [
+        ("segment.bytes", "100", Source.TOPIC),
+        ("log.segment.bytes", "500", Source.BROKER),
+        ("log.segment.bytes", "1073741824", Source.DEFAULT),
+    ]
+
+
+def test_an_override_equal_to_the_default_is_still_an_override() -> None:
+    topic = TopicConfig().override({"segment.ms": "604800000"})
+    assert described(BrokerConfig(), topic, "segment.ms").source is Source.TOPIC
+
+
+def test_describe_tells_the_broker_by_its_own_names() -> None:
+    broker = load(flags={"log.retention.hours": "1", "node.id": "7"})
+    rows = {row.name: row for row in broker.describe()}
+    assert (rows["log.retention.ms"].text, rows["log.retention.ms"].source) == ("3600000", Source.BROKER)
+    assert (rows["node.id"].text, rows["node.id"].source) == ("7", Source.BROKER)
+    assert rows["num.partitions"].source is Source.DEFAULT
+    assert "segment.bytes" not in rows
+    assert rows.keys() == BROKER_OPTIONS.keys()
+
+
+def test_described_texts_make_the_same_configuration_again() -> None:
+    flags = {
+        "listeners": "PLAINTEXT://[::1]:1,X://h:2",
+        "listener.security.protocol.map": "x:plaintext,PLAINTEXT:PLAINTEXT",
+        "log.dir": "/d",
+        "auto.create.topics.enable": "FALSE",
+    }
+    broker = load(flags=flags)
+    again = load(flags={row.name: row.text for row in broker.describe()})
+    assert dataclasses.replace(again, explicit=broker.explicit) == broker
+
+
+def test_a_client_is_told_the_advertised_address() -> None:
+    broker = load(
+        flags={
+            "listeners": "INSIDE://:19092,OUTSIDE://0.0.0.0:9092,LOCAL://127.0.0.1:0",
+            "advertised.listeners": "INSIDE://broker:19092,OUTSIDE://localhost:0",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,LOCAL:PLAINTEXT",
+        }
+    )
+    assert broker.advertised("INSIDE", "172.17.0.2", 19092) == ("broker", 19092)
+    assert broker.advertised("OUTSIDE", "172.17.0.2", 9092) == ("localhost", 9092)
+    assert broker.advertised("LOCAL", "127.0.0.1", 40001) == ("127.0.0.1", 40001)
+
+
+def test_a_wildcard_listener_is_told_as_the_client_reached_it() -> None:
+    broker = load(flags={"listeners": "PLAINTEXT://:9092"})
+    assert broker.advertised("PLAINTEXT", "10.0.0.5", 9092) == ("10.0.0.5", 9092)
+
+
+def test_on_port_moves_the_first_listener() -> None:
+    broker = load(flags={"listeners": "PLAINTEXT://h:1,X://h:2", "listener.security.protocol.map":
+                         "X:PLAINTEXT"}).on_port(0)  # fmt: skip
+    assert broker.listeners == (Listener("PLAINTEXT", "h", 0), Listener("X", "h", 2))
+    assert "listeners" in broker.explicit
+
+
+def test_log_dirs_takes_one_folder() -> None:
+    assert load(flags={"log.dirs": "/var/lib/tidelog"}).log_dir == Path("/var/lib/tidelog")
+    with pytest.raises(ConfigError, match=r"^log\.dirs=/a,/b \(command line\): one data folder only"):
+        load(flags={"log.dirs": "/a,/b"})
