@@ -1,0 +1,112 @@
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * Apache's own Java clients at their defaults, driven from a command line; answers go to stdout, one a line.
+ *
+ * <pre>
+ * produce BOOTSTRAP TOPIC COUNT FIRST_TIMESTAMP CODEC...   prints: codec offset timestamp
+ * consume BOOTSTRAP TOPIC COUNT                            prints: offset timestamp key value header
+ * offsets BOOTSTRAP TOPIC TIMESTAMP...                     prints: timestamp offset timestamp (or -)
+ * </pre>
+ */
+public final class JavaClient {
+    private static final Duration PATIENCE = Duration.ofSeconds(20);
+
+    public static void main(String[] arguments) throws Exception {
+        List<String> rest = Arrays.asList(arguments).subList(3, arguments.length);
+        switch (arguments[0]) {
+            case "produce" -> produce(arguments[1], arguments[2], rest);
+            case "consume" -> consume(arguments[1], arguments[2], Integer.parseInt(rest.get(0)));
+            case "offsets" -> offsets(arguments[1], arguments[2], rest);
+            default -> throw new IllegalArgumentException(arguments[0]);
+        }
+    }
+
+    private static void produce(String bootstrap, String topic, List<String> rest) throws Exception {
+        int count = Integer.parseInt(rest.get(0));
+        long timestamp = Long.parseLong(rest.get(1));
+        for (String codec : rest.subList(2, rest.size())) {
+            Properties properties = properties(bootstrap);
+            properties.put("compression.type", codec);
+            properties.put("linger.ms", "5");
+            List<Future<RecordMetadata>> answers = new ArrayList<>();
+            try (KafkaProducer<String, String> producer =
+                    new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
+                for (int i = 0; i < count; i++) {
+                    String key = i % 10 == 0 ? null : "key-" + i;
+                    String value = i % 10 == 1 ? null : codec + "-" + i;
+                    ProducerRecord<String, String> record =
+                            new ProducerRecord<>(topic, 0, timestamp++, key, value);
+                    record.headers().add("codec", codec.getBytes(StandardCharsets.UTF_8));
+                    answers.add(producer.send(record));
+                }
+                for (Future<RecordMetadata> answer : answers) {
+                    RecordMetadata metadata = answer.get();
+                    System.out.println(codec + " " + metadata.offset() + " " + metadata.timestamp());
+                }
+            }
+        }
+    }
+
+    private static void consume(String bootstrap, String topic, int count) {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaConsumer<String, String> consumer = consumer(bootstrap)) {
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            long deadline = System.nanoTime() + PATIENCE.toNanos();
+            int seen = 0;
+            while (seen < count && System.nanoTime() < deadline) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
+                    String header = new String(
+                            record.headers().lastHeader("codec").value(), StandardCharsets.UTF_8);
+                    System.out.println(record.offset() + " " + record.timestamp() + " " + record.key() + " "
+                            + record.value() + " " + header);
+                    seen++;
+                }
+            }
+        }
+    }
+
+    private static void offsets(String bootstrap, String topic, List<String> timestamps) {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaConsumer<String, String> consumer = consumer(bootstrap)) {
+            for (String text : timestamps) {
+                Map<TopicPartition, Long> query = new HashMap<>();
+                query.put(partition, Long.parseLong(text));
+                var found = consumer.offsetsForTimes(query, PATIENCE).get(partition);
+                System.out.println(
+                        text + " " + (found == null ? "-" : found.offset() + " " + found.timestamp()));
+            }
+        }
+    }
+
+    private static KafkaConsumer<String, String> consumer(String bootstrap) {
+        Properties properties = properties(bootstrap);
+        properties.put("enable.auto.commit", "false");
+        return new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer());
+    }
+
+    private static Properties properties(String bootstrap) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        return properties;
+    }
+
+    private JavaClient() {}
+}
