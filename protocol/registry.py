@@ -3,12 +3,38 @@
 Owns which APIs there are and the ranges that ApiVersions announces.
 """
 
+from tidelog.protocol.messages.api_versions import API_VERSIONS
+from tidelog.protocol.messages.create_topics import CREATE_TOPICS
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS
+from tidelog.protocol.messages.describe_cluster import DESCRIBE_CLUSTER
+from tidelog.protocol.messages.describe_configs import DESCRIBE_CONFIGS
+from tidelog.protocol.messages.fetch import FETCH
+from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID
 from tidelog.protocol.messages.list_offsets import LIST_OFFSETS
+from tidelog.protocol.messages.metadata import METADATA
+from tidelog.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from tidelog.protocol.messages.produce import PRODUCE
 from tidelog.protocol.wire.api import Api
 
 __all__ = ["ADVERTISED", "APIS"]
 
-APIS: dict[int, Api] = {api.key: api for api in (LIST_OFFSETS,)}
+# In the order of their keys.
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        PRODUCE,
+        FETCH,
+        LIST_OFFSETS,
+        METADATA,
+        API_VERSIONS,
+        CREATE_TOPICS,
+        DELETE_TOPICS,
+        INIT_PRODUCER_ID,
+        OFFSET_FOR_LEADER_EPOCH,
+        DESCRIBE_CONFIGS,
+        DESCRIBE_CLUSTER,
+    )
+}
 
 # (key, smallest version, largest version), the rows of the ApiVersions response.
 ADVERTISED: tuple[tuple[int, int, int], ...] = tuple(

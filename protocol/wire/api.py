@@ -70,31 +70,27 @@ class Api:
 
     def reader(self, version: int) -> "Reader":
         """Give the reader of the request."""
-        try:
-            return self._request_readers[version]
-        except KeyError:
-            return self._compile_reader(self._request_readers, self.request, version)
+        return self._request_readers.get(version) or self._compile_reader(
+            self._request_readers, self.request, version
+        )
 
     def writer(self, version: int) -> "Writer":
         """Give the writer of the response."""
-        try:
-            return self._response_writers[version]
-        except KeyError:
-            return self._compile_writer(self._response_writers, self.response, version)
+        return self._response_writers.get(version) or self._compile_writer(
+            self._response_writers, self.response, version
+        )
 
     def request_writer(self, version: int) -> "Writer":
         """Give the writer of the request: the client's side."""
-        try:
-            return self._request_writers[version]
-        except KeyError:
-            return self._compile_writer(self._request_writers, self.request, version)
+        return self._request_writers.get(version) or self._compile_writer(
+            self._request_writers, self.request, version
+        )
 
     def response_reader(self, version: int) -> "Reader":
         """Give the reader of the response: the client's side."""
-        try:
-            return self._response_readers[version]
-        except KeyError:
-            return self._compile_reader(self._response_readers, self.response, version)
+        return self._response_readers.get(version) or self._compile_reader(
+            self._response_readers, self.response, version
+        )
 
     def _compile_reader(self, cached: "dict[int, Reader]", message: type, version: int) -> "Reader":
         from tidelog.protocol.wire import compiler  # it imports construct, 50 ms that no import should cost

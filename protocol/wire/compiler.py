@@ -108,12 +108,9 @@ class _Compiled:
         """Give an expression for the default of a field."""
         value = default_of(field)
         if hasattr(value, "__wire_fields__"):
-            name = f"default_{snake_case(type(value).__name__)}"
-            self.source.scope[name] = value
-            return name
+            return self.source.constant(f"default_{field.name}", value)
         if value == ZERO_UUID:
-            self.source.scope["ZERO_UUID"] = ZERO_UUID
-            return "ZERO_UUID"
+            return self.source.constant("ZERO_UUID", ZERO_UUID)
         return repr(value)
 
 
@@ -309,6 +306,8 @@ class _WriterSource(_Compiled):
         cls, version = self.struct.message.__name__, self.struct.version
         with self.source.block(f"def {self.name}({root}, put):"):
             with self.source.block("try:"):
+                if not self.struct.subcons:
+                    self.source.add("pass")
                 self.visit(self.struct, root, "")
                 self.flush()
             # What a wrong value raises depends on its type; the cause shows the line and so the field.

@@ -153,23 +153,8 @@ def default_of(field: Field) -> Any:
     if isinstance(field.type, Array):
         return []
     if isinstance(field.type, type):
-        return _default_message(field.type)
+        raise ValueError(f"{field.name} can be absent: declare its default, {field.type.__name__}()")
     return field.type.zero
-
-
-_default_messages: dict[type, object] = {}
-
-
-def _default_message(cls: type) -> object:
-    """Give the one shared instance of a message all of whose fields have their default."""
-    if cls not in _default_messages:
-        _default_messages[cls] = cls(**{field.name: default_of(field) for field in fields_of(cls)})
-    return _default_messages[cls]
-
-
-def default_message(cls: Callable[..., _Message]) -> _Message:
-    """Give the shared default of a nested message, for `field(T, default=default_message(T))`."""
-    return _default_message(cls)  # type: ignore[arg-type, return-value]
 
 
 def _constructor(self: object, **values: object) -> None:

@@ -57,6 +57,14 @@ class Source:
         self._names.add(free)
         return free
 
+    def constant(self, name: str, value: object) -> str:
+        """Make a value a global of the function; give the name, numbered if another value has it already."""
+        number, free = 1, name
+        while self.scope.setdefault(free, value) is not value:
+            number += 1
+            free = f"{name}_{number}"
+        return free
+
     def text(self) -> str:
         """Give the source so far."""
         return "\n".join(self._lines) + "\n"

@@ -1,0 +1,77 @@
+"""OffsetForLeaderEpoch: where a leader epoch ends, by which a client finds that its log was cut (KIP-320)."""
+
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, Array
+
+__all__ = [
+    "OFFSET_FOR_LEADER_EPOCH",
+    "EpochEndOffset",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "OffsetForLeaderPartition",
+    "OffsetForLeaderTopic",
+    "OffsetForLeaderTopicResult",
+]
+
+
+@message
+class OffsetForLeaderPartition:
+    """The epoch to look up in one partition."""
+
+    partition: int = field(INT32)
+    # Fences a client whose metadata is old; -1 does not ask for that.
+    current_leader_epoch: int = field(INT32, "2+", default=-1, ignorable=True)
+    leader_epoch: int = field(INT32)
+
+
+@message
+class OffsetForLeaderTopic:
+    """The partitions of one topic."""
+
+    topic: str = field(STRING)
+    partitions: list[OffsetForLeaderPartition] = field(Array(OffsetForLeaderPartition))
+
+
+@message
+class OffsetForLeaderEpochRequest:
+    """Ask where epochs end."""
+
+    # A version that lacks it is read as -2, a reader that may look past the high watermark.
+    replica_id: int = field(INT32, "3+", default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = field(Array(OffsetForLeaderTopic))
+
+
+@message
+class EpochEndOffset:
+    """The largest epoch not above the one asked for, and the offset after its last record."""
+
+    error_code: int = field(INT16)
+    partition: int = field(INT32)
+    leader_epoch: int = field(INT32, "1+", default=-1, ignorable=True)
+    end_offset: int = field(INT64, default=-1)
+
+
+@message
+class OffsetForLeaderTopicResult:
+    """The partitions of one topic."""
+
+    topic: str = field(STRING)
+    partitions: list[EpochEndOffset] = field(Array(EpochEndOffset))
+
+
+@message
+class OffsetForLeaderEpochResponse:
+    """Answer with the ends of epochs."""
+
+    throttle_time_ms: int = field(INT32, "2+", default=0, ignorable=True)
+    topics: list[OffsetForLeaderTopicResult] = field(Array(OffsetForLeaderTopicResult))
+
+
+OFFSET_FOR_LEADER_EPOCH = Api(
+    key=23,
+    versions="2-4",
+    flexible="4+",
+    request=OffsetForLeaderEpochRequest,
+    response=OffsetForLeaderEpochResponse,
+)

@@ -1,0 +1,121 @@
+"""Produce: append batches to partitions."""
+
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import INT16, INT32, INT64, RECORDS, STRING, UUID, ZERO_UUID, Array
+
+__all__ = [
+    "PRODUCE",
+    "BatchIndexAndErrorMessage",
+    "LeaderIdAndEpoch",
+    "NodeEndpoint",
+    "PartitionProduceData",
+    "PartitionProduceResponse",
+    "ProduceRequest",
+    "ProduceResponse",
+    "TopicProduceData",
+    "TopicProduceResponse",
+]
+
+
+@message
+class PartitionProduceData:
+    """The batches for one partition, as they came: a view of the frame."""
+
+    index: int = field(INT32)
+    records: memoryview | None = field(RECORDS, nullable="0+")
+
+
+@message
+class TopicProduceData:
+    """The partitions of one topic: named up to version 12, by id from 13 on (KIP-516)."""
+
+    name: str = field(STRING, "0-12", default="", ignorable=True)
+    topic_id: bytes = field(UUID, "13+", default=ZERO_UUID, ignorable=True)
+    partition_data: list[PartitionProduceData] = field(Array(PartitionProduceData))
+
+
+@message
+class ProduceRequest:
+    """Ask for batches to be appended."""
+
+    transactional_id: str | None = field(STRING, "3+", default=None, nullable="3+")
+    # 0 wants no response at all, 1 one after the write, -1 one when every replica has it.
+    acks: int = field(INT16)
+    timeout_ms: int = field(INT32)
+    topic_data: list[TopicProduceData] = field(Array(TopicProduceData))
+
+
+@message
+class BatchIndexAndErrorMessage:
+    """A record for which its batch was refused (KIP-467)."""
+
+    batch_index: int = field(INT32, "8+")
+    batch_index_error_message: str | None = field(STRING, "8+", default=None, nullable="8+")
+
+
+@message
+class LeaderIdAndEpoch:
+    """Who leads the partition now (KIP-951)."""
+
+    leader_id: int = field(INT32, "10+", default=-1)
+    leader_epoch: int = field(INT32, "10+", default=-1)
+
+
+@message
+class PartitionProduceResponse:
+    """What became of the batches of one partition."""
+
+    index: int = field(INT32)
+    error_code: int = field(INT16)
+    base_offset: int = field(INT64)
+    # -1 where records keep the time that their producer gave them.
+    log_append_time_ms: int = field(INT64, "2+", default=-1, ignorable=True)
+    log_start_offset: int = field(INT64, "5+", default=-1, ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = field(
+        Array(BatchIndexAndErrorMessage), "8+", default=[], ignorable=True
+    )
+    error_message: str | None = field(STRING, "8+", default=None, nullable="8+", ignorable=True)
+    current_leader: LeaderIdAndEpoch = field(
+        LeaderIdAndEpoch, "10+", default=LeaderIdAndEpoch(), tag=0, tagged="10+"
+    )
+
+
+@message
+class TopicProduceResponse:
+    """The partitions of one topic."""
+
+    name: str = field(STRING, "0-12", default="", ignorable=True)
+    topic_id: bytes = field(UUID, "13+", default=ZERO_UUID, ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = field(Array(PartitionProduceResponse))
+
+
+@message
+class NodeEndpoint:
+    """Where a leader named in the answer listens (KIP-951)."""
+
+    node_id: int = field(INT32, "10+")
+    host: str = field(STRING, "10+")
+    port: int = field(INT32, "10+")
+    rack: str | None = field(STRING, "10+", default=None, nullable="10+")
+
+
+@message
+class ProduceResponse:
+    """Answer with one result a partition."""
+
+    responses: list[TopicProduceResponse] = field(Array(TopicProduceResponse))
+    throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
+    node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), "10+", default=[], tag=0, tagged="10+")
+
+
+# Announced from 0, and still refused below 3, because librdkafka turns compression off when the range does not start
+# at 0 (KAFKA-18659).
+PRODUCE = Api(
+    key=0,
+    versions="3-13",
+    flexible="9+",
+    request=ProduceRequest,
+    response=ProduceResponse,
+    advertised_min_version=0,
+)
