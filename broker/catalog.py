@@ -64,7 +64,9 @@ class Catalog:
         if version == 0:
             self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         elif version != SCHEMA_VERSION:
-            message = f"{self.path}: written by another version of Tidelog (schema {version}); use that version"
+            message = (
+                f"{self.path}: written by another version of Tidelog (schema {version}); use that version"
+            )
             raise CatalogError(message)
 
     def topics(self) -> list[TopicRecord]:

@@ -57,10 +57,12 @@ class Connection(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._filled = 0
         self._frame_end = 0
+        self._wanted_bytes = 0  # of a buffer that is waited for
         self._slots: deque[_Slot] = deque()
         self._waiting: set[Later] = set()
         self._unsent_full = False
         self._blocked = False
+        self._finishing = False
         self._closing = False
 
     # -- asyncio's side --------------------------------------------------------------------------------------
@@ -135,7 +137,8 @@ class Connection(asyncio.BufferedProtocol):
             (size,) = _SIZE(view, start)
             end = start + 4 + size
             if not 0 < size <= self.server.max_frame_bytes:
-                raise WireError(self.server.frame_size_problem(size))
+                limit = self.server.max_frame_bytes
+                raise WireError(f"a request of {size} bytes; socket.request.max.bytes allows 1 to {limit}")
             if end > filled:
                 break
             answer = dispatch(self, view, start + 4, end)
@@ -187,7 +190,12 @@ class Connection(asyncio.BufferedProtocol):
     def memory_granted(self) -> None:
         """Go on receiving the frame that had to wait."""
         self._use_buffer(self._wanted_bytes)
-        self._transport.resume_reading()
+        self._wanted_bytes = 0
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not (self._blocked or self._wanted_bytes or self._closing):
+            self._transport.resume_reading()
 
     def _use_buffer(self, size_bytes: int) -> None:
         kept = self._view[: self._filled]
@@ -210,11 +218,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._sweeps_idle - 1
 
     def _unblock(self) -> None:
-        if self._blocked and not self._unsent_full and len(self._slots) < MAX_REQUESTS_IN_FLIGHT:
+        """Go on with the requests, if what held them up is over."""
+        if self._unsent_full or self._finishing or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT:
+            return
+        if self._blocked:
             self._blocked = False
             self._process()
-            if not self._blocked and not self._closing:
-                self._transport.resume_reading()
+            self._resume_reading()
 
     # -- responses -------------------------------------------------------------------------------------------
 
@@ -245,18 +255,17 @@ class Connection(asyncio.BufferedProtocol):
             slots.popleft()
             self._transport.writelines(ready)
         self._unblock()
+        if self._finishing and not slots:
+            self.close()
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    @property
-    def owes_answers(self) -> bool:
-        """Whether a request of the client is not answered yet."""
-        return bool(self._slots)
-
-    def stop_reading(self) -> None:
-        """Take no further request."""
-        self._blocked = True
+    def finish(self) -> None:
+        """Take no further request, and close once what is owed has been answered."""
+        self._blocked = self._finishing = True
         self._transport.pause_reading()
+        if not self._slots:
+            self.close()
 
     def close(self) -> None:
         """Close once what was answered has been sent."""

@@ -73,5 +73,3 @@ class Broker:
         self.logs.close()
         self.catalog.close()
         _log.info("stopped data=%s", self.logs.directory)
-
-

@@ -24,7 +24,8 @@ from tidelog.broker.handlers import (
 )
 from tidelog.broker.waiting import Later
 from tidelog.protocol import frame
-from tidelog.protocol.registry import APIS, Api
+from tidelog.protocol.registry import APIS
+from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ _KEY_VERSION_CORRELATION = Struct(">Iih").unpack_from
 _PLAIN_HEAD = Struct(">ii")
 _FLEXIBLE_HEAD = Struct(">iib")
 
+
 def dispatch(connection: "Connection", view: memoryview, position: int, end: int) -> Answer | Deferred | None:
     """Serve the request in view[position:end]; None where no answer is due. Raises WireError."""
     if end - position < 10:
@@ -81,7 +83,9 @@ def dispatch(connection: "Connection", view: memoryview, position: int, end: int
     route = _routes.get(key_version)
     if route is None:
         route = _find_route(key_version)
-    position = frame.skip_header_tail(view, position + 8, end, route.request_is_flexible)
+    position += 10 + max(client_id_length, 0)
+    if route.request_is_flexible:
+        position = frame.skip_header_tags(view, position, end)
     request, position = route.reader(view, position, end)
     if position != end:
         raise WireError(f"{route.api_name} v{route.version}: {end - position} bytes behind the request")
@@ -99,7 +103,9 @@ def encode(route: Route, correlation_id: int, response: Any) -> Answer:
     route.writer(response, parts.append)
     head = route.response_head
     size = sum(map(len, parts)) + head.size - 4
-    parts[0] = head.pack(size, correlation_id, 0) if head is _FLEXIBLE_HEAD else head.pack(size, correlation_id)
+    parts[0] = (
+        head.pack(size, correlation_id, 0) if head is _FLEXIBLE_HEAD else head.pack(size, correlation_id)
+    )
     return parts
 
 
@@ -107,7 +113,9 @@ def _find_route(key_version: int) -> Route:
     key, version = key_version >> 16, key_version & 0xFFFF
     api = APIS.get(key)
     if api is None:
-        raise WireError(f"api key {key} is not served; upgrade Tidelog, or turn the feature off in the client")
+        raise WireError(
+            f"api key {key} is not served; upgrade Tidelog, or turn the feature off in the client"
+        )
     if not api.min_version <= version <= api.max_version:
         if key == API_VERSIONS:
             return _unsupported_api_versions(api)
@@ -118,7 +126,7 @@ def _find_route(key_version: int) -> Route:
         handle=HANDLERS[key],
         version=version,
         request_is_flexible=api.is_flexible(version),
-        response_head=_FLEXIBLE_HEAD if frame.response_header_version(key, version) else _PLAIN_HEAD,
+        response_head=_FLEXIBLE_HEAD if frame.response_header_version(api, version) else _PLAIN_HEAD,
         api_name=api.name,
     )
     _routes[key_version] = route

@@ -17,7 +17,6 @@ from tidelog.broker.waiting import Later, job_for
 _log = logging.getLogger(__name__)
 
 
-
 class Periodic:
     """A job that runs every `interval_s` seconds, first after one interval."""
 

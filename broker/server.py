@@ -73,6 +73,7 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._servers: list[asyncio.Server] = []
         self._stop = asyncio.Event()
+        self._left = asyncio.Event()
 
     async def run(self, ready: Callable[[list[tuple[str, int]]], None]) -> None:
         """Serve until SIGTERM, SIGINT or `stop`; `ready` gets the bound addresses once they answer."""
@@ -106,20 +107,16 @@ class Server:
         """Stop accepting, let every answer that is owed go out, close."""
         for server in self._servers:
             server.close()
-        for connection in self._connections:
-            connection.stop_reading()
-        self.broker.release_parked()
-        deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
-        while self._owing() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.005)
         for connection in list(self._connections):
-            connection.close()
-        # One more turn, so that the closed transports send what they hold.
-        while self._connections and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.005)
-
-    def _owing(self) -> bool:
-        return any(connection.owes_answers for connection in self._connections)
+            connection.finish()
+        self.broker.release_parked()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                while self._connections:
+                    self._left.clear()
+                    await self._left.wait()
+        except TimeoutError:
+            _log.warning("stopped with answers still owed connections=%d", len(self._connections))
 
     # -- the table of connections ----------------------------------------------------------------------------
 
@@ -139,6 +136,7 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is gone, if it was ever admitted."""
         self.memory.leave(connection)
+        self._left.set()
         if connection in self._connections:
             self._connections.remove(connection)
             self._per_address[connection.address] -= 1
@@ -148,7 +146,9 @@ class Server:
     async def _sweep(self) -> None:
         """Close silent connections and take back large buffers, again and again."""
         max_idle_s = self.broker.config.connections_max_idle_ms / 1000
-        interval_s = min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if max_idle_s > 0 else LONGEST_SWEEP_S
+        interval_s = (
+            min(max_idle_s / SWEEPS_PER_IDLE_TIME, LONGEST_SWEEP_S) if max_idle_s > 0 else LONGEST_SWEEP_S
+        )
         sweeps_to_close = max_idle_s / interval_s if max_idle_s > 0 else float("inf")
         while True:
             await asyncio.sleep(interval_s)

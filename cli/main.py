@@ -1,8 +1,8 @@
 """The `tidelog` command: its verbs, and what they have in common.
 
 Each verb imports what it needs when it runs, so that `tidelog serve` starts without the client library, and
-`tidelog dump` without the broker. Errors that a person can mend are one line on stderr and exit code 1; a command line that
-cannot be understood is exit code 2.
+`tidelog dump` without the broker. Errors that a person can mend are one line on stderr and exit code 1; a command
+line that cannot be understood is exit code 2.
 """
 
 from pathlib import Path

@@ -1,8 +1,8 @@
 """ApiVersions.
 
 Versions: 0-4.
-Behaviour: tells what is served. A version that is not is answered in the form of version 0, with UNSUPPORTED_VERSION and
-the whole table, so that the client can choose again (KIP-511).
+Behaviour: tells what is served. A version that is not is answered in the form of version 0, with
+UNSUPPORTED_VERSION and the whole table, so that the client can choose again (KIP-511).
 Departures from Kafka: there are no features to finalize, so none are told.
 """
 
@@ -26,7 +26,7 @@ def handle(_connection: "Connection", request: ApiVersionsRequest, version: int)
         _SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(api_keys=_table())
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_table())
 
 
 def unsupported_version() -> ApiVersionsResponse:

@@ -1,8 +1,9 @@
 """CreateTopics.
 
 Versions: 2-7.
-Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when the answer
-leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1. `validate_only` says what would happen.
+Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when
+the answer leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1. `validate_only`
+says what would happen.
 """
 
 from collections import Counter
@@ -77,6 +78,8 @@ def _create(broker: "Broker", wanted: CreatableTopic, validate_only: bool) -> Cr
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
         num_partitions=partitions,
         replication_factor=1,
         configs=_describe(broker, config),
@@ -136,6 +139,10 @@ def _describe(broker: "Broker", config: TopicConfig) -> list[CreatableTopicConfi
 
 def _failure(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=name, error_code=code, error_message=message, num_partitions=-1, replication_factor=-1, configs=[]
+        name=name,
+        error_code=code,
+        error_message=message,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=[],
     )
-

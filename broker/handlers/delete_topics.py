@@ -1,8 +1,8 @@
 """DeleteTopics.
 
 Versions: 1-6 (6 may name topics by id).
-Behaviour: a topic that is gone from the answer is gone from the catalogue, durably; its files are removed in the
-background. Fetches that were parked on it are answered.
+Behaviour: a topic that is gone from the answer is gone from the catalogue, durably; its files are removed
+in the background. Fetches that were parked on it are answered.
 """
 
 from functools import partial

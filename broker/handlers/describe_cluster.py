@@ -1,8 +1,8 @@
 """DescribeCluster.
 
 Versions: 0-2.
-Behaviour: one cluster of one broker. There are no controllers to be reached: a question for them (version 1, endpoint
-type 2) is answered MISMATCHED_ENDPOINT_TYPE, as a Kafka broker does.
+Behaviour: one cluster of one broker. There are no controllers to be reached: a question for them (version
+1, endpoint type 2) is answered MISMATCHED_ENDPOINT_TYPE, as a Kafka broker does.
 """
 
 from typing import TYPE_CHECKING
@@ -37,6 +37,8 @@ def handle(
             brokers=[],
         )
     return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=None)],

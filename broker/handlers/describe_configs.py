@@ -1,8 +1,9 @@
 """DescribeConfigs.
 
 Versions: 1-4.
-Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
-it. The options are those of the table in config/: what is not there is not honoured, and not described.
+Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would
+apply without it. The options are those of the table in config/: what is not there is not honoured, and not
+described.
 """
 
 from collections.abc import Iterable
@@ -56,6 +57,7 @@ def _describe(
     wanted = [option for option in options if keys is None or option.name in keys]
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
+        error_message=None,
         resource_type=resource.resource_type,
         resource_name=name,
         configs=[_result(option, request, resource.resource_type == BROKER) for option in wanted],

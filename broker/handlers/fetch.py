@@ -1,10 +1,11 @@
 """Fetch.
 
 Versions: 4-18 (13 and later name topics by id).
-Behaviour: answers at once when there are `min_bytes`, an error, or nothing to wait for; otherwise the fetch is
-parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as they lie in the
-log: a fetch into the middle of a batch gets the whole batch, and the first batch of a response is always whole, however
-large. What is not in memory is read by a reader thread, so a consumer of old records does not hold up the producers.
+Behaviour: answers at once when there are `min_bytes`, an error, or nothing to wait for; otherwise the fetch
+is parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as
+they lie in the log: a fetch into the middle of a batch gets the whole batch, and the first batch of a
+response is always whole, however large. What is not in memory is read by a reader thread, so a consumer of
+old records does not hold up the producers.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
@@ -37,7 +38,7 @@ EMPTY = b""
 def handle(connection: "Connection", request: FetchRequest, version: int) -> FetchResponse | Later:
     """Answer now, or park the fetch."""
     if request.session_epoch > 0:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     broker = connection.broker
     fetch = _Fetch(broker, request, version)
     missing_bytes = request.min_bytes - fetch.size_bytes
@@ -54,7 +55,15 @@ def _fetch_again(broker: "Broker", request: FetchRequest, version: int) -> Fetch
 class _Fetch:
     """One pass over the partitions of a fetch: its response, and the slices of the logs that fill it."""
 
-    __slots__ = ("_left_bytes", "_read_committed", "_slices", "failed", "partitions", "response", "size_bytes")
+    __slots__ = (
+        "_left_bytes",
+        "_read_committed",
+        "_slices",
+        "failed",
+        "partitions",
+        "response",
+        "size_bytes",
+    )
 
     def __init__(self, broker: "Broker", request: FetchRequest, version: int) -> None:
         self.failed = False
@@ -90,6 +99,7 @@ class _Fetch:
             return self._failure(want.partition, problem)
         answer = PartitionData(
             partition_index=want.partition,
+            error_code=ErrorCode.NONE,
             high_watermark=log.high_watermark,
             last_stable_offset=log.high_watermark,
             log_start_offset=log.log_start_offset,

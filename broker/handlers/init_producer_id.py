@@ -1,10 +1,10 @@
 """InitProducerId.
 
 Versions: 0-5.
-Behaviour: an idempotent producer gets an id that nobody had before, and epoch 0; so does one that asks for a new epoch
-(KIP-360): without a transaction there is nothing that its old epoch could fence.
-Departures from Kafka: transactions are not built yet; a transactional id is refused with INVALID_REQUEST, which clients
-do not try again, and a line in the log.
+Behaviour: an idempotent producer gets an id that nobody had before, and epoch 0; so does one that asks for
+a new epoch (KIP-360): without a transaction there is nothing that its old epoch could fence.
+Departures from Kafka: transactions are not built yet; a transactional id is refused with INVALID_REQUEST,
+which clients do not try again, and a line in the log.
 """
 
 import logging
@@ -37,4 +37,5 @@ def handle(
 
 
 def _give_out(broker: "Broker") -> InitProducerIdResponse:
-    return InitProducerIdResponse(producer_id=broker.catalog.next_producer_id(), producer_epoch=0)
+    producer_id = broker.catalog.next_producer_id()
+    return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)

@@ -1,11 +1,13 @@
 """ListOffsets.
 
 Versions: 0-11 (0 is the old question, "which segments start before this time?").
-Behaviour: a timestamp of 0 or more asks for the first record at or after it, exactly. Negative ones are questions of
-their own: -1 the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4 (v8) the start of what is
-local, -5 (v9) and -6 (v11) the end of what was moved to another tier and the start of what is to be: there is no tier here,
-so -4 is the start, and -5 and -6 answer offset -1. Nothing found is offset -1 and timestamp -1, without an error.
-Departures from Kafka: its cases of a wrong "nothing found" (pinned log start, empty batches) are answered exactly.
+Behaviour: a timestamp of 0 or more asks for the first record at or after it, exactly. Negative ones are
+questions of their own: -1 the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4
+(v8) the start of what is local, -5 (v9) and -6 (v11) the end of what was moved to another tier and the
+start of what is to be: there is no tier here, so -4 is the start, and -5 and -6 answer offset -1. Nothing
+found is offset -1 and timestamp -1, without an error.
+Departures from Kafka: its cases of a wrong "nothing found" (pinned log start, empty batches) are answered
+exactly.
 """
 
 from typing import TYPE_CHECKING
@@ -28,9 +30,23 @@ from tidelog.storage.seek import Found
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
 # The version that brought each question.
-_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 
 
 def handle(connection: "Connection", request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
@@ -65,15 +81,16 @@ def _answer(partition: Partition, want: ListOffsetsPartition, version: int) -> L
         if version == 0:
             offsets = seek.offsets_before(partition.log, want.timestamp, want.max_num_offsets)
             return ListOffsetsPartitionResponse(
-                partition_index=want.partition_index, old_style_offsets=offsets
+                partition_index=want.partition_index, error_code=ErrorCode.NONE, old_style_offsets=offsets
             )
         found = _find(partition, want.timestamp)
     except (StorageError, RecordsError) as error:
         return _failure(want, error_code(error))
     if found is None:
-        return ListOffsetsPartitionResponse(partition_index=want.partition_index)
+        return ListOffsetsPartitionResponse(partition_index=want.partition_index, error_code=ErrorCode.NONE)
     return ListOffsetsPartitionResponse(
         partition_index=want.partition_index,
+        error_code=ErrorCode.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
         leader_epoch=found.leader_epoch,

@@ -1,8 +1,9 @@
 """Metadata.
 
 Versions: 0-13 (10 and later know topics by id, 12 and later may ask by id alone).
-Behaviour: no list of topics asks for all of them (in version 0 an empty list does). A topic that is missing is created
-first where `auto.create.topics.enable` and the request allow it, and is ready when the answer leaves: nobody has to ask again.
+Behaviour: no list of topics asks for all of them (in version 0 an empty list does). A topic that is missing
+is created first where `auto.create.topics.enable` and the request allow it, and is ready when the answer
+leaves: nobody has to ask again.
 Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates the topic.
 """
 

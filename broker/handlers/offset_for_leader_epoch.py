@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch.
 
 Versions: 2-4.
-Behaviour: tells where the records of an epoch end (KIP-101, KIP-320), so that a consumer can see that what it read
-was cut off by a crash. The epoch grows with every start after a crash, and at no other time.
+Behaviour: tells where the records of an epoch end (KIP-101, KIP-320), so that a consumer can see that what
+it read was cut off by a crash. The epoch grows with every start after a crash, and at no other time.
 """
 
 from typing import TYPE_CHECKING
@@ -46,4 +46,6 @@ def _answer(topic: "Topic | None", want: OffsetForLeaderPartition) -> EpochEndOf
     if partition is None or code:
         return EpochEndOffset(partition=want.partition, error_code=code)
     epoch, end_offset = partition.log.epoch_end(want.leader_epoch)
-    return EpochEndOffset(partition=want.partition, leader_epoch=epoch, end_offset=end_offset)
+    return EpochEndOffset(
+        partition=want.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
+    )

@@ -2,8 +2,9 @@
 
 Versions: 3-13 (13 names topics by id).
 Behaviour: every partition of a request is validated and appended on its own, and answers with its own code.
-acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`), acks=0 not at
-all. A batch that an idempotent producer sends again is answered with the offset it was given the first time.
+acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`),
+acks=0 not at all. A batch that an idempotent producer sends again is answered with the offset it was given
+the first time.
 Departures from Kafka: acks=all means on disk, not in the page cache. Transactions are not built yet: a
 transactional batch is refused with INVALID_TXN_STATE.
 """
@@ -89,6 +90,7 @@ def _append(partition: Partition, data: PartitionProduceData, now_ms: int) -> Pa
         return _failure(data.index, error_code(error), str(error))
     return PartitionProduceResponse(
         index=data.index,
+        error_code=ErrorCode.NONE,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,
         log_start_offset=partition.log.log_start_offset,
