@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.errors import UnsupportedRequestError, WireError
+from tidelog.protocol.wire.errors import UnsupportedRequest, WireError
 from tidelog.protocol.wire.runtime import misfit, skip_tagged_fields
 from tidelog.protocol.wire.types import Buffer
 
@@ -23,6 +23,7 @@ __all__ = [
     "encode_response",
     "read_request_header",
     "response_header_version",
+    "skip_header_tags",
 ]
 
 SIZE_BYTES = 4
@@ -38,7 +39,7 @@ _SIZE = Struct(">i")
 def read_request_header(buffer: Buffer, position: int, end: int) -> tuple[int, int, int, str | None, int]:
     """Read a request header; give API key, version, correlation id, client id and the position of the body.
 
-    Raises `UnsupportedRequestError`, which keeps the header, for an API or version that is not in the table.
+    Raises `UnsupportedRequest`, which keeps the header, for an API or version that is not in the table.
     """
     body = position + _REQUEST_HEADER.size
     if body > end:
@@ -56,9 +57,9 @@ def read_request_header(buffer: Buffer, position: int, end: int) -> tuple[int, i
         body = stop
     api = APIS.get(key)
     if api is None or not api.supports(version):
-        raise UnsupportedRequestError(key, version, correlation_id, client_id)
+        raise UnsupportedRequest(key, version, correlation_id, client_id)
     if api.is_flexible(version):
-        body = _skip_header_tags(buffer, body, end)
+        body = skip_header_tags(buffer, body, end)
     return key, version, correlation_id, client_id, body
 
 
@@ -111,13 +112,13 @@ def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, Any]:
     (correlation_id,) = _SIZE.unpack_from(frame)
     position = SIZE_BYTES
     if response_header_version(api, version):
-        position = _skip_header_tags(frame, position, end)
+        position = skip_header_tags(frame, position, end)
     message, position = api.response_reader(version)(frame, position, end)
     _demand_end(api, version, position, end)
     return correlation_id, message
 
 
-def _skip_header_tags(buffer: Buffer, position: int, end: int) -> int:
+def skip_header_tags(buffer: Buffer, position: int, end: int) -> int:
     """Pass over the tagged section of a header, which is empty but for clients newer than we know."""
     if position < end and buffer[position] == 0:
         return position + 1

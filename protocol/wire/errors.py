@@ -3,14 +3,14 @@
 `WireError` is the peer's fault: log it and close the connection. `EncodeError` and `CompileError` are ours.
 """
 
-__all__ = ["CompileError", "EncodeError", "UnsupportedRequestError", "WireError"]
+__all__ = ["CompileError", "EncodeError", "UnsupportedRequest", "WireError"]
 
 
 class WireError(Exception):
     """The bytes of a frame are not the message that they claim to be."""
 
 
-class UnsupportedRequestError(WireError):
+class UnsupportedRequest(WireError):
     """A request names an API or a version that is not in the table.
 
     It keeps the header, because ApiVersions must be answered all the same: in version 0, with
