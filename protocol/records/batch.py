@@ -1,0 +1,138 @@
+"""The 61-byte header of a batch (format v2): read it, check its checksum, give it its place in a log.
+
+Owns the header's layout, declared once in `HEADER`. Refuses to know what a record is. Invariant: what the log
+assigns (`set_base`) lies outside the checksum, so a batch is stored with every byte that its producer signed.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.protocol.records.errors import CorruptBatch
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+# base_offset and batch_length: what a reader needs to step over an entry of any format.
+PREFIX_BYTES: Final = 12
+MAGIC: Final = 2
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+# KIP-534: base_timestamp then holds the time at which a compacted batch's tombstones may go.
+DELETE_HORIZON: Final = 0x40
+
+LEADER_EPOCH_POSITION: Final = 12
+MAGIC_POSITION: Final = 16
+CRC_POSITION: Final = 17
+# The checksum covers everything from here to the end of the batch.
+ATTRIBUTES_POSITION: Final = 21
+MAX_TIMESTAMP_POSITION: Final = 35
+
+Buffer = bytes | bytearray | memoryview
+
+_unpack_header = HEADER.unpack_from
+_pack_base_offset = struct.Struct(">q").pack_into
+_pack_leader_epoch = struct.Struct(">i").pack_into
+_pack_attributes = struct.Struct(">h").pack_into
+_pack_max_timestamp = struct.Struct(">q").pack_into
+_pack_crc = struct.Struct(">I").pack_into
+_new = tuple.__new__
+
+
+class BatchHeader(NamedTuple):
+    """The header as it stands in the bytes; nothing in it is checked but that it is all there."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, offset and length included."""
+        return PREFIX_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record that the batch had when it was written."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        """The number of the compression codec, 0 where there is none."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether max_timestamp is the time of every record in the batch."""
+        return self.attributes & LOG_APPEND_TIME != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction."""
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds a transaction's marker and no user data."""
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether base_timestamp is the time at which tombstones may go."""
+        return self.attributes & DELETE_HORIZON != 0
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the header of the batch at position; CorruptBatch where fewer than HEADER_BYTES are left."""
+    try:
+        header: BatchHeader = _new(BatchHeader, _unpack_header(buffer, position))
+    except struct.error:
+        left = max(0, len(buffer) - position)
+        raise CorruptBatch(
+            f"batch at position {position} is cut short: {left} bytes, a header takes {HEADER_BYTES}"
+        ) from None
+    return header
+
+
+def checksum(buffer: Buffer, position: int, header: BatchHeader) -> int:
+    """Compute the CRC-32C of the batch at position as its bytes stand now."""
+    return crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size_bytes])
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Tell whether the batch at position is whole and its bytes match its checksum."""
+    if header.batch_length < HEADER_BYTES - PREFIX_BYTES or position + header.size_bytes > len(buffer):
+        return False
+    return checksum(buffer, position, header) == header.crc
+
+
+def set_base(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at position its offset and leader epoch, in place; the checksum does not cover them."""
+    _pack_base_offset(buffer, position, base_offset)
+    _pack_leader_epoch(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def set_timestamps(
+    buffer: bytearray | memoryview, position: int, header: BatchHeader, attributes: int, max_timestamp: int
+) -> BatchHeader:
+    """Rewrite attributes and max_timestamp of the batch at position in place, and sign it anew."""
+    _pack_attributes(buffer, position + ATTRIBUTES_POSITION, attributes)
+    _pack_max_timestamp(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp)
+    crc = checksum(buffer, position, header)
+    _pack_crc(buffer, position + CRC_POSITION, crc)
+    return header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)

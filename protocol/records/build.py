@@ -1,0 +1,153 @@
+"""Make a batch from records and get the records back: for tests, tools and the broker's own topics.
+
+Owns the writing of the record format; reading goes through the kernel. Not for the produce or fetch path, which
+never take a batch apart. Invariant: `read_records(build_batch(records))` gives the records back.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from tidelog.protocol.records import batch, compression, kernel
+from tidelog.protocol.records.errors import InvalidRecord
+
+Header = tuple[str, bytes | None]
+
+# Enough for any batch that a broker with default options has stored.
+READ_LIMIT_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record; timestamp in ms since the epoch, -1 for none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int | None = None,
+    codec: int = 0,
+    log_append_time: bool = False,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytes:
+    """Build one batch (format v2); offsets are absolute, base_offset is the first record's unless given."""
+    if not records:
+        raise ValueError("a batch needs at least one record")
+    base = records[0].offset if base_offset is None else base_offset
+    base_timestamp = records[0].timestamp
+    payload = b"".join(_encode(record, base, base_timestamp) for record in records)
+    compressed = compression.compress(codec, payload)
+    attributes = codec | (batch.LOG_APPEND_TIME if log_append_time else 0)
+    attributes |= (batch.TRANSACTIONAL if transactional else 0) | (batch.CONTROL if control else 0)
+    header = bytearray(
+        batch.HEADER.pack(
+            base,
+            batch.HEADER_BYTES - batch.PREFIX_BYTES + len(compressed),
+            leader_epoch,
+            batch.MAGIC,
+            0,
+            attributes,
+            records[-1].offset - base,
+            base_timestamp,
+            max(record.timestamp for record in records),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        )
+    )
+    crc = crc32c(compressed, crc32c(memoryview(header)[batch.ATTRIBUTES_POSITION :]))
+    header[batch.CRC_POSITION : batch.ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+    return bytes(header) + compressed
+
+
+def read_records(
+    batch_bytes: batch.Buffer, position: int = 0, limit_bytes: int = READ_LIMIT_BYTES
+) -> Iterator[Record]:
+    """Read the records of the batch at position, limit_bytes at most; RecordsError where it is damaged.
+
+    The checksum is not looked at. In a batch with LogAppendTime every record has the batch's max timestamp.
+    """
+    header = batch.read_header(batch_bytes, position)
+    payload = memoryview(batch_bytes)[position + batch.HEADER_BYTES : position + header.size_bytes]
+    data = compression.decompress(header.codec, payload, limit_bytes)
+    columns = kernel.Columns()
+    try:
+        kernel.scan(data, 0, len(data), header.record_count, columns, False)
+    except kernel.RecordError as error:
+        raise InvalidRecord(f"batch at position {position}: {error}") from error
+    for row in range(header.record_count):
+        timestamp = header.base_timestamp + columns.timestamp_delta[row]
+        yield Record(
+            offset=header.base_offset + columns.offset_delta[row],
+            timestamp=header.max_timestamp if header.is_log_append_time else timestamp,
+            key=_cut(data, columns.key_position[row], columns.key_length[row]),
+            value=_cut(data, columns.value_position[row], columns.value_length[row]),
+            headers=tuple(_headers(data, columns.headers_position[row], columns.headers_count[row])),
+        )
+
+
+def _encode(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    parts = [b"\0", _varint(record.timestamp - base_timestamp), _varint(record.offset - base_offset)]
+    parts += _sized(record.key)
+    parts += _sized(record.value)
+    parts.append(_varint(len(record.headers)))
+    for name, value in record.headers:
+        parts += _sized(name.encode())
+        parts += _sized(value)
+    body = b"".join(parts)
+    return _varint(len(body)) + body
+
+
+def _sized(value: bytes | None) -> tuple[bytes, bytes]:
+    return (_varint(-1), b"") if value is None else (_varint(len(value)), value)
+
+
+def _varint(value: int) -> bytes:
+    """Encode a signed integer of at most 64 bits in zigzag."""
+    raw = value << 1 if value >= 0 else (-value << 1) - 1
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def _cut(data: batch.Buffer, position: int, length: int) -> bytes | None:
+    return None if length < 0 else bytes(data[position : position + length])
+
+
+def _headers(data: batch.Buffer, position: int, count: int) -> Iterator[Header]:
+    """Read count headers behind their own count at position; the scan has checked every length."""
+    _, position = _read_varint(data, position)
+    for _ in range(count):
+        length, position = _read_varint(data, position)
+        name = bytes(data[position : position + length]).decode("utf-8", "replace")
+        length, position = _read_varint(data, position + length)
+        yield name, _cut(data, position, length)
+        position += max(length, 0)
+
+
+def _read_varint(data: batch.Buffer, position: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position
+        shift += 7

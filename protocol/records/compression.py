@@ -1,0 +1,235 @@
+"""The four codecs, each read with a bound on what comes out of it.
+
+Owns codec numbers and framings. Knows nothing of batches. Invariant: `decompress` holds limit_bytes of output and a
+chunk at most, whatever the input promises (P26), and takes one whole stream with nothing behind it. Libraries are
+imported on first use: a broker that never meets a codec does not pay for it at start-up.
+"""
+
+import zlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from tidelog.protocol.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Buffer = bytes | bytearray | memoryview
+
+# zlib's number for its largest window within a gzip wrapper.
+_GZIP_WBITS: Final = 31
+# What a streaming decoder is asked for first; then twice as much each time.
+_CHUNK_BYTES: Final = 128 << 10
+# The window of zstd's highest level, and what Java's decoder takes. It is address space until a frame fills it.
+_ZSTD_WINDOW_BYTES: Final = 128 << 20
+# RFC 8878: no block gives more than this, one of the kind "RLE" takes one byte.
+_ZSTD_BLOCK_BYTES: Final = 128 << 10
+_ZSTD_RLE_BLOCK: Final = 1
+# snappy-java's framing: magic, version 1, compatible from 1, then blocks behind their int32 length.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
+_XERIAL_BLOCK_BYTES: Final = 32 << 10
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Compress data as Kafka's clients do; UnsupportedCodec where there is no such codec."""
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        return zlib.compress(data, wbits=_GZIP_WBITS)
+    if codec == SNAPPY:
+        return _compress_snappy(data)
+    if codec == LZ4:
+        import lz4.frame  # type: ignore[import-untyped]
+
+        # Java's reader refuses blocks that depend on one another.
+        return bytes(lz4.frame.compress(data, block_linked=False))
+    if codec == ZSTD:
+        import zstandard
+
+        return zstandard.ZstdCompressor().compress(data)
+    raise _unsupported(codec)
+
+
+def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
+    """Decompress one payload; BatchTooLarge above limit_bytes, CorruptBatch where it is none of that codec."""
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        return _decompress_gzip(data, limit_bytes)
+    if codec == SNAPPY:
+        return _decompress_snappy(data, limit_bytes)
+    if codec == LZ4:
+        return _decompress_lz4(data, limit_bytes)
+    if codec == ZSTD:
+        return _decompress_zstd(data, limit_bytes)
+    raise _unsupported(codec)
+
+
+def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
+    decoder = zlib.decompressobj(wbits=_GZIP_WBITS)
+    try:
+        out = decoder.decompress(data, limit_bytes + 1)
+    except zlib.error as error:
+        raise _corrupt(GZIP, str(error)) from error
+    if len(out) > limit_bytes:
+        raise _too_large(GZIP, limit_bytes)
+    if not decoder.eof:
+        raise _corrupt(GZIP, "the stream is cut short")
+    if decoder.unused_data:
+        raise _corrupt(GZIP, "bytes are left over after the stream")
+    return out
+
+
+def _compress_snappy(data: bytes) -> bytes:
+    """Frame raw snappy blocks as snappy-java does, which every client reads."""
+    import snappy  # type: ignore[import-untyped]
+
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = snappy.compress(data[start : start + _XERIAL_BLOCK_BYTES])
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    """Decompress snappy-java's blocks, or one raw block as librdkafka sends it."""
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, limit_bytes, limit_bytes)
+    parts: list[bytes] = []
+    left = limit_bytes
+    at = len(_XERIAL_HEADER)
+    if len(view) < at:
+        raise _corrupt(SNAPPY, "the stream is cut short")
+    while at < len(view):
+        length = int.from_bytes(view[at : at + 4], "big")
+        at += 4
+        if length > len(view) - at:
+            raise _corrupt(SNAPPY, "a block's length leads past the end")
+        parts.append(_decompress_snappy_block(view[at : at + length], left, limit_bytes))
+        left -= len(parts[-1])
+        at += length
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, left_bytes: int, limit_bytes: int) -> bytes:
+    """Decompress one raw block after a look at the size that it promises, which the decoder allocates."""
+    import snappy
+
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > left_bytes:
+        raise _too_large(SNAPPY, limit_bytes)
+    try:
+        return bytes(snappy.uncompress(block))
+    except snappy.UncompressError as error:
+        raise _corrupt(SNAPPY, "a block does not decompress") from error
+
+
+def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
+    import lz4.frame
+
+    decoder = lz4.frame.LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    left = limit_bytes + 1
+    # The decoder allocates what it is asked for, so ask for what such an input usually gives.
+    chunk = max(_CHUNK_BYTES, 4 * len(data))
+    while left > 0 and not decoder.eof:
+        try:
+            part = decoder.decompress(b"" if parts else data, max_length=min(chunk, left))
+        except RuntimeError as error:
+            raise _corrupt(LZ4, str(error)) from error
+        if not part and not decoder.eof:
+            raise _corrupt(LZ4, "the frame is cut short")
+        parts.append(part)
+        left -= len(part)
+        chunk *= 2
+    if left <= 0:
+        raise _too_large(LZ4, limit_bytes)
+    if decoder.unused_data:
+        raise _corrupt(LZ4, "bytes are left over after the frame")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
+    import zstandard
+
+    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    try:
+        frame = zstandard.get_frame_parameters(data)
+        header_bytes = zstandard.frame_header_size(data)
+    except zstandard.ZstdError as error:
+        raise _corrupt(ZSTD, str(error)) from error
+    # The decoder allocates the size that the header promises; where it promises none, that of the blocks at most.
+    size = _most_of_zstd_blocks(data, header_bytes, 4 if frame.has_checksum else 0)
+    if frame.content_size != zstandard.CONTENTSIZE_UNKNOWN:
+        size = frame.content_size
+        if size > limit_bytes:
+            raise _too_large(ZSTD, limit_bytes)
+    try:
+        return decoder.decompress(data, max_output_size=min(size, limit_bytes))
+    except zstandard.ZstdError as error:
+        if size > limit_bytes and _gives_more(decoder, data, limit_bytes):
+            raise _too_large(ZSTD, limit_bytes) from error
+        raise _corrupt(ZSTD, str(error)) from error
+
+
+def _most_of_zstd_blocks(data: Buffer, at: int, checksum_bytes: int) -> int:
+    """Walk a frame's block headers to its end, which must be data's; the most bytes that its blocks can give.
+
+    zstandard's one-shot decoder does not notice bytes behind a frame of unknown size, and a reader chokes on them.
+    """
+    size = len(data)
+    most = 0
+    last = False
+    while not last:
+        header = int.from_bytes(data[at : at + 3], "little")
+        last, kind, block_bytes = bool(header & 1), header >> 1 & 3, header >> 3
+        at += 3 + (1 if kind == _ZSTD_RLE_BLOCK else block_bytes)
+        if at > size:
+            raise _corrupt(ZSTD, "the frame is cut short")
+        most += _ZSTD_BLOCK_BYTES
+    if at + checksum_bytes != size:
+        raise _corrupt(ZSTD, "the frame does not end where the payload does")
+    return most
+
+
+def _gives_more(decoder: "ZstdDecompressor", data: Buffer, limit_bytes: int) -> bool:
+    """Decompress again, a chunk at a time, to tell a frame that is too large from one that is damaged."""
+    import zstandard
+
+    total = 0
+    reader = decoder.stream_reader(data)
+    with suppress(zstandard.ZstdError):
+        while total <= limit_bytes and (part := reader.read(_CHUNK_BYTES)):
+            total += len(part)
+    return total > limit_bytes
+
+
+def _unsupported(codec: int) -> UnsupportedCodec:
+    return UnsupportedCodec(
+        f"compression codec {codec} does not exist; it is 0 to {ZSTD}: {', '.join(NAMES)}"
+    )
+
+
+def _too_large(codec: int, limit_bytes: int) -> BatchTooLarge:
+    return BatchTooLarge(
+        f"a {NAMES[codec]} payload gives more than {limit_bytes} bytes, max.decompressed.bytes; "
+        "send fewer or smaller records in a batch"
+    )
+
+
+def _corrupt(codec: int, reason: str) -> CorruptBatch:
+    return CorruptBatch(f"the payload is not what {NAMES[codec]} writes: {reason}")

@@ -1,0 +1,521 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+"""The walks over records and batches that are too hot for an interpreter; runs with or without a compiler.
+
+Owns every loop that takes one step a record or one step a batch. Knows bytes only: no codec, no checksum, no
+file. Invariant: whatever the bytes say, nothing outside [position, end) is read and every step moves on;
+compiled or interpreted, answers and errors are the same.
+
+Annotations are for the reader and the type checker; the C types stand in `cython.locals`. Those decorators hide
+the annotations from the type checker, so the public functions have none. No sum here may leave an int64: those
+that hostile bytes could push over it are left to the caller, in Python's integers.
+"""
+
+from array import array
+from collections.abc import MutableSequence
+from typing import Final
+
+import cython  # type: ignore[import-untyped]
+
+if cython.compiled:
+    from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyObject_GetBuffer,
+    )
+
+COMPILED: Final[bool] = bool(cython.compiled)
+
+Buffer = bytes | bytearray | memoryview
+Rows = MutableSequence[int]
+
+# Below this a walk is over before another thread could have used the lock.
+_UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
+# The shortest record: length, attributes, two deltas, no key, no value, no headers, a byte each.
+_SHORTEST_RECORD = cython.declare(cython.Py_ssize_t, 7)
+
+_OK = cython.declare(cython.int, 0)
+_LENGTH = cython.declare(cython.int, 1)
+_TIMESTAMP = cython.declare(cython.int, 2)
+_OFFSET = cython.declare(cython.int, 3)
+_NOT_NEXT = cython.declare(cython.int, 4)
+_KEY = cython.declare(cython.int, 5)
+_VALUE = cython.declare(cython.int, 6)
+_HEADERS = cython.declare(cython.int, 7)
+_SIZE = cython.declare(cython.int, 8)
+_LEFT_OVER = cython.declare(cython.int, 9)
+_RANGE = cython.declare(cython.int, 10)
+_RAN_OUT = cython.declare(cython.int, 11)
+_ENTRY_SIZE = cython.declare(cython.int, 12)
+_ENTRY_MAGIC = cython.declare(cython.int, 13)
+_ENTRY_OFFSET = cython.declare(cython.int, 14)
+
+_REASONS: Final = {
+    1: "its length is wrong or leads past the end",
+    2: "its timestamp delta is not a varlong",
+    3: "its offset delta is not a varint",
+    4: "its offset delta is not its place in the batch",
+    5: "its key length is wrong",
+    6: "its value length is wrong",
+    7: "its headers are wrong",
+    8: "its fields do not add up to its length",
+    9: "bytes are left over after the last record",
+    10: "the data ends here, before the range that was asked for",
+    12: "its size is too small for its format",
+    13: "its magic byte is none of 0, 1 and 2",
+    14: "its offset or its last offset delta is negative",
+}
+
+_NO_ROWS: Final[Rows] = array("q")
+
+
+class RecordError(ValueError):
+    """Bytes that are not the records or batches they should be; says which, where and why."""
+
+
+class Columns:
+    """Where the parts of each record lie, as columns of int64 that are reused from one batch to the next.
+
+    Each column is a view of one block: slice it, or hand it to numpy, without a copy. A scan that needs more
+    room calls `grow`, which replaces the views; `count` says how many rows the last scan filled.
+    """
+
+    __slots__ = (
+        "_address",
+        "_block",
+        "capacity",
+        "count",
+        "headers_count",
+        "headers_position",
+        "key_length",
+        "key_position",
+        "offset_delta",
+        "start",
+        "timestamp_delta",
+        "value_length",
+        "value_position",
+    )
+
+    def __init__(self, capacity: int = 0) -> None:
+        """Make room for capacity records."""
+        self.count = 0
+        self.capacity = 0
+        self.grow(capacity)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for at least capacity records; what the columns hold is lost."""
+        capacity = max(capacity, 2 * self.capacity)
+        self.capacity = capacity
+        self.count = 0
+        self._block = array("q", bytes(9 * 8 * capacity))
+        # The address stays good: an array that exports a view cannot be resized.
+        self._address = self._block.buffer_info()[0]
+        view = memoryview(self._block)
+        self.start = view[:capacity]
+        self.offset_delta = view[capacity : 2 * capacity]
+        self.timestamp_delta = view[2 * capacity : 3 * capacity]
+        self.key_position = view[3 * capacity : 4 * capacity]
+        self.key_length = view[4 * capacity : 5 * capacity]
+        self.value_position = view[5 * capacity : 6 * capacity]
+        self.value_length = view[6 * capacity : 7 * capacity]
+        self.headers_position = view[7 * capacity : 8 * capacity]
+        self.headers_count = view[8 * capacity :]
+
+
+def scan(
+    data: Buffer,
+    position: int,
+    end: int,
+    count: int,
+    columns: Columns | None = None,
+    contiguous: bool = True,
+) -> tuple[int, int, int]:
+    """Walk the count uncompressed records that fill [position, end); check all that their format promises.
+
+    Return the largest timestamp delta, the index of the first record that has it, and the smallest timestamp
+    delta; (0, -1, 0) where count is 0. Positions in columns are positions in data. With contiguous, each
+    offset delta must be the record's index. RecordError where anything is wrong: the columns are then void.
+    """
+    if position < 0 or end < position or count < 0 or count > (end - position) // _SHORTEST_RECORD:
+        raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
+    if columns is None:
+        fault, record, at, largest, first, smallest = _scan(
+            data, position, end, count, _NO_ROWS, 0, 0, contiguous
+        )
+    else:
+        if columns.capacity < count:
+            columns.grow(count)
+        columns.count = count
+        fault, record, at, largest, first, smallest = _scan(
+            data, position, end, count, columns._block, columns._address, columns.capacity, contiguous
+        )
+    if fault != _OK:
+        raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
+    return largest, first, smallest
+
+
+def first_at_or_after(columns: Columns, count: int, timestamp_delta: int, offset_delta_min: int) -> int:
+    """Find the first of count records whose deltas are at least these; its index, or -1."""
+    rows = min(count, columns.capacity)
+    return _first(columns._block, columns._address, columns.capacity, rows, timestamp_delta, offset_delta_min)
+
+
+def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:
+    """Find the first batch or legacy entry in [position, end) whose last offset is at least offset.
+
+    Return its position, or -1 - resume where the data ends first: resume is the position, maybe beyond end,
+    of the first entry whose header is not wholly there. position must be an entry's start, else RecordError.
+    """
+    return _search(data, position, end, max(offset, 0), False)
+
+
+def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> int:
+    """Find the first batch in [position, end) whose max timestamp is at least timestamp; answer as find_batch.
+
+    Entries of format v1 answer by their own timestamp, those of v0 have none.
+    """
+    return _search(data, position, end, timestamp, True)
+
+
+@cython.cfunc
+@cython.returns(
+    (cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong, cython.Py_ssize_t, cython.longlong)
+)
+@cython.exceptval(check=True)
+@cython.locals(
+    position=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    address=cython.size_t,
+    stride=cython.Py_ssize_t,
+    contiguous=cython.bint,
+    octets=cython.p_const_uchar,
+    rows=cython.p_longlong,
+    walked=(
+        cython.int,
+        cython.Py_ssize_t,
+        cython.Py_ssize_t,
+        cython.longlong,
+        cython.Py_ssize_t,
+        cython.longlong,
+    ),
+)
+def _scan(
+    data: Buffer,
+    position: int,
+    end: int,
+    count: int,
+    block: Rows,
+    address: int,
+    stride: int,
+    contiguous: bool,
+) -> tuple[int, int, int, int, int, int]:
+    """Run _walk over data within bounds; block, at address, keeps the rows alive meanwhile."""
+    if cython.compiled:
+        rows = cython.cast(cython.p_longlong, address)
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets = cython.cast(cython.p_const_uchar, view.buf)
+        if end > view.len:
+            walked = (_RANGE, 0, view.len, 0, 0, 0)
+        elif end - position < _UNLOCK_BYTES:
+            walked = _walk(octets, position, end, count, rows, stride, contiguous)
+        else:
+            with cython.nogil:
+                walked = _walk(octets, position, end, count, rows, stride, contiguous)
+        PyBuffer_Release(cython.address(view))
+    else:
+        octets = memoryview(data)
+        if end > octets.nbytes:
+            walked = (_RANGE, 0, octets.nbytes, 0, 0, 0)
+        else:
+            walked = _walk(octets, position, end, count, block, stride, contiguous)
+    return walked
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.longlong, cython.Py_ssize_t))
+@cython.locals(
+    octets=cython.p_const_uchar,
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    last_shift=cython.int,
+    last_max=cython.ulonglong,
+    byte=cython.ulonglong,
+    raw=cython.ulonglong,
+    shift=cython.int,
+    half=cython.longlong,
+    sign=cython.longlong,
+)
+def _zigzag(octets: memoryview, at: int, end: int, last_shift: int, last_max: int) -> tuple[int, int]:
+    """Read a zigzag varint, its last byte shifted and bounded so; (value, position after it or -1)."""
+    raw = 0
+    shift = 0
+    while at < end and shift <= last_shift:
+        byte = octets[at]
+        at += 1
+        if shift == last_shift and byte > last_max:
+            break
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            half = raw >> 1
+            sign = raw & 1
+            return half ^ -sign, at
+        shift += 7
+    return 0, -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.longlong, cython.Py_ssize_t))
+@cython.locals(octets=cython.p_const_uchar, at=cython.Py_ssize_t, end=cython.Py_ssize_t, byte=cython.int)
+def _varint(octets: memoryview, at: int, end: int) -> tuple[int, int]:
+    """Read a zigzag int32; (value, position after it or -1 where there is none)."""
+    if at < end:
+        byte = octets[at]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), at + 1
+    return _zigzag(octets, at, end, 28, 0x0F)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns(cython.Py_ssize_t)
+@cython.locals(
+    octets=cython.p_const_uchar,
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    count=cython.longlong,
+    length=cython.longlong,
+)
+def _skip_headers(octets: memoryview, at: int, end: int, count: int) -> int:
+    """Step over count record headers; the position after them, -1 where one is wrong."""
+    while count > 0:
+        count -= 1
+        length, at = _varint(octets, at, end)
+        if at < 0 or length < 0 or length > end - at:
+            return -1
+        length, at = _varint(octets, at + length, end)
+        if at < 0 or length < -1 or length > end - at:
+            return -1
+        if length > 0:
+            at += length
+    return at
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns(
+    (cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong, cython.Py_ssize_t, cython.longlong)
+)
+@cython.locals(
+    octets=cython.p_const_uchar,
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    rows=cython.p_longlong,
+    stride=cython.Py_ssize_t,
+    contiguous=cython.bint,
+    index=cython.Py_ssize_t,
+    start=cython.Py_ssize_t,
+    stop=cython.Py_ssize_t,
+    length=cython.longlong,
+    offset_delta=cython.longlong,
+    timestamp_delta=cython.longlong,
+    key=cython.Py_ssize_t,
+    key_length=cython.longlong,
+    value=cython.Py_ssize_t,
+    value_length=cython.longlong,
+    headers=cython.Py_ssize_t,
+    largest=cython.longlong,
+    smallest=cython.longlong,
+    first=cython.Py_ssize_t,
+)
+def _walk(
+    octets: memoryview, at: int, end: int, count: int, rows: Rows, stride: int, contiguous: bool
+) -> tuple[int, int, int, int, int, int]:
+    """Do scan's work without Python: (fault, record, its position, largest, its index, smallest delta)."""
+    largest = 0
+    smallest = 0
+    first = -1
+    for index in range(count):
+        start = at
+        length, at = _varint(octets, at, end)
+        if at < 0 or length < _SHORTEST_RECORD - 1 or length > end - at:
+            return _LENGTH, index, start, 0, 0, 0
+        stop = at + length
+        timestamp_delta, at = _zigzag(octets, at + 1, stop, 63, 0x01)
+        if at < 0:
+            return _TIMESTAMP, index, start, 0, 0, 0
+        offset_delta, at = _varint(octets, at, stop)
+        if at < 0:
+            return _OFFSET, index, start, 0, 0, 0
+        if contiguous and offset_delta != index:
+            return _NOT_NEXT, index, start, 0, 0, 0
+        key_length, key = _varint(octets, at, stop)
+        if key < 0 or key_length < -1 or key_length > stop - key:
+            return _KEY, index, start, 0, 0, 0
+        value_length, value = _varint(octets, key + key_length if key_length > 0 else key, stop)
+        if value < 0 or value_length < -1 or value_length > stop - value:
+            return _VALUE, index, start, 0, 0, 0
+        headers = value + value_length if value_length > 0 else value
+        length, at = _varint(octets, headers, stop)
+        if at < 0 or length < 0 or length > stop - at:
+            return _HEADERS, index, start, 0, 0, 0
+        if length > 0:
+            at = _skip_headers(octets, at, stop, length)
+            if at < 0:
+                return _HEADERS, index, start, 0, 0, 0
+        if at != stop:
+            return _SIZE, index, start, 0, 0, 0
+        if first < 0 or timestamp_delta > largest:
+            largest = timestamp_delta
+            first = index
+        if timestamp_delta < smallest or index == 0:
+            smallest = timestamp_delta
+        if stride > 0:
+            rows[index] = start
+            rows[stride + index] = offset_delta
+            rows[2 * stride + index] = timestamp_delta
+            rows[3 * stride + index] = key
+            rows[4 * stride + index] = key_length
+            rows[5 * stride + index] = value
+            rows[6 * stride + index] = value_length
+            rows[7 * stride + index] = headers
+            rows[8 * stride + index] = length
+    if at != end:
+        return _LEFT_OVER, count, at, 0, 0, 0
+    return _OK, 0, 0, largest, first, smallest
+
+
+@cython.cfunc
+@cython.returns(cython.Py_ssize_t)
+@cython.exceptval(check=True)
+@cython.locals(
+    address=cython.size_t,
+    stride=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    timestamp_delta=cython.longlong,
+    offset_delta_min=cython.longlong,
+    index=cython.Py_ssize_t,
+    rows=cython.p_longlong,
+)
+def _first(
+    block: Rows, address: int, stride: int, count: int, timestamp_delta: int, offset_delta_min: int
+) -> int:
+    """Do first_at_or_after's work; block, at address, keeps the rows alive meanwhile."""
+    rows = cython.cast(cython.p_longlong, address) if cython.compiled else block
+    for index in range(count):
+        if rows[2 * stride + index] >= timestamp_delta and rows[stride + index] >= offset_delta_min:
+            return index
+    return -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns(cython.longlong)
+@cython.locals(
+    octets=cython.p_const_uchar,
+    at=cython.Py_ssize_t,
+    size=cython.Py_ssize_t,
+    index=cython.Py_ssize_t,
+    value=cython.longlong,
+)
+def _integer(octets: memoryview, at: int, size: int) -> int:
+    """Read a big-endian signed integer of size bytes."""
+    value = octets[at]
+    if value >= 128:
+        value -= 256
+    for index in range(1, size):
+        value = value * 256 + octets[at + index]
+    return value
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.int, cython.Py_ssize_t))
+@cython.locals(
+    octets=cython.p_const_uchar,
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    wanted=cython.longlong,
+    by_time=cython.bint,
+    size=cython.longlong,
+    magic=cython.int,
+    base=cython.longlong,
+    delta=cython.longlong,
+)
+def _find(octets: memoryview, at: int, end: int, wanted: int, by_time: bool) -> tuple[int, int]:
+    """Do find_batch's and find_timestamp's work without Python: (fault, position); _RAN_OUT is no error."""
+    while end - at > 16:
+        size = _integer(octets, at + 8, 4)
+        magic = octets[at + 16]
+        if magic > 2:
+            return _ENTRY_MAGIC, at
+        if size < (49 if magic == 2 else 14):
+            return _ENTRY_SIZE, at
+        if end - at < (43 if magic == 2 else 26):
+            break
+        if by_time:
+            if magic > 0 and _integer(octets, at + (35 if magic == 2 else 18), 8) >= wanted:
+                return _OK, at
+        else:
+            base = _integer(octets, at, 8)
+            delta = _integer(octets, at + 23, 4) if magic == 2 else 0
+            if base < 0 or delta < 0:
+                return _ENTRY_OFFSET, at
+            if wanted - base <= delta:
+                return _OK, at
+        at += 12 + size
+    return _RAN_OUT, at
+
+
+@cython.cfunc
+@cython.returns(cython.Py_ssize_t)
+@cython.exceptval(check=True)
+@cython.locals(
+    position=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    wanted=cython.longlong,
+    by_time=cython.bint,
+    octets=cython.p_const_uchar,
+    found=(cython.int, cython.Py_ssize_t),
+)
+def _search(data: Buffer, position: int, end: int, wanted: int, by_time: bool) -> int:
+    """Run _find over data within bounds and turn its faults into errors."""
+    found = (_OK, 0)
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets = cython.cast(cython.p_const_uchar, view.buf)
+        if position < 0 or end > view.len:
+            found = (_RANGE, view.len)
+        elif end - position < _UNLOCK_BYTES:
+            found = _find(octets, position, end, wanted, by_time)
+        else:
+            with cython.nogil:
+                found = _find(octets, position, end, wanted, by_time)
+        PyBuffer_Release(cython.address(view))
+    else:
+        octets = memoryview(data)
+        if position < 0 or end > octets.nbytes:
+            found = (_RANGE, octets.nbytes)
+        else:
+            found = _find(octets, position, end, wanted, by_time)
+    if found[0] == _RAN_OUT:
+        return -1 - found[1]
+    if found[0] != _OK:
+        raise RecordError(f"batch at position {found[1]}: {_REASONS[found[0]]}")
+    return found[1]
