@@ -1,0 +1,11 @@
+#!/bin/sh
+# Installs the wheel and what it needs into an environment of their own:  docker/install.sh PREFIX LOCK WHEELS
+# The lock brings every dependency with its hash; nothing is resolved here.
+set -eu
+prefix=$1 lock=$2 wheels=$3
+python3 -m venv "$prefix"
+pip() { "$prefix/bin/python" -m pip --quiet --disable-pip-version-check --no-cache-dir "$@"; }
+pip install --require-hashes -r "$lock"
+pip install --no-deps "$wheels"/tidelog-*.whl
+pip check
+pip uninstall --yes pip
