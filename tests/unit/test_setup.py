@@ -1,0 +1,44 @@
+"""What `make setup` says where something that it needs is missing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SETUP = Path(__file__).parents[2] / "scripts" / "setup"
+
+
+def setup(venv: Path, python: Path | str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SETUP, venv, python], check=False, capture_output=True, text=True, timeout=30)
+
+
+def interpreter(folder: Path, refuses: str) -> Path:
+    """Make an interpreter that fails on one import or check, and is the real one otherwise."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\ncase "$*" in *"{refuses}"*) exit 1;; esac\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("refuses", "message"),
+    [
+        ("import ensurepip", "apt-get install python3-venv"),
+        ("version_info", "3.11 or newer is needed"),
+        ("print(sys.version)", "does not start here"),
+    ],
+)
+def test_what_is_missing_is_named_with_the_package_that_brings_it(
+    tmp_path: Path, refuses: str, message: str
+) -> None:
+    result = setup(tmp_path / "venv", interpreter(tmp_path, refuses))
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "venv").exists()
+
+
+def test_an_interpreter_that_is_not_there_is_named() -> None:
+    result = setup(Path("unused"), "python9.9")
+    assert (result.returncode, "python9.9 does not start here" in result.stderr) == (1, True)
