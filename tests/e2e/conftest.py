@@ -4,7 +4,6 @@ E2E_BROKER=kafka runs them against Apache Kafka instead, those that ask only wha
 they are known to ask what Kafka does, and not merely what we do.
 """
 
-import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,8 +14,7 @@ import pytest
 from bench.kafka import QUICK_JVM, ApacheKafka
 from tests.support.broker import Broker, Running
 from tests.support.java import jars
-
-_serial = itertools.count()
+from tests.support.workload import unique_topic
 
 
 class KafkaInstead(ApacheKafka):
@@ -48,7 +46,7 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses."""
-    return f"{request.node.originalname.replace('_', '-')[:60]}-{os.getpid()}-{next(_serial)}"
+    return unique_topic(request.node.originalname)
 
 
 @pytest.fixture

@@ -87,7 +87,8 @@ class Broker:
                 raise BrokerEndedError(f"not ready after {timeout_s} s:\n{self.printed}")
             time.sleep(POLL_S)
         host, _, port = ready_file.read_text().strip().rpartition(":")
-        self.host, self.port = host, int(port)
+        # A broker that listens on every address is reached on this one.
+        self.host, self.port = "127.0.0.1" if host in {"0.0.0.0", "[::]"} else host, int(port)
         return self
 
     def spawn(self) -> Path:

@@ -1,0 +1,469 @@
+"""The same requests put to Apache Kafka and to us: what comes back must be the same, field by field.
+
+Each test is a script that asks a broker and returns what it was told, with what may rightly differ (ids,
+addresses, names) left out. Where we differ on purpose there is no comparison here but a test of our own.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from bench.kafka import QUICK_JVM, ApacheKafka
+from tests.support.broker import Broker, Running
+from tests.support.java import jars, needs_java
+from tests.support.raw_client import (
+    API_VERSIONS,
+    CREATE_TOPICS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    RawClient,
+    produce_request,
+)
+from tests.support.workload import START_MS, damaged, one_batch, unique_topic
+from tidelog.protocol.messages.api_versions import ApiVersionsRequest
+from tidelog.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tidelog.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.records import batch, compression
+from tidelog.protocol.records.build import Record, build_batch
+
+pytestmark = [needs_java, pytest.mark.java, pytest.mark.e2e]
+
+# Neither stops a log from being as old as its records, nor lets the background delete what a test still reads.
+SETTINGS = {"log.retention.ms": "-1", "num.partitions": "1"}
+LAST = 6
+# What errors say in words is for people, and ours are our own.
+WORDS = ("error_message", "batch_index_error_message")
+# Out of order within a batch and between batches, equal largest timestamps, in three batches and a half.
+TIMES = [[100, 300, 200], [250, 400], [400], [350]]
+
+
+class Sides(NamedTuple):
+    """The two brokers that are compared."""
+
+    kafka: Running
+    ours: Running
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
+    folder = tmp_path_factory.mktemp("sides")
+    with ApacheKafka(jars(), QUICK_JVM) as kafka, Broker(folder / "ours", SETTINGS) as ours:
+        yield Sides(kafka.start(0, folder / "kafka", SETTINGS), ours.start())
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return unique_topic(request.node.originalname)
+
+
+def compare(sides: Sides, script: Callable[[RawClient], Any]) -> Any:
+    """Run the script against both, compare, and return what both said."""
+    with RawClient(sides.kafka) as client:
+        theirs = script(client)
+    with RawClient(sides.ours) as client:
+        ours = script(client)
+    assert ours == theirs
+    return ours
+
+
+def as_told(message: object, *leave_out: str) -> Any:
+    """Return a message as plain data, without the fields left out at any depth."""
+    if isinstance(message, list):
+        return [as_told(item, *leave_out) for item in message]
+    if not hasattr(message, "__slots__"):
+        return message
+    names = [name for name in message.__slots__ if name not in leave_out]
+    return {name: as_told(getattr(message, name), *leave_out) for name in names}
+
+
+def made(client: RawClient, topic: str, partitions: int = 1, **options: str) -> None:
+    """Make a topic and wait for it: Kafka answers before its partitions have a leader, we do not."""
+    configs = {name.replace("_", "."): value for name, value in options.items()}
+    assert client.create(topic, partitions, configs).error_code == 0
+    await_code(0, lambda: client.list_offsets(topic, -1, partitions - 1).error_code)
+
+
+def await_code(code: int, ask: Callable[[], int]) -> None:
+    deadline = time.monotonic() + 20
+    while (said := ask()) != code:
+        assert time.monotonic() < deadline, f"still {said}, not {code}"
+        time.sleep(0.01)
+
+
+def fill(client: RawClient, topic: str, codec: int = 0) -> None:
+    """Make a topic of one partition with the records of TIMES."""
+    made(client, topic)
+    offset = 0
+    for times in TIMES:
+        records = [Record(i, START_MS + time, None, b"%d" % time) for i, time in enumerate(times)]
+        answer = client.produce(topic, build_batch(records, codec=codec))
+        assert (answer.error_code, answer.base_offset) == (0, offset)
+        offset += len(times)
+
+
+QUERIES = [-1, -2, -3, -4, -5, -6, -7, 0, (1 << 62)] + [
+    START_MS + time + near for time in (100, 200, 250, 300, 350, 400) for near in (-1, 0, 1)
+]
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP, compression.ZSTD])
+def test_list_offsets_at_every_time_and_version(sides: Sides, topic: str, codec: int) -> None:
+    def script(client: RawClient) -> Any:
+        fill(client, topic, codec)
+        return {
+            (version, query): as_told(client.list_offsets(topic, query, version=version))
+            for version in range(1, LIST_OFFSETS_VERSIONS)
+            for query in QUERIES
+        }
+
+    said = compare(sides, script)
+    assert said[1, START_MS + 250]["offset"] == 1
+    assert said[7, -3]["offset"] == 4
+
+
+def test_list_offsets_of_an_empty_topic(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+        return {
+            (version, query): as_told(client.list_offsets(topic, query, version=version))
+            for version in range(1, LIST_OFFSETS_VERSIONS)
+            for query in (-1, -2, -3, -4, -5, 0, START_MS)
+        }
+
+    said = compare(sides, script)
+    assert (said[7, -1]["offset"], said[7, -1]["timestamp"], said[7, -1]["error_code"]) == (0, -1, 0)
+    assert (said[7, 0]["offset"], said[7, 0]["timestamp"], said[7, 0]["error_code"]) == (-1, -1, 0)
+
+
+def test_list_offsets_of_what_does_not_exist_or_is_asked_twice(sides: Sides, topic: str) -> None:
+    def ask(client: RawClient, version: int, *partitions: ListOffsetsPartition) -> Any:
+        wanted = [ListOffsetsTopic(name=topic, partitions=list(partitions))]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=wanted)
+        return as_told(client.ask(LIST_OFFSETS, version, request))
+
+    def at(partition: int, epoch: int = -1) -> ListOffsetsPartition:
+        return ListOffsetsPartition(partition_index=partition, timestamp=-1, current_leader_epoch=epoch)
+
+    def script(client: RawClient) -> Any:
+        missing = ask(client, 7, at(0))
+        made(client, topic)
+        return [
+            missing,
+            ask(client, 7, at(1)),
+            ask(client, 7, at(0), at(0)),
+            ask(client, 7, at(0, epoch=0)),
+            ask(client, 7, at(0, epoch=7)),
+        ]
+
+    compare(sides, script)
+
+
+def test_metadata_of_topics_in_every_version(sides: Sides, topic: str) -> None:
+    ids = "topic_id", "cluster_id", "host", "port", "node_id", "controller_id"
+    wheres = "leader_id", "replica_nodes", "isr_nodes"
+
+    def script(client: RawClient) -> Any:
+        made(client, topic, 3)
+        said = []
+        for version in range(14):
+            names = [topic] if version < 4 else [topic, f"{topic}-missing"]
+            answer = as_told(client.metadata(*names, create=version < 4, version=version), *ids, *wheres)
+            answer["topics"].sort(key=lambda row: row["name"])
+            for row in answer["topics"]:
+                row["partitions"].sort(key=lambda part: part["partition_index"])
+            said.append(answer)
+        return said
+
+    compare(sides, script)
+
+
+def test_metadata_creates_topics_and_refuses_illegal_names(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        names = ["", ".", "..", "../x", "a/b", "a b", "a\0b", "ü", "x" * 250]
+        illegal = [
+            client.metadata(name, create=flag).topics[0].error_code for name in names for flag in (0, 1)
+        ]
+        for version in (0, 3, 4, 9, 12):
+            name = f"{topic}-{version}"
+            await_code(0, lambda: client.metadata(name, version=version).topics[0].error_code)  # noqa: B023
+        return illegal
+
+    compare(sides, script)
+
+
+def test_metadata_by_topic_id(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+        (row,) = client.metadata(topic).topics
+        said = []
+        for topic_id in (row.topic_id, b"\x07" * 16):
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)])
+            (found,) = client.ask(METADATA, 12, request).topics
+            said.append((found.error_code, found.name, found.topic_id == topic_id, len(found.partitions)))
+        return said
+
+    assert compare(sides, script)[0] == (0, topic, True, 1)
+
+
+def test_metadata_of_all_topics(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+        said = []
+        for version in (0, 1, 9, 12):
+            request = MetadataRequest(topics=[] if version == 0 else None)
+            said.append(topic in {row.name for row in client.ask(METADATA, version, request).topics})
+            nothing = MetadataRequest(topics=[])
+            said.append(len(client.ask(METADATA, version, nothing).topics) if version else 0)
+        return said
+
+    compare(sides, script)
+
+
+def test_api_versions_of_every_version_and_of_none(sides: Sides) -> None:
+    def script(client: RawClient) -> Any:
+        own_row = [client.api_versions(version)[API_VERSIONS] for version in range(5)]
+        client.send_frame(bytes.fromhex("0012 7fff 00000007 ffff 00"))
+        correlation_id, answer = client.receive(API_VERSIONS, 0)
+        rows = {row.api_key: row.max_version for row in answer.api_keys}
+        name = ApiVersionsRequest(client_software_name="", client_software_version="?!")
+        bad_name = client.ask(API_VERSIONS, 3, name).error_code
+        return own_row, correlation_id, answer.error_code, rows[API_VERSIONS], bad_name
+
+    compare(sides, script)
+
+
+def test_every_api_that_we_announce_kafka_has_too(sides: Sides) -> None:
+    with RawClient(sides.kafka) as client:
+        theirs = client.api_versions()
+    with RawClient(sides.ours) as client:
+        ours = client.api_versions()
+    assert {key: versions for key, versions in ours.items() if key not in theirs} == {}
+    # KIP-1242 and others came after the release that we compare with; our floors may be lower than its own.
+    assert [key for key, (low, _) in ours.items() if low > theirs[key][0]] == []
+
+
+def test_batches_come_back_byte_for_byte(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        for codec in (compression.NONE, compression.GZIP, compression.LZ4, compression.ZSTD):
+            fill(client, f"{topic}-{codec}", codec)
+        return {
+            (codec, version): [data for _, data in client.batches(f"{topic}-{codec}")]
+            for codec in (compression.NONE, compression.GZIP, compression.LZ4, compression.ZSTD)
+            for version in (4, 12)
+        }
+
+    compare(sides, script)
+
+
+def test_a_false_largest_timestamp_is_put_right(sides: Sides, topic: str) -> None:
+    """P22: the header's largest timestamp is the producer's word; both brokers store what the records say."""
+
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+        records = [Record(i, START_MS + i, b"k", b"v") for i in range(3)]
+        for wrong in (START_MS + 9, START_MS, -1):
+            answer = client.produce(topic, damaged(build_batch(records), max_timestamp=wrong))
+            assert answer.error_code == 0
+        found = client.list_offsets(topic, -3)
+        return [data for _, data in client.batches(topic)], found.offset, found.timestamp
+
+    compare(sides, script)
+
+
+def test_produce_answers(sides: Sides, topic: str) -> None:
+    good = one_batch(3)
+
+    def script(client: RawClient) -> Any:
+        missing = as_told(client.produce(topic, good), *WORDS)
+        made(client, topic)
+        requests = {
+            "sound": good,
+            "partition that is not there": (good, 5),
+            "wrong checksum": bytes([*good[:-1], good[-1] ^ 1]),
+            "two batches": good + good,
+            "control batch": damaged(good, attributes=batch.CONTROL),
+            "count too small": damaged(good, record_count=2),
+            "count of zero": damaged(good, record_count=0),
+            "last offset delta too large": damaged(good, last_offset_delta=3),
+            "far ahead": one_batch(1, first_timestamp=1 << 52),
+            "too large": one_batch(1, value_bytes=1_048_588),
+            "after all that": good,
+        }
+        said: dict[str, Any] = {"missing topic": missing}
+        for name, wanted in requests.items():
+            data, partition = wanted if isinstance(wanted, tuple) else (wanted, 0)
+            said[name] = as_told(client.produce(topic, data, partition), *WORDS)
+        said["stored"] = [base for base, _ in client.batches(topic)]
+        return said
+
+    said = compare(sides, script)
+    assert said["stored"] == [0, 3]
+
+
+def test_produce_in_every_version(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+        said = []
+        for version in range(3, 13):
+            for acks in (1, -1, 2):
+                answer = client.produce(topic, one_batch(2), acks=acks, version=version)
+                said.append(as_told(answer, *WORDS))
+        client.send(PRODUCE, 9, produce_request(topic, one_batch(2), acks=0))
+        said.append(as_told(client.produce(topic, one_batch(2))))
+        return said
+
+    compare(sides, script)
+
+
+def test_produce_stamps_append_time(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic, message_timestamp_type="LogAppendTime")
+        answer = client.produce(topic, one_batch(3))
+        ((_, data),) = client.batches(topic)
+        header = batch.read_header(data)
+        last = client.list_offsets(topic, -3)
+        assert answer.log_append_time_ms == header.max_timestamp == last.timestamp > START_MS
+        assert batch.check_crc(data, 0, header)
+        return header._replace(crc=0, max_timestamp=0), data[batch.HEADER_BYTES :], last.offset
+
+    compare(sides, script)
+
+
+def test_idempotent_producers(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+        # Kafka's first answers may say that it is not ready to hand out ids.
+        await_code(0, lambda: client.init_producer_id().error_code)
+        first, second = client.init_producer_id(), client.init_producer_id()
+        producer_id, epoch, other_id = first.producer_id, first.producer_epoch, second.producer_id
+        assert other_id != producer_id
+
+        def put(sequence: int, count: int = 2, epoch: int = epoch, producer_id: int = producer_id) -> Any:
+            data = one_batch(count, producer=(producer_id, epoch, sequence))
+            return as_told(client.produce(topic, data), *WORDS, "log_start_offset")
+
+        said = [
+            put(0),
+            put(2),
+            put(4),
+            put(2),
+            put(0),
+            put(4),
+            put(5),
+            put(9),
+            put(6),
+            put(8),
+            put(10),
+            put(12),
+        ]
+        said += [put(0), put(2), put(12), put(14, epoch=-1), put(3, epoch=epoch + 1), put(0, epoch=epoch + 1)]
+        said += [put(14), put(5, producer_id=other_id), put(7, producer_id=other_id)]
+        return said, [base for base, _ in client.batches(topic)]
+
+    compare(sides, script)
+
+
+def test_fetch_answers(sides: Sides, topic: str) -> None:
+    records = "records", "preferred_read_replica"
+
+    def script(client: RawClient) -> Any:
+        missing = as_told(client.fetch(topic, 0), *records)
+        fill(client, topic)
+        offsets = [-1, 0, 1, 2, LAST, LAST + 1, LAST + 2, 1 << 40]
+        said = [missing, as_told(client.fetch(topic, 0, partition=3), *records)]
+        for version in range(4, 13):
+            for offset in offsets:
+                part = client.fetch(topic, offset, version=version)
+                said.append((as_told(part, "records"), bytes(part.records or b"")))
+        return said
+
+    compare(sides, script)
+
+
+def test_fetch_gives_one_batch_however_small_the_limit(sides: Sides, topic: str) -> None:
+    """KIP-74: the first batch comes whole; what follows it keeps to the limit."""
+
+    def script(client: RawClient) -> Any:
+        fill(client, topic)
+        sizes = [len(data) for _, data in client.batches(topic)]
+        said = []
+        for max_bytes in (1, sizes[0], sizes[0] + sizes[1] - 1, sizes[0] + sizes[1], 1 << 20):
+            data = bytes(client.fetch(topic, 0, max_bytes=max_bytes).records)
+            said.append(batch.read_header(data).size_bytes <= len(data))
+        return said
+
+    compare(sides, script)
+
+
+def test_create_topics_answers(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        def create(wanted: CreatableTopic, validate_only: bool = False) -> Any:
+            request = CreateTopicsRequest(topics=[wanted], timeout_ms=20_000, validate_only=validate_only)
+            row = client.ask(CREATE_TOPICS, 7, request).topics[0]
+            return row.error_code, row.num_partitions, row.replication_factor
+
+        def wanted(
+            name: str = topic, partitions: int = 1, replicas: int = 1, **options: str
+        ) -> CreatableTopic:
+            configs = [
+                CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                for key, value in options.items()
+            ]
+            return CreatableTopic(
+                name=name, num_partitions=partitions, replication_factor=replicas, configs=configs
+            )
+
+        assigned = CreatableReplicaAssignment(partition_index=0, broker_ids=[1])
+        return [
+            create(wanted(), validate_only=True),
+            create(wanted()),
+            create(wanted()),
+            create(wanted(f"{topic}-2", partitions=-1, replicas=-1)),
+            create(wanted(f"{topic}-3", partitions=0)),
+            create(wanted(f"{topic}-3", partitions=-2)),
+            create(wanted(f"{topic}-3", replicas=2)),
+            create(wanted(f"{topic}-3", replicas=0)),
+            create(wanted(f"{topic}-3", no_such_option="1")),
+            create(wanted(f"{topic}-3", segment_bytes="many")),
+            create(wanted(f"{topic}-3", cleanup_policy="forget")),
+            create(
+                CreatableTopic(
+                    name=f"{topic}-4", num_partitions=1, replication_factor=1, assignments=[assigned]
+                )
+            ),
+            *[create(wanted(name)) for name in ("", ".", "..", "../x", "a/b", "a\0b", "x" * 250)],
+        ]
+
+    compare(sides, script)
+
+
+def test_unknown_requests_end_the_connection_and_no_other(sides: Sides) -> None:
+    def script(client: RawClient) -> Any:
+        client.send_frame(bytes.fromhex("7fff 0000 00000007 ffff"))
+        return client.is_closed_by_peer()
+
+    assert compare(sides, script)
+
+    def old_produce(client: RawClient) -> Any:
+        client.send_frame(bytes.fromhex("0000 0002 00000007 ffff ffff 00000064 00000000"))
+        return client.is_closed_by_peer()
+
+    assert compare(sides, old_produce)
+
+
+LIST_OFFSETS_VERSIONS = 11
+assert FETCH == 1
