@@ -1,0 +1,114 @@
+"""A codec and its judge side by side, and a message that uses every type."""
+
+import io
+from functools import cache
+from typing import Any, NamedTuple
+
+from tidelog.protocol.registry import APIS
+from tidelog.protocol.wire.compiler import Reader, Writer, reader_of, writer_of
+from tidelog.protocol.wire.constructs import MessageStruct
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.structs import struct_of
+from tidelog.protocol.wire.types import (
+    BOOL,
+    BYTES,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UINT16,
+    UUID,
+    ZERO_UUID,
+    Array,
+)
+
+
+@message
+class Leaf:
+    """Nested in every way there is."""
+
+    number: int = field(INT32, default=-1)
+    text: str | None = field(STRING, "1+", default=None, nullable="1+", ignorable=True)
+
+
+@message
+class Everything:
+    """Every type, nullable and not, plain and tagged; version 2 is the first flexible one."""
+
+    a_bool: bool = field(BOOL)
+    an_int8: int = field(INT8)
+    a_uint16: int = field(UINT16)
+    a_float64: float = field(FLOAT64)
+    a_uuid: bytes = field(UUID)
+    a_string: str = field(STRING)
+    some_bytes: bytes = field(BYTES)
+    null_bytes: bytes | None = field(BYTES, nullable="0+")
+    some_records: bytes | None = field(RECORDS, nullable="0+")
+    null_string: str | None = field(STRING, nullable="0+")
+    uuids: list[bytes] = field(Array(UUID))
+    strings: list[str] = field(Array(STRING))
+    flags: list[bool] = field(Array(BOOL))
+    null_numbers: list[int] | None = field(Array(INT64), nullable="0+")
+    a_leaf: Leaf = field(Leaf)
+    null_leaf: Leaf | None = field(Leaf, nullable="1+")
+    leaves: list[Leaf] = field(Array(Leaf))
+    only_zero: int = field(INT16, "0", default=7)
+    tagged_string: str | None = field(STRING, "2+", default="", nullable="2+", tag=0, tagged="2+")
+    tagged_leaf: Leaf = field(Leaf, "2+", default=Leaf(), tag=3, tagged="2+", ignorable=True)
+    tagged_null_leaf: Leaf | None = field(
+        Leaf, "2+", default=None, nullable="2+", tag=200, tagged="2+", ignorable=True
+    )
+    tagged_leaves: list[Leaf] = field(Array(Leaf), "2+", default=[], tag=4, tagged="2+", ignorable=True)
+    # A tag in some versions and an ordinary field in others.
+    moved: bytes = field(UUID, "1+", default=ZERO_UUID, tag=5, tagged="3+", ignorable=True)
+
+
+class Case(NamedTuple):
+    """One message class in one version."""
+
+    message: type
+    version: int
+    flexible: bool
+
+    def __str__(self) -> str:
+        return f"{self.message.__name__}-v{self.version}"
+
+    @property
+    def reader(self) -> Reader:
+        return reader_of(*self)
+
+    @property
+    def writer(self) -> Writer:
+        return writer_of(*self)
+
+    @property
+    def struct(self) -> MessageStruct:
+        return _struct_of(self)
+
+    def write(self, value: object) -> bytes:
+        """Encode by the compiled writer."""
+        parts: list[Any] = []
+        self.writer(value, parts.append)
+        return b"".join(parts)
+
+    def judge(self, data: bytes) -> tuple[Any, int]:
+        """Decode by the Struct: give the plain values and the position after them."""
+        stream = io.BytesIO(data)
+        return self.struct.parse_stream(stream), stream.tell()
+
+
+@cache
+def _struct_of(case: Case) -> MessageStruct:
+    return struct_of(case.message, case.version, flexible=case.flexible)
+
+
+EVERYTHING = [Case(Everything, version, version >= 2) for version in range(4)]
+CASES = EVERYTHING + [
+    Case(message, version, api.is_flexible(version))
+    for api in APIS.values()
+    for message in (api.request, api.response)
+    for version in range(api.min_version, api.max_version + 1)
+]
