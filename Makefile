@@ -33,7 +33,7 @@ test: setup-test ## Run the tests (ARGS='-k seek' for some)
 	@exec $(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: setup-test ## Check format, lint, types, who imports whom, and that generated docs are up to date
-	@$(BIN)/ruff format --check --quiet . || { echo 'check: not formatted: make fmt'; exit 1; }
+	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo 'check: not formatted: make fmt'; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@report=$$($(BIN)/lint-imports) || { echo "$$report"; exit 1; }
