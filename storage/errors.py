@@ -1,0 +1,45 @@
+"""The few exceptions of this room.
+
+Owns what can be wrong with a log or its folder. Knows no error code of the protocol: the broker maps each class
+to one. Every message says what is wrong, where, and what to do.
+"""
+
+
+class StorageError(Exception):
+    """Anything that the log on disk cannot do for its caller."""
+
+
+class OffsetOutOfRange(StorageError):
+    """The offset lies before the log's start or beyond its end."""
+
+
+class LogOffline(StorageError):
+    """The disk refused a write or a flush; reads go on."""
+
+
+class CorruptLog(StorageError):
+    """The bytes asked for are damaged; the rest of the log is served."""
+
+
+class OutOfOrderSequence(StorageError):
+    """An idempotent producer skipped a sequence number, or sent again one too old to be remembered."""
+
+
+class InvalidProducerEpoch(StorageError):
+    """A producer with a newer epoch has taken this producer id over."""
+
+
+class UnknownProducer(StorageError):
+    """Nothing is known of the producer id where something must be."""
+
+
+class UnknownPartition(StorageError):
+    """There is no such log here."""
+
+
+class DataDirLocked(StorageError):
+    """Another process uses the data folder."""
+
+
+class ForeignDataDir(StorageError):
+    """The folder holds something that is not this broker's data."""

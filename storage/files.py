@@ -1,0 +1,270 @@
+"""Every call into the operating system's files, and nothing else.
+
+Owns descriptors, names and durability: what is written by whom is the caller's affair. The other modules reach
+files through this one only (`files.File(...)`, not the bare name), so that a test can put another disk behind it.
+
+A `File` is positional (`pread`, `pwrite`): any number of readers share one with its writer. It is closed when
+its last reference goes, so a file that is deleted while it is being read is read to its end.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+Readable = bytes | bytearray
+Map = mmap.mmap
+
+
+class File:
+    """An open file; `size` is where `append` writes next."""
+
+    __slots__ = ("_fd", "_nowait", "path", "size")
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        """Open for reading and writing; `create` makes it if it is missing."""
+        self._fd = -1
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o644)
+        self.path = path
+        self.size = os.fstat(self._fd).st_size
+        self._nowait = True
+
+    def __del__(self) -> None:
+        """Close the descriptor with the last reference."""
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def fileno(self) -> int:
+        """Return the descriptor, for `sendfile`; valid while this object is referenced."""
+        return self._fd
+
+    def append(self, data: Readable | memoryview) -> None:
+        """Write at the end. After an error the file may hold part of `data` beyond `size`: truncate it there."""
+        written = os.pwrite(self._fd, data, self.size)
+        if written != len(data):
+            self.write_at(memoryview(data)[written:], self.size + written)
+        self.size += len(data)
+
+    def write_at(self, data: Readable | memoryview, position: int) -> None:
+        """Write all of `data` at a position."""
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._fd, rest, position)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+            position += written
+            rest = rest[written:]
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes; fewer only at the end of the file."""
+        data = os.pread(self._fd, count, position)
+        if len(data) == count or not data:
+            return data
+        parts = [data]
+        while data and (missing := count - sum(map(len, parts))):
+            data = os.pread(self._fd, missing, position + count - missing)
+            parts.append(data)
+        return b"".join(parts)
+
+    def read_nowait(self, count: int, position: int) -> Readable | None:
+        """Read bytes that are there, or return None if that would wait for the disk."""
+        if not self._nowait:
+            return self.pread(count, position)
+        buffer = bytearray(count)
+        try:
+            read = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            # This file system cannot tell (tmpfs keeps everything in memory anyway).
+            self._nowait = False
+            return self.pread(count, position)
+        return buffer if read == count else None
+
+    def sync(self) -> None:
+        """Return once every byte written so far, and the size, are on disk."""
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+
+class FileSlice:
+    """Bytes of a file that have been published and do not change; its length is known without reading them."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        """Name `length` bytes of `file` from `position`."""
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        """Return the length in bytes."""
+        return self.length
+
+    def read(self) -> bytes:
+        """Return the bytes, waiting for the disk where needed."""
+        return self.file.pread(self.length, self.position)
+
+    def read_nowait(self) -> Readable | None:
+        """Return the bytes if they are in memory, else None."""
+        return self.file.read_nowait(self.length, self.position)
+
+
+# What a read at the end of a log returns; it needs no file of that log to be opened.
+NOTHING = FileSlice(File(Path(os.devnull)), 0, 0)
+
+
+class Entry(NamedTuple):
+    """A name in a folder; the size of a folder means nothing."""
+
+    name: str
+    is_folder: bool
+
+
+def list_folder(path: Path) -> list[Entry]:
+    """Return the entries of a folder, by name."""
+    with os.scandir(path) as entries:
+        return sorted(Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+
+
+class Status(NamedTuple):
+    """The size of a file in bytes and the wall time of its last change."""
+
+    size: int
+    modified_ms: int
+
+
+def status(path: Path) -> Status | None:
+    """Return a file's status, or None if it is missing."""
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return Status(stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+
+def load(path: Path) -> bytes | None:
+    """Return the content of a small file, or None if it is missing."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def map_readonly(path: Path) -> bytes | mmap.mmap:
+    """Return the content as a read-only map; an empty or missing file as empty bytes."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+        if size := os.fstat(file.fileno()).st_size:
+            return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    return b""
+
+
+def create(path: Path) -> None:
+    """Make an empty file if it is missing."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+
+def write(path: Path, data: Readable) -> None:
+    """Replace a file at once, for readers; after a power cut it may be torn (write what carries a checksum)."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb", buffering=0) as file:
+        _write_all(file.fileno(), data)
+    os.replace(temporary, path)
+
+
+def write_atomically(path: Path, data: Readable) -> None:
+    """Replace a file; after a power cut it holds the old content or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb", buffering=0) as file:
+        _write_all(file.fileno(), data)
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def _write_all(fd: int, data: Readable) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def sync(path: Path) -> None:
+    """Return once a file's content is on disk; a missing file has none."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+        os.fdatasync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Return once the names in a folder are on disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, if they are missing."""
+    os.makedirs(path, mode=0o755, exist_ok=True)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename within a folder; a missing file is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(old, new)
+
+
+def remove(path: Path) -> None:
+    """Remove a file; a missing one is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder and all in it; a missing one is no error."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+class FolderLock:
+    """A lock on a folder that dies with the process that holds it (a kill leaves nothing to clean up)."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: Path) -> None:
+        """Take the lock in file `path`; raise BlockingIOError if another process has it."""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@contextlib.contextmanager
+def holding(lock: FolderLock) -> Iterator[None]:
+    """Release the lock if the block fails; on success its owner keeps it."""
+    try:
+        yield
+    except BaseException:
+        lock.release()
+        raise

@@ -1,0 +1,101 @@
+"""Whose a data folder is: its lock, its `meta.properties`, and a partition's `partition.metadata`.
+
+Owns the check that a folder is ours, or Kafka's of a single node, before anything in it is touched.
+"""
+
+import base64
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.storage import files
+from tidelog.storage.errors import DataDirLocked, ForeignDataDir
+
+META = "meta.properties"
+LOCK = ".lock"
+PARTITION_METADATA = "partition.metadata"
+_VERSION = "1"
+# What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
+_HARMLESS = frozenset({LOCK, "lost+found", ".DS_Store", ".gitkeep"})
+
+
+class Identity(NamedTuple):
+    """The ids in `meta.properties`."""
+
+    cluster_id: str
+    directory_id: str
+
+
+def lock(folder: Path) -> files.FolderLock:
+    """Lock the folder, made if it is missing, for this process; the lock ends with it."""
+    try:
+        files.make_folder(folder)
+        return files.FolderLock(folder / LOCK)
+    except BlockingIOError:
+        raise DataDirLocked(
+            f"{folder}: another broker uses this data folder; stop it, or name another folder"
+        ) from None
+    except OSError as error:
+        raise ForeignDataDir(f"{folder}: cannot be used as a data folder: {error.strerror}") from None
+
+
+def identify(folder: Path, node_id: int) -> Identity:
+    """Return the ids of a data folder; give an empty one its ids. ForeignDataDir if it is not a data folder of ours."""
+    path = folder / META
+    data = files.load(path)
+    if data is None:
+        foreign = [name for name, _ in files.list_folder(folder) if name not in _HARMLESS]
+        if foreign:
+            raise ForeignDataDir(
+                f"{folder}: holds {foreign[0]!r} but no {META}, so it is no data folder; name an empty one"
+            )
+        identity = Identity(new_id(), new_id())
+        lines = ["#", f"version={_VERSION}", f"cluster.id={identity.cluster_id}", f"node.id={node_id}"]
+        files.write_atomically(path, "\n".join([*lines, f"directory.id={identity.directory_id}", ""]).encode())
+        return identity
+    properties = _properties(data)
+    version, node = properties.get("version"), properties.get("node.id")
+    if version != _VERSION:
+        raise ForeignDataDir(f"{path}: version {version!r} is not {_VERSION}; this data folder is of another kind")
+    if node != str(node_id):
+        raise ForeignDataDir(f"{path}: belongs to node {node}, this broker is {node_id}; set node.id={node}")
+    if not properties.get("cluster.id"):
+        raise ForeignDataDir(f"{path}: no cluster.id; this data folder is of another kind")
+    return Identity(properties["cluster.id"], properties.get("directory.id", ""))
+
+
+def _properties(data: bytes) -> dict[str, str]:
+    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def new_id() -> str:
+    """Return a random id in the 22 characters that Kafka uses; none starts with a dash, which a shell would mind."""
+    while True:
+        text = _encode(uuid.uuid4().bytes)
+        if not text.startswith("-"):
+            return text
+
+
+def _encode(id_bytes: bytes) -> str:
+    return base64.urlsafe_b64encode(id_bytes).decode().rstrip("=")
+
+
+def save_topic_id(folder: Path, topic_id: bytes) -> None:
+    """Write `partition.metadata`; a hint, as the catalogue has the id too."""
+    files.write(folder / PARTITION_METADATA, f"version: 0\ntopic_id: {_encode(topic_id)}\n".encode())
+
+
+def load_topic_id(folder: Path) -> bytes | None:
+    """Return the topic id of a partition's folder; None if it says none."""
+    data = files.load(folder / PARTITION_METADATA) or b""
+    for line in data.decode("ascii", "replace").splitlines():
+        name, _, value = line.partition(":")
+        if name == "topic_id":
+            try:
+                topic_id = base64.urlsafe_b64decode(value.strip() + "==")
+            except ValueError:
+                return None
+            return topic_id if len(topic_id) == 16 else None
+    return None

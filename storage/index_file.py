@@ -1,0 +1,60 @@
+"""What the two indexes share: a file of fixed-size entries, in memory while it grows, mapped once it is sealed.
+
+Owns the bytes of an index and what of them was written to the file. Knows nothing of what an entry means. The file
+needs no durability of its own: the segment's summary holds the checksum of the entries, and an index that does not
+match is rebuilt from the log.
+"""
+
+from mmap import mmap
+from pathlib import Path
+from typing import ClassVar
+
+from crc32c import crc32c
+
+from tidelog.storage import files
+
+
+class IndexFile:
+    """Entries of `entry_bytes` each; `data` is a bytearray while the segment is active."""
+
+    __slots__ = ("_saved_bytes", "_saved_crc", "data", "path")
+    entry_bytes: ClassVar[int]
+
+    def __init__(self, path: Path, data: bytes | bytearray | mmap = b"") -> None:
+        """Hold entries that are in the file already (or none)."""
+        self.path = path
+        self.data = data
+        self._saved_bytes = len(data)
+        self._saved_crc = crc32c(data)
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self.data) // self.entry_bytes
+
+    @property
+    def crc(self) -> int:
+        """The CRC-32C of the entries in the file."""
+        return self._saved_crc
+
+    def keep(self, count: int) -> None:
+        """Drop all entries after the first `count`; the file follows when it is next saved."""
+        if count < len(self):
+            self.data = bytearray(self.data[: count * self.entry_bytes])
+            self._saved_bytes = min(self._saved_bytes, len(self.data))
+            self._saved_crc = crc32c(self.data[: self._saved_bytes])
+
+    def save(self) -> None:
+        """Write what the file lacks; nothing is forced to disk."""
+        file = files.File(self.path, create=True)
+        tail = self.data[self._saved_bytes :]
+        if tail:
+            file.write_at(tail, self._saved_bytes)
+        if file.size > len(self.data):
+            file.truncate(len(self.data))
+        self._saved_crc = crc32c(tail, self._saved_crc)
+        self._saved_bytes = len(self.data)
+
+    def _append(self, entry: bytes) -> None:
+        if not isinstance(self.data, bytearray):
+            self.data = bytearray(self.data)
+        self.data += entry

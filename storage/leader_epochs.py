@@ -1,0 +1,85 @@
+"""Which leader epoch each offset was written under, and the `leader-epoch-checkpoint` that remembers it.
+
+Owns the list of (epoch, first offset), both increasing. Knows nothing of what begins an epoch: here that is an unclean
+start, after which a client may have read records that are gone. Every batch carries its epoch, so a lost file is made
+again from the log.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+from tidelog.storage import checkpoints, files
+
+FILE_NAME = "leader-epoch-checkpoint"
+NONE = -1
+
+
+class LeaderEpochs:
+    """The epochs of one log, oldest first."""
+
+    __slots__ = ("entries", "path")
+
+    def __init__(self, folder: Path, entries: Iterable[tuple[int, int]] = ()) -> None:
+        """Hold epochs; nothing is written."""
+        self.path = folder / FILE_NAME
+        self.entries = list(entries)
+
+    @classmethod
+    def load(cls, folder: Path) -> "LeaderEpochs | None":
+        """Read the file; None if it is missing or broken."""
+        lines = checkpoints.load_lines(folder / FILE_NAME)
+        try:
+            entries = [(int(epoch), int(offset)) for epoch, offset in lines or []]
+        except ValueError:
+            return None
+        increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
+        return cls(folder, entries) if lines is not None and increasing else None
+
+    @property
+    def latest(self) -> int:
+        """The epoch of the records to come, or -1."""
+        return self.entries[-1][0] if self.entries else NONE
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """Note that records from `start_offset` on have a newer epoch; those that had it before are gone."""
+        if epoch > self.latest:
+            self.keep(start_offset)
+            self.entries.append((epoch, start_offset))
+
+    def keep(self, end_offset: int) -> None:
+        """Forget the epochs that start at `end_offset` or behind it."""
+        self.entries = [entry for entry in self.entries if entry[1] < end_offset]
+
+    def drop_before(self, start_offset: int) -> None:
+        """Let the oldest epoch start no earlier than the log does."""
+        first = max(0, bisect_right(self.entries, start_offset, key=lambda entry: entry[1]) - 1)
+        self.entries = self.entries[first:]
+        if self.entries and self.entries[0][1] < start_offset:
+            self.entries[0] = (self.entries[0][0], start_offset)
+
+    def at(self, offset: int) -> int:
+        """Return the epoch of an offset, or -1."""
+        number = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[number - 1][0] if number else NONE
+
+    def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return the largest epoch up to `epoch` and the offset behind it, (-1, -1) if none is known (KIP-279)."""
+        if epoch == self.latest and epoch != NONE:
+            return epoch, log_end_offset
+        number = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if epoch < 0 or number == len(self.entries):
+            return NONE, NONE
+        known = self.entries[number - 1][0] if number else epoch
+        return known, self.entries[number][1]
+
+    def save(self) -> None:
+        """Write the file; the log's next flush makes it durable."""
+        checkpoints.save_lines(
+            self.path, [f"{epoch} {offset}" for epoch, offset in self.entries], durably=False
+        )
+
+    def sync(self) -> None:
+        """Return once the file is on disk."""
+        files.sync(self.path)

@@ -1,0 +1,442 @@
+"""One partition's log: a tuple of segments, the last of which takes the appends.
+
+Owns offsets, the order of appends, rolling, and what is on disk and what is not. Knows batches and files; nothing of
+requests. Structural changes take `lock` and publish a new tuple `segments`; readers take the tuple and never lock. The
+event loop appends and reads, the flusher thread calls `flush`, the maintenance thread everything else.
+
+A batch is either whole behind the end of the log or not there: an append that fails is cut off before the next begins.
+"""
+
+import logging
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.config.options import TopicConfig
+from tidelog.protocol.records.batch import BatchHeader, set_base
+from tidelog.protocol.records.validate import Rules, validate
+from tidelog.storage import files, producer_state, retention
+from tidelog.storage.errors import LogOffline, OffsetOutOfRange
+from tidelog.storage.files import FileSlice
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.segment import Segment
+from tidelog.storage.walk import INT32_MAX
+
+__all__ = ["Appended", "FileSlice", "Log"]
+
+# What a recovery reads at most behind the recovery point: so often are indexes and producers saved in between.
+SAVE_INTERVAL_BYTES = 64 << 20
+SNAPSHOTS_KEPT = 2
+NEVER = 1 << 63
+
+_log = logging.getLogger(__name__)
+
+
+class Appended(NamedTuple):
+    """Where a batch is; `append_time_ms` is -1 unless the log stamps records, `duplicate` if it was there before."""
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    duplicate: bool
+
+
+class Log:
+    """The log of one partition. Made by `log_manager`, through `recovery`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        segments: list[Segment],
+        *,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        epochs: LeaderEpochs | None = None,
+        topic_id: bytes | None = None,
+    ) -> None:
+        """Serve segments whose batches are known; the last one is active."""
+        self.directory = folder
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.lock = threading.Lock()
+        self.segments: tuple[Segment, ...] = tuple(segments)
+        self.active = segments[-1]
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = self.active.next_offset
+        self.recovery_point = recovery_point
+        self.epochs = epochs or LeaderEpochs(folder)
+        self.leader_epoch = self.epochs.latest
+        self.producers = ProducerState()
+        self.snapshots: list[int] = []
+        self.last_append_ms = max(segment.summary.last_append_ms for segment in segments[-2:])
+        self.failure: str | None = None
+        self.deleted = retention.DeletedFiles(folder)
+        self._flush_lock = threading.Lock()
+        # Sealed segments that are not on disk yet, and whether a name in the folder, or the folder's own, may not be.
+        self._unflushed = [segment for segment in segments[:-1] if segment.next_offset > recovery_point]
+        self._new_names = bool(self._unflushed) or self.active.base_offset >= recovery_point
+        self._new_folder = self._new_names
+        self._saved_bytes = self.active.size
+        self.update_config(config)
+
+    def __str__(self) -> str:
+        """Return `topic-partition`."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers may read: with one replica, the end of the log."""
+        return self.log_end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments' logs."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def damaged(self) -> tuple[str, ...]:
+        """Name each range of bytes that cannot be read, as file@from-to."""
+        return tuple(
+            f"{segment.base_offset:020d}.log@{damage.start}-{damage.end}"
+            for segment in self.segments
+            for damage in segment.summary.damage
+        )
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Go by other options from now on; the index interval of a segment that has batches stays."""
+        self.config = config
+        self._log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._rules = Rules(
+            log_append_time=self._log_append_time,
+            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            max_batch_bytes=config.max_message_bytes,
+            max_decompressed_bytes=config.max_decompressed_bytes,
+        )
+        with self.lock:
+            self.active.index_bytes_max = config.segment_index_bytes
+            if not self.active.size:
+                self.active.summary.index_interval_bytes = config.index_interval_bytes
+            self._jitter_ms = self._choose_jitter()
+            self._set_roll_times()
+
+    # Appending.
+
+    def append(self, data: bytearray | memoryview, now_ms: int) -> Appended:
+        """Store one produced batch, in place given its offsets, behind all others; it is not forced to disk.
+
+        Raise RecordsError for a batch that may not be stored, StorageError where the log cannot take it; either way
+        nothing of it is stored. Event loop only.
+        """
+        if self._log_append_time and now_ms < self.last_append_ms:
+            now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
+        valid = validate(data, self._rules, now_ms)
+        header = valid.header
+        with self.lock:
+            if self.failure is not None:
+                raise self._offline()
+            if header.producer_id >= 0:
+                sent = self.producers.check(header)
+                if sent is not None:
+                    return Appended(sent.base_offset, sent.last_offset, self._told_ms(sent.append_ms), True)
+            base_offset = self.log_end_offset
+            last_offset = base_offset + header.last_offset_delta
+            segment = self.active
+            try:
+                if (
+                    segment.size + len(data) > self.config.segment_bytes
+                    or valid.max_timestamp > self._roll_timestamp
+                    or now_ms > self._roll_wall_ms
+                    or segment.full
+                    or last_offset - segment.base_offset > INT32_MAX
+                ):
+                    segment = self._roll(now_ms)
+                set_base(data, 0, base_offset, self.leader_epoch)
+                segment.append(
+                    data,
+                    header.record_count,
+                    last_offset,
+                    valid.max_timestamp,
+                    base_offset + valid.max_timestamp_offset_delta,
+                    valid.min_timestamp,
+                    now_ms,
+                )
+            except OSError as error:
+                raise self._write_failed(error) from error
+            if header.producer_id >= 0:
+                self.producers.note(header, base_offset, now_ms)
+            if base_offset == segment.base_offset:
+                self._set_roll_times()
+            self.last_append_ms = now_ms
+            self.log_end_offset = last_offset + 1
+        return Appended(base_offset, last_offset, now_ms if self._log_append_time else -1, False)
+
+    def _told_ms(self, append_ms: int) -> int:
+        return append_ms if self._log_append_time else -1
+
+    def _offline(self) -> LogOffline:
+        return LogOffline(f"{self}: takes no writes since {self.failure}; reads go on; restart when the disk is well")
+
+    def _write_failed(self, error: OSError) -> LogOffline:
+        """Restore the end of the log after a failed write; a full disk heals by itself, a file that stays torn not."""
+        try:
+            self.active.cut_torn()
+        except OSError as second:
+            self.failure = f"a failed write ({error}) could not be taken back ({second})"
+        return LogOffline(f"{self}: the batch was not stored: {error}; free space in {self.directory} or mend the disk")
+
+    # Rolling.
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment, if it holds anything, and begin a new one."""
+        with self.lock, self._offline_on_error():
+            self._roll(now_ms)
+
+    def _roll(self, now_ms: int) -> Segment:
+        old = self.active
+        if not old.size:
+            return old
+        new_base = self.log_end_offset
+        old.finish()
+        new = self._create_segment(new_base, now_ms)
+        old.seal()
+        self._unflushed.append(old)
+        self._publish((*self.segments, new))
+        self.save_producers()
+        return new
+
+    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        config = self.config
+        self._new_names = True
+        return Segment.create(
+            self.directory, base_offset, config.index_interval_bytes, config.segment_index_bytes, now_ms
+        )
+
+    def _publish(self, segments: tuple[Segment, ...]) -> None:
+        if segments[-1] is not self.active:
+            self.active = segments[-1]
+            self._saved_bytes = self.active.size
+            self._jitter_ms = self._choose_jitter()
+            self._set_roll_times()
+        self.segments = segments
+
+    def _choose_jitter(self) -> int:
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return random.randrange(jitter_ms) if jitter_ms else 0
+
+    def _set_roll_times(self) -> None:
+        """Set when time rolls the active segment: by its first batch's timestamp, or without one by its age."""
+        summary = self.active.summary
+        span_ms = self.config.segment_ms - self._jitter_ms
+        self._roll_timestamp = self._roll_wall_ms = NEVER
+        if summary.batch_count and summary.first_timestamp >= 0:
+            self._roll_timestamp = summary.first_timestamp + span_ms
+        elif summary.batch_count:
+            self._roll_wall_ms = summary.created_ms + span_ms
+
+    def roll_if_idle(self, now_ms: int) -> None:
+        """Seal a segment whose `segment.ms` is over by the clock, though no append comes to notice."""
+        summary = self.active.summary
+        if summary.batch_count and now_ms - summary.first_append_ms > self.config.segment_ms - self._jitter_ms:
+            self.roll(now_ms)
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
+        """Return a slice of one segment from the batch that holds `offset`; of length 0 at the end of the log.
+
+        It is cut at `max_bytes`, through a batch if need be, but the first is whole, or nothing is returned; with
+        `at_least_one` the first is returned whatever its size.
+        """
+        segments = self.segments
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self}: offset {offset} is not between {self.log_start_offset} and {self.log_end_offset}"
+            )
+        if offset < self.log_end_offset:
+            for number in range(self._segment_number(segments, offset), len(segments)):
+                found = segments[number].read(offset, max_bytes, at_least_one)
+                if found is not None:
+                    return found
+        return files.NOTHING
+
+    @staticmethod
+    def _segment_number(segments: tuple[Segment, ...], offset: int) -> int:
+        """Return the number of the last segment that starts at or before an offset."""
+        if offset >= segments[-1].base_offset:
+            return len(segments) - 1
+        return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)
+
+    def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        """Yield (segment, position, header) of every readable batch from the one that holds `offset` on."""
+        segments = self.segments
+        for segment in segments[self._segment_number(segments, offset) :]:
+            for position, header in segment.headers(offset):
+                yield segment, position, header
+
+    def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the largest epoch up to this one and the offset behind its records; (-1, -1) if there is none."""
+        return self.epochs.end_of(leader_epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of an offset."""
+        return self.epochs.at(offset)
+
+    # Durability.
+
+    def flush(self) -> int:
+        """Return once everything appended before the call is on disk, with the offset behind it. Flusher thread.
+
+        A failure is final: the system may have dropped the pages, so that a second try would prove nothing.
+        """
+        with self._flush_lock:
+            with self.lock:
+                if self.failure is not None:
+                    raise self._offline()
+                target = self.log_end_offset
+                if target == self.recovery_point:
+                    return target
+                file = self.active.file
+                sealed, self._unflushed = self._unflushed, []
+                new_names, self._new_names = self._new_names, False
+            try:
+                for segment in sealed:
+                    segment.sync()
+                file.sync()
+                if new_names:
+                    self._sync_names()
+            except OSError as error:
+                self.failure = f"a flush failed ({error})"
+                raise self._offline() from error
+            with self.lock:
+                # A truncation in between has moved the end back: then nothing is claimed.
+                if target <= self.log_end_offset:
+                    self.recovery_point = max(self.recovery_point, target)
+                if self.active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES:
+                    self._save_state()
+            return target
+
+    def _sync_names(self) -> None:
+        self.epochs.sync()
+        files.sync_folder(self.directory)
+        if self._new_folder:
+            files.sync_folder(self.directory.parent)
+            self._new_folder = False
+
+    def _save_state(self) -> None:
+        """Save what a recovery need not scan for, though it will believe it only once it is flushed."""
+        try:
+            self.active.save()
+            self.save_producers()
+            self._saved_bytes = self.active.size
+        except OSError as error:
+            _log.warning("state not saved log=%s error=%r", self, str(error))
+
+    def save_producers(self) -> None:
+        """Write a snapshot of the producers as of the end of the log, and drop all but the newest ones."""
+        offset = self.log_end_offset
+        if offset in self.snapshots:
+            return
+        files.write(producer_state.snapshot_path(self.directory, offset), self.producers.encode())
+        self.snapshots = producer_state.drop_older(self.directory, [*self.snapshots, offset], SNAPSHOTS_KEPT)
+
+    def load_producers(self, snapshots: list[int]) -> None:
+        """Take the newest good snapshot and note the batches behind it."""
+        end = self.log_end_offset
+        self.producers, offset = producer_state.load_latest(self.directory, snapshots, end)
+        self.snapshots = [known for known in snapshots if offset is not None and known <= offset]
+        start = self.log_start_offset if offset is None else offset
+        if start < end:
+            for segment, _, header in self.headers(start):
+                if header.producer_id >= 0 and not header.is_control:
+                    self.producers.note(header, header.base_offset, segment.summary.last_append_ms)
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget idempotent producers that have sent nothing since."""
+        if self.producers.producers:
+            with self.lock:
+                self.producers.expire(before_ms)
+
+    # Cutting.
+
+    def truncate(self, offset: int) -> None:
+        """Cut off the batch that holds `offset` and everything behind it."""
+        with self.lock, self._offline_on_error():
+            if offset >= self.log_end_offset:
+                return
+            kept = [segment for segment in self.segments if segment.base_offset < offset]
+            gone = self.segments[len(kept) :]
+            if not kept:
+                kept = [self.segments[0]]
+                gone = self.segments[1:]
+            self.deleted.remove_now(gone)
+            kept[-1].truncate(offset)
+            self._unflushed = [segment for segment in self._unflushed if segment in kept[:-1]]
+            self._publish(tuple(kept))
+            self._saved_bytes = 0
+            self._set_roll_times()
+            self.log_end_offset = self.active.next_offset
+            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self.epochs.keep(self.log_end_offset)
+            self.epochs.begin(self.leader_epoch, self.log_end_offset)
+            self.epochs.save()
+            self.load_producers(self.snapshots)
+
+    def advance_start(self, offset: int) -> None:
+        """Let the log start at `offset`, at most its end; whole segments before it go with the next retention."""
+        with self.lock:
+            self.log_start_offset = min(max(self.log_start_offset, offset), self.log_end_offset)
+            self.epochs.drop_before(self.log_start_offset)
+
+    def enforce_retention(self, now_ms: int) -> None:
+        """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago."""
+        with self._offline_on_error():
+            retention.enforce(self, now_ms)
+            self.roll_if_idle(now_ms)
+            self.deleted.remove_due(now_ms)
+
+    def drop_segments(self, count: int, now_ms: int) -> None:
+        """Delete the oldest segments; if that is all of them, begin a new one first. Call with `lock` held."""
+        if count == len(self.segments):
+            self._roll(now_ms)
+        gone, left = self.segments[:count], self.segments[count:]
+        self._unflushed = [segment for segment in self._unflushed if segment not in gone]
+        self._publish(left)
+        self.log_start_offset = max(self.log_start_offset, left[0].base_offset)
+        self.epochs.drop_before(self.log_start_offset)
+        self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
+
+    def release(self) -> None:
+        """Close the files of sealed segments; they are opened again when they are read."""
+        for segment in self.segments:
+            segment.release()
+
+    def close(self, clean: bool = True) -> bool:
+        """Flush and save everything; return whether that was done. With `clean` false let go, as a crash would."""
+        done = clean and self.failure is None
+        if done:
+            self.flush()
+            with self.lock, self._offline_on_error():
+                self.active.finish()
+                if self.log_end_offset:
+                    self.save_producers()
+        self.failure = self.failure or "it was closed"
+        return done
+
+    @contextmanager
+    def _offline_on_error(self) -> Iterator[None]:
+        """Turn an OSError into the error that callers know."""
+        try:
+            yield
+        except OSError as error:
+            raise LogOffline(f"{self}: {error}") from error

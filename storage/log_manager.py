@@ -1,0 +1,177 @@
+"""All logs of a data folder: found at the start, created, deleted, checkpointed, closed.
+
+Owns the folder: its lock, its identity, its checkpoints and the marker of a clean stop. Partitions are the folders
+`<topic>-<partition>`. Knows topics by name only; who made them, and with what options, it is told.
+
+Making a partition syncs nothing: the log's first flush puts its folder on disk before anything in it is acknowledged.
+The checkpoints are hints, written after what they say is true.
+"""
+
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.storage import files, folder_identity, recovery
+from tidelog.storage.checkpoints import load_offsets, save_offsets
+from tidelog.storage.errors import StorageError
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.log import Log
+from tidelog.storage.segment import Segment
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+DELETE_SUFFIX = "-delete"
+# After a crash most of the time goes into reading and checksums, both of which let other threads run.
+RECOVERY_THREADS = 4
+
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
+_log = logging.getLogger(__name__)
+
+
+class LogManager:
+    """The logs in `directory`."""
+
+    def __init__(self, directory: Path, defaults: BrokerConfig, now_ms: Callable[[], int]) -> None:
+        """Describe a data folder; `open` touches it."""
+        self.directory = directory
+        self.logs: dict[tuple[str, int], Log] = {}
+        self.cluster_id = ""
+        self.directory_id = ""
+        self._defaults = defaults
+        self._now_ms = now_ms
+        self._lock: files.FolderLock | None = None
+
+    def lock(self) -> None:
+        """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
+        lock = folder_identity.lock(self.directory)
+        with files.holding(lock):
+            identity = folder_identity.identify(self.directory, self._defaults.node_id)
+        self.cluster_id, self.directory_id = identity
+        self._lock = lock
+
+    def open(self, config_of: Callable[[str], TopicConfig] | None = None) -> None:
+        """Lock the folder, unless `lock` did, and load every log in it; each is ready on return.
+
+        `config_of` gives a topic's options. After an unclean stop logs are recovered, a few at a time.
+        """
+        if self._lock is None:
+            self.lock()
+        assert self._lock is not None
+        with files.holding(self._lock):
+            clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
+            files.remove(self.directory / CLEAN_SHUTDOWN)
+            self._load(config_of or (lambda _: self._defaults.topic_defaults()), clean)
+        if not clean and self.logs:
+            _log.info("recovered logs=%d after an unclean stop data=%s", len(self.logs), self.directory)
+
+    def _load(self, config_of: Callable[[str], TopicConfig], clean: bool) -> None:
+        points = load_offsets(self.directory / RECOVERY_POINTS)
+        starts = load_offsets(self.directory / LOG_STARTS)
+        now_ms = self._now_ms()
+
+        def load(folder: Path, topic: str, partition: int) -> Log:
+            key = (topic, partition)
+            known = recovery.Known(
+                clean, points.get(key, 0), starts.get(key, 0), folder_identity.load_topic_id(folder)
+            )
+            return recovery.load(folder, topic, partition, configs[topic], known, now_ms)
+
+        found = list(self._partitions())
+        configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
+        if clean:
+            logs = [load(*each) for each in found]
+        else:
+            with ThreadPoolExecutor(min(RECOVERY_THREADS, os.cpu_count() or 1), "recovery") as pool:
+                logs = list(pool.map(lambda each: load(*each), found))
+        self.logs = {(log.topic, log.partition): log for log in logs}
+
+    def _partitions(self) -> Iterable[tuple[Path, str, int]]:
+        """Yield the folder, topic and number of every partition; finish deletions that were begun."""
+        for name, is_folder in files.list_folder(self.directory):
+            if is_folder and name.endswith(DELETE_SUFFIX):
+                files.remove_folder(self.directory / name)
+            elif is_folder and (match := _PARTITION.fullmatch(name)):
+                yield self.directory / name, match["topic"], int(match["partition"])
+
+    def create(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
+        """Make the log of a new partition."""
+        name = f"{topic}-{partition}"
+        if not _PARTITION.fullmatch(name) or topic in (".", ".."):
+            raise StorageError(f"topic {topic!r} has no name that a folder can have")
+        if (topic, partition) in self.logs:
+            raise StorageError(f"{name}: exists")
+        folder = self.directory / name
+        try:
+            files.make_folder(folder)
+            folder_identity.save_topic_id(folder, topic_id)
+            segment = Segment.create(
+                folder, 0, config.index_interval_bytes, config.segment_index_bytes, self._now_ms()
+            )
+            epochs = LeaderEpochs(folder, [(0, 0)])
+            epochs.save()
+        except OSError as error:
+            files.remove_folder(folder)
+            raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
+        log = Log(folder, topic, partition, config, [segment], epochs=epochs, topic_id=topic_id)
+        self.logs[topic, partition] = log
+        return log
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic's logs: their folders get a name that no start would load, and are removed."""
+        gone = [key for key in self.logs if key[0] == topic]
+        doomed = []
+        for key in gone:
+            log = self.logs.pop(key)
+            log.close(clean=False)
+            doomed.append(log.directory.with_name(f"{log}.{uuid.uuid4().hex}{DELETE_SUFFIX}"))
+            files.rename(log.directory, doomed[-1])
+        if gone:
+            files.sync_folder(self.directory)
+        for folder in doomed:
+            files.remove_folder(folder)
+
+    def checkpoint(self) -> None:
+        """Write down how far each log is on disk, and where each begins."""
+        logs = list(self.logs.items())
+        save_offsets(self.directory / RECOVERY_POINTS, {key: log.recovery_point for key, log in logs})
+        save_offsets(self.directory / LOG_STARTS, {key: log.log_start_offset for key, log in logs})
+
+    def enforce_retention(self) -> None:
+        """Delete what has expired, forget producers that have gone; a log that fails stops no other."""
+        now_ms = self._now_ms()
+        for log in list(self.logs.values()):
+            try:
+                log.enforce_retention(now_ms)
+                log.expire_producers(now_ms - self._defaults.producer_id_expiration_ms)
+                log.release()
+            except StorageError as error:
+                _log.error("retention failed log=%s error=%r", log, str(error))
+
+    def close(self) -> None:
+        """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go."""
+        if self._lock is None:
+            return
+        clean = True
+        for log in self.logs.values():
+            try:
+                clean = log.close() and clean
+            except (StorageError, OSError) as error:
+                clean = False
+                _log.error("close failed log=%s error=%r", log, str(error))
+        self.checkpoint()
+        if clean:
+            files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let the folder go as it is, as a crash would."""
+        self.logs = {}
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -1,0 +1,36 @@
+"""The offset index of a segment: the last offset of a batch -> the position of that batch.
+
+An entry is `int32 offset - base, int32 position`, big-endian, sorted by both. Sparse: an entry for a batch that starts
+more than `index.interval.bytes` after the last indexed one. Density changes the time that a lookup takes, never its
+answer.
+"""
+
+from bisect import bisect_right
+from struct import Struct
+
+from tidelog.storage.index_file import IndexFile
+
+_ENTRY = Struct(">ii")
+
+
+class OffsetIndex(IndexFile):
+    """Entries by offset."""
+
+    __slots__ = ()
+    entry_bytes = _ENTRY.size
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Add an entry behind the last one."""
+        self._append(_ENTRY.pack(relative_offset, position))
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """Return entry `number` as (relative offset, position)."""
+        relative_offset, position = _ENTRY.unpack_from(self.data, number * 8)
+        return relative_offset, position
+
+    def position_before(self, relative_offset: int) -> int:
+        """Return where to start looking for an offset: the batch of the greatest entry at or before it, or 0."""
+        data = self.data
+        unpack = _ENTRY.unpack_from
+        number = bisect_right(range(len(self)), relative_offset, key=lambda at: unpack(data, at * 8)[0])
+        return self.entry(number - 1)[1] if number else 0

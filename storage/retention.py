@@ -1,0 +1,107 @@
+"""Which segments have expired, and what becomes of their files.
+
+Owns the rules of `retention.ms` and `retention.bytes`, and the wait between renaming a file and removing it. Segments
+go oldest first, up to the first that has not expired. A record from the future keeps nothing: a segment is never
+younger than its last append.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.storage import files
+from tidelog.storage.segment import SUFFIXES, Segment
+
+if TYPE_CHECKING:
+    from tidelog.storage.log import Log
+
+DELETED = ".deleted"
+UNLIMITED = -1
+
+
+def enforce(log: "Log", now_ms: int) -> None:
+    """Delete the oldest segments of a log that lie before its start, have expired, or are too much."""
+    with log.lock:
+        count = _before_start(log)
+        count = max(count, _expired(log.segments, log.config.retention_ms, now_ms))
+        count = max(count, _surplus(log.segments, log.config.retention_bytes))
+        if count:
+            log.drop_segments(count, now_ms)
+
+
+def stamp_ms(segment: Segment) -> int:
+    """Return when a segment's age begins: its largest timestamp, but not later than its last append."""
+    summary = segment.summary
+    if summary.max_timestamp <= 0:
+        return summary.last_append_ms
+    return min(summary.max_timestamp, summary.last_append_ms)
+
+
+def _before_start(log: "Log") -> int:
+    """Count the segments that end at or before the log's start; the active one never does."""
+    count = 0
+    for following in log.segments[1:]:
+        if following.base_offset > log.log_start_offset:
+            break
+        count += 1
+    return count
+
+
+def _expired(segments: tuple[Segment, ...], retention_ms: int, now_ms: int) -> int:
+    """Count the segments that are too old, up to the first that is not; an empty one has nothing to expire."""
+    count = 0
+    if retention_ms != UNLIMITED:
+        for segment in segments:
+            if not segment.size or now_ms - stamp_ms(segment) <= retention_ms:
+                break
+            count += 1
+    return count
+
+
+def _surplus(segments: tuple[Segment, ...], retention_bytes: int) -> int:
+    """Count the oldest segments that can go while at least `retention_bytes` stay; never the active one."""
+    count = 0
+    if retention_bytes != UNLIMITED:
+        surplus = sum(segment.size for segment in segments) - retention_bytes
+        for segment in segments[:-1]:
+            surplus -= segment.size
+            if surplus < 0:
+                break
+            count += 1
+    return count
+
+
+class DeletedFiles:
+    """Files of one log that are renamed already, and when they are to be removed."""
+
+    __slots__ = ("_due", "folder")
+
+    def __init__(self, folder: Path) -> None:
+        """Wait for nothing yet."""
+        self.folder = folder
+        self._due: list[tuple[int, Path]] = []
+
+    def mark(self, segments: Iterable[Segment], due_ms: int) -> None:
+        """Rename the files of segments; readers that have them open go on."""
+        for path in _paths(segments):
+            deleted = path.with_name(path.name + DELETED)
+            files.rename(path, deleted)
+            self._due.append((due_ms, deleted))
+
+    def remove_due(self, now_ms: int) -> None:
+        """Remove the files whose time has come."""
+        for due_ms, path in self._due:
+            if due_ms <= now_ms:
+                files.remove(path)
+        self._due = [entry for entry in self._due if entry[0] > now_ms]
+
+    def remove_now(self, segments: Iterable[Segment]) -> None:
+        """Remove the files of segments at once, the newest segment first."""
+        for path in reversed(list(_paths(segments))):
+            files.remove(path)
+
+
+def _paths(segments: Iterable[Segment]) -> Iterable[Path]:
+    for segment in segments:
+        for suffix in SUFFIXES:
+            yield segment.path(suffix)

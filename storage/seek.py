@@ -1,0 +1,101 @@
+"""Addressing a log by time, exactly: every answer is what a scan of all records from the log's start would give.
+
+Owns the way from a time to a record: segment by its largest timestamp, the two indexes, batch headers, records.
+Knows nothing of requests, and changes nothing. Each step only skips what cannot hold the answer, and where a step finds
+nothing the search goes on behind it, so neither the density of an index nor a moved log start can hide a record.
+A record without a timestamp (-1) is never an answer.
+"""
+
+from tidelog.storage.batch_scan import Found, first_record, largest_record
+from tidelog.storage.log import Log
+from tidelog.storage.segment import Segment
+from tidelog.storage.summary import NONE
+
+__all__ = ["Found", "first_at_or_after", "largest_timestamp", "offsets_before"]
+
+LATEST, EARLIEST = -1, -2
+
+
+def first_at_or_after(log: Log, timestamp_ms: int) -> Found | None:
+    """Return the first record, by offset, at or after a time and not before the log's start; or None."""
+    wanted = max(timestamp_ms, 0)
+    start = log.log_start_offset
+    for segment in log.segments:
+        if segment.summary.max_timestamp >= wanted and segment.next_offset > start:
+            found = _first_in_segment(log, segment, wanted, start)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int) -> Found | None:
+    relative_offset = segment.time_index.offset_before(wanted)
+    # Up to that entry's offset every record is older.
+    position, size = segment.locate(
+        max(segment.base_offset + relative_offset + 1, start), skip_damage=True
+    )
+    limit_bytes = log.config.max_decompressed_bytes
+    while size:
+        position, size = segment.locate_timestamp(wanted, position)
+        if not size:
+            break
+        _, found = first_record(segment.file, position, size, wanted, start, limit_bytes)
+        if found is not None:
+            return found
+        position += size
+    return None
+
+
+def largest_timestamp(log: Log) -> Found | None:
+    """Return the first record, by offset, among those with the largest timestamp from the log's start on; or None."""
+    start = log.log_start_offset
+    best: Found | None = None
+    for segment in log.segments:
+        least = best.timestamp if best is not None else NONE
+        if segment.summary.max_timestamp > least and segment.next_offset > start:
+            found = _largest_in_segment(log, segment, start)
+            if found is not None and found.timestamp > least:
+                best = found
+    return best
+
+
+def _largest_in_segment(log: Log, segment: Segment, start: int) -> Found | None:
+    summary = segment.summary
+    offset = summary.max_timestamp_offset
+    if offset >= start:
+        return Found(summary.max_timestamp, offset, log.epoch_at(offset))
+    if segment.base_offset >= start:
+        return _first_in_segment(log, segment, summary.max_timestamp, start)
+    return _largest_behind(log, segment, start)
+
+
+def _largest_behind(log: Log, segment: Segment, start: int) -> Found | None:
+    """Look at every batch from the log's start on: it lies within the segment, and the maximum may lie before it."""
+    best: Found | None = None
+    limit_bytes = log.config.max_decompressed_bytes
+    for position, header in segment.headers(start):
+        least = best.timestamp if best is not None else NONE
+        if header.max_timestamp > least and header.record_count:
+            found = largest_record(segment.file, position, header.size_bytes, start, limit_bytes)
+            if found is not None and found.timestamp > least:
+                best = found
+    return best
+
+
+def offsets_before(log: Log, timestamp_ms: int, max_offsets: int) -> list[int]:
+    """Return the starts of segments not changed after a time, and the log's end, newest first (ListOffsets v0).
+
+    -1 is now, -2 the start of the log.
+    """
+    start = log.log_start_offset
+    changed = [(max(segment.base_offset, start), segment.changed_ms) for segment in log.segments]
+    if log.active.size:
+        changed.append((log.log_end_offset, log.last_append_ms))
+    if timestamp_ms == LATEST:
+        newest = len(changed)
+    elif timestamp_ms == EARLIEST:
+        newest = 1
+    else:
+        newest = max((n + 1 for n, (_, changed_ms) in enumerate(changed) if changed_ms <= timestamp_ms), default=0)
+    offsets = [offset for offset, _ in changed[:newest]]
+    return sorted(offsets, reverse=True)[: max(0, max_offsets)]

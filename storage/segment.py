@@ -1,0 +1,398 @@
+"""One segment: its log file, its two indexes, its summary.
+
+Owns the bytes of one `<base>.log` and keeps its indexes a pure function of them and of the index interval: whether a
+batch arrives by append, by recovery or by a rebuild, it goes through `_note`. Knows nothing of other segments, of
+producers or of when to roll. Not locked: the log that owns it is.
+
+The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
+is sealed. The summary vouches for the index files; where they do not match it, they are rebuilt from the log.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+
+from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader
+from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
+from tidelog.storage import files, walk
+from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.files import FileSlice
+from tidelog.storage.offset_index import OffsetIndex
+from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
+from tidelog.storage.time_index import TimeIndex
+
+LOG, INDEX, TIME_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".summary"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, SUMMARY)
+OFFSET_MAX = (1 << 63) - 1
+# A lookup reads this much at first: the usual index interval and a batch or so. Then more, up to the second figure.
+LOOKUP_BYTES = 8192
+LOOKUP_MAX_BYTES = 65536
+
+_SIZE = Struct(">i").unpack_from
+_log = logging.getLogger(__name__)
+
+
+class Segment:
+    """A segment; `size` is what of its log is published to readers."""
+
+    __slots__ = (
+        "_file",
+        "_finished_size",
+        "_offset_index",
+        "_time_index",
+        "base_offset",
+        "folder",
+        "full",
+        "index_bytes_max",
+        "is_active",
+        "size",
+        "summary",
+    )
+
+    def __init__(self, folder: Path, base_offset: int, size: int, summary: Summary, index_bytes_max: int) -> None:
+        """Describe a sealed segment whose files exist; nothing is opened."""
+        self.folder = folder
+        self.base_offset = base_offset
+        self.size = size
+        self.summary = summary
+        self.index_bytes_max = index_bytes_max
+        self.is_active = False
+        self.full = self._is_full(summary.offset_entries, summary.time_entries)
+        self._finished_size = -1 if size else 0
+        self._file: files.File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+
+    @classmethod
+    def create(cls, folder: Path, base_offset: int, interval: int, index_bytes_max: int, now_ms: int) -> "Segment":
+        """Make the files of a new, active segment. Their names are durable once the folder is synced."""
+        segment = cls(folder, base_offset, 0, Summary(0, base_offset, now_ms, interval), index_bytes_max)
+        for suffix in (LOG, INDEX, TIME_INDEX):
+            files.create(segment.path(suffix))
+        segment.is_active = True
+        segment._empty_indexes()
+        return segment
+
+    def path(self, suffix: str) -> Path:
+        """Return the path of one of its files."""
+        return self.folder / f"{self.base_offset:020d}{suffix}"
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind its last batch."""
+        return self.summary.next_offset
+
+    @property
+    def changed_ms(self) -> int:
+        """When it was last appended to, or created."""
+        summary = self.summary
+        return summary.last_append_ms if summary.batch_count else summary.created_ms
+
+    @property
+    def file(self) -> files.File:
+        """The log file, opened on first use."""
+        if self._file is None:
+            try:
+                file = files.File(self.path(LOG))
+            except FileNotFoundError:
+                raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
+            file.size = self.size
+            self._file = file
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, loaded on first use."""
+        if self._offset_index is None:
+            self._load_indexes()
+        assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, loaded on first use."""
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    # Writing.
+
+    def append(
+        self,
+        data: memoryview | bytearray,
+        record_count: int,
+        last_offset: int,
+        max_timestamp: int,
+        max_timestamp_offset: int,
+        min_timestamp: int,
+        now_ms: int,
+    ) -> None:
+        """Write one batch that has its offsets, and take note of it. After an OSError call `cut_torn`."""
+        if self._offset_index is None:
+            self._load_indexes()
+        position = self.size
+        (self._file or self.file).append(data)
+        self._note(position, record_count, last_offset, max_timestamp, max_timestamp_offset, min_timestamp)
+        self.summary.last_append_ms = now_ms
+        self.size = position + len(data)
+        if position == 0:
+            self.summary.first_append_ms = now_ms
+            if max_timestamp == NONE:
+                self._remember_creation()
+
+    def _remember_creation(self) -> None:
+        """Save at once: without timestamps, rolling counts from the creation time, which the log does not hold."""
+        try:
+            self.save()
+        except OSError as error:
+            _log.warning("summary not written file=%s error=%r", self.path(SUMMARY), str(error))
+
+    def _note(
+        self,
+        position: int,
+        record_count: int,
+        last_offset: int,
+        max_timestamp: int,
+        max_timestamp_offset: int,
+        min_timestamp: int,
+    ) -> None:
+        """Bring summary and indexes up to date with the batch at `position`, the next in the log."""
+        summary = self.summary
+        if summary.batch_count == 0:
+            summary.first_timestamp = max_timestamp
+            summary.min_timestamp = min_timestamp
+        elif min_timestamp < summary.min_timestamp:
+            summary.min_timestamp = min_timestamp
+        # An empty batch, left by compaction, has a timestamp that no record has.
+        if max_timestamp > summary.max_timestamp and record_count:
+            summary.max_timestamp = max_timestamp
+            summary.max_timestamp_offset = max_timestamp_offset
+            summary.max_timestamp_last_offset = last_offset
+        # Bytes since the last entry, this batch not counted; a difference needs no counter that a restart could lose.
+        if position - summary.indexed_position > summary.index_interval_bytes:
+            self._index(position, last_offset)
+        summary.record_count += record_count
+        summary.batch_count += 1
+        summary.next_offset = last_offset + 1
+
+    def _index(self, position: int, last_offset: int) -> None:
+        offset_index, time_index, summary = self.offset_index, self.time_index, self.summary
+        offset_index.append(last_offset - self.base_offset, position)
+        time_index.append_if_larger(summary.max_timestamp, summary.max_timestamp_last_offset - self.base_offset)
+        summary.indexed_position = position
+        self.full = self._is_full(len(offset_index), len(time_index))
+
+    def _is_full(self, offset_entries: int, time_entries: int) -> bool:
+        # One slot of the time index is kept for the entry that sealing adds.
+        return (
+            offset_entries >= self.index_bytes_max // OffsetIndex.entry_bytes
+            or time_entries >= self.index_bytes_max // TimeIndex.entry_bytes - 1
+        )
+
+    def cut_torn(self) -> None:
+        """Remove what a failed append left behind the published end."""
+        self.file.truncate(self.size)
+
+    def save(self) -> None:
+        """Write indexes and summary as they stand; nothing is forced to disk."""
+        summary, offset_index, time_index = self.summary, self.offset_index, self.time_index
+        offset_index.save()
+        time_index.save()
+        summary.log_bytes = self.size
+        summary.offset_entries, summary.offset_crc = len(offset_index), offset_index.crc
+        summary.time_entries, summary.time_crc = len(time_index), time_index.crc
+        files.write(self.path(SUMMARY), summary.encode())
+
+    def finish(self) -> None:
+        """Add the final time entry and save, before the segment is sealed or its log closed."""
+        summary = self.summary
+        if self._finished_size == self.size:
+            return
+        relative_offset = summary.max_timestamp_last_offset - self.base_offset
+        self.time_index.append_if_larger(summary.max_timestamp, relative_offset)
+        self.save()
+        self._finished_size = self.size
+
+    def seal(self) -> None:
+        """Take less memory: from now on it is only read. It must be finished."""
+        self.is_active = False
+        self._offset_index = self._time_index = None
+
+    def release(self) -> None:
+        """Let go of what a sealed segment can open again; readers keep what they hold."""
+        if not self.is_active:
+            self._file = self._offset_index = self._time_index = None
+
+    def sync(self) -> None:
+        """Return once all its files are on disk."""
+        for suffix in SUFFIXES:
+            files.sync(self.path(suffix))
+
+    # Loading.
+
+    def believe(self, summary: Summary, *, finished: bool) -> None:
+        """Take what a summary says; `finished` if it was written when the segment was sealed or closed."""
+        self.summary = summary
+        self.full = self._is_full(summary.offset_entries, summary.time_entries)
+        self._finished_size = self.size if finished else -1
+
+    def load_indexes(self) -> bool:
+        """Take the index files if they are as the summary says; what is behind its entries is not looked at."""
+        summary = self.summary
+        offset_bytes = summary.offset_entries * OffsetIndex.entry_bytes
+        time_bytes = summary.time_entries * TimeIndex.entry_bytes
+        offset_data: bytes | bytearray | files.Map = files.map_readonly(self.path(INDEX))
+        time_data: bytes | bytearray | files.Map = files.map_readonly(self.path(TIME_INDEX))
+        if self.is_active:
+            offset_data, time_data = bytearray(offset_data[:offset_bytes]), bytearray(time_data[:time_bytes])
+        if len(offset_data) != offset_bytes or len(time_data) != time_bytes:
+            return False
+        offset_index = OffsetIndex(self.path(INDEX), offset_data)
+        time_index = TimeIndex(self.path(TIME_INDEX), time_data)
+        if (offset_index.crc, time_index.crc) != (summary.offset_crc, summary.time_crc):
+            return False
+        if self.is_active:
+            # Closing added an entry that the log as it will go on does not call for.
+            time_index.drop_final(offset_index.entry(len(offset_index) - 1)[0] if len(offset_index) else -1)
+        self._offset_index, self._time_index = offset_index, time_index
+        return True
+
+    def _load_indexes(self) -> None:
+        if not self.load_indexes():
+            _log.warning("index rebuilt file=%s reason=missing-or-not-of-this-log", self.path(INDEX))
+            self.rebuild()
+            if not self.is_active:
+                self.finish()
+
+    def _empty_indexes(self) -> None:
+        self._offset_index = OffsetIndex(self.path(INDEX), bytearray())
+        self._time_index = TimeIndex(self.path(TIME_INDEX), bytearray())
+        self.full = False
+
+    def rebuild(self) -> None:
+        """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
+        old = self.summary
+        self.summary = Summary(0, self.base_offset, old.created_ms, old.index_interval_bytes)
+        self._empty_indexes()
+        self.scan()
+        self.summary.first_append_ms = old.first_append_ms
+        self.summary.last_append_ms = max(self.summary.last_append_ms, old.last_append_ms)
+
+    def scan(self) -> None:
+        """Verify every batch behind what the summary describes, and take note of it.
+
+        What is not a whole batch is noted as damage, to the end of the file where no batch follows.
+        """
+        summary = self.summary
+        damaged_from = NONE
+        for batch in walk.verified(self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset):
+            header = batch.header
+            if header is None:
+                damaged_from = batch.position
+                continue
+            if damaged_from != NONE:
+                self._damaged(Damage(damaged_from, batch.position, header.base_offset))
+                damaged_from = NONE
+            self._note_header(batch.position, header)
+        if damaged_from != NONE:
+            self._damaged(Damage(damaged_from, self.size, OFFSET_MAX))
+        summary.log_bytes = self.size
+        self._finished_size = -1
+
+    def _note_header(self, position: int, header: BatchHeader) -> None:
+        self._note(position, header.record_count, header.last_offset, header.max_timestamp, NONE, UNKNOWN)
+        if header.is_log_append_time:
+            self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)
+
+    def _damaged(self, damage: Damage) -> None:
+        self.summary.damage += (damage,)
+        place = f"{self.path(LOG)}@{damage.start}-{damage.end}"
+        _log.error("damaged bytes at=%s before_offset=%d", place, damage.next_offset)
+
+    def cut_tail(self) -> None:
+        """Cut off the damage at the end of the log: a write that was never finished."""
+        tail = self.summary.damage[-1]
+        self.summary.damage = self.summary.damage[:-1]
+        self.size = self.summary.log_bytes = tail.start
+        self.file.truncate(tail.start)
+
+    def truncate(self, offset: int) -> None:
+        """Cut off the batch that holds `offset` and all behind it, and go on from there as the active segment."""
+        position, _ = self.locate(offset)
+        self.is_active = True
+        self.size = position
+        self.file.truncate(position)
+        self.rebuild()
+
+    # Reading.
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
+        """Return a slice from the batch that holds `offset`, or the next one here; None if there is none."""
+        end = self.size
+        position, first_bytes = self.locate(offset)
+        if not first_bytes:
+            return None
+        length = max_bytes
+        if first_bytes > max_bytes:
+            length = first_bytes if at_least_one else 0
+        for damage in self.summary.damage:
+            if damage.start > position:
+                end = min(end, damage.start)
+        return FileSlice(self.file, position, min(length, end - position))
+
+    def locate(self, offset: int, *, skip_damage: bool = False) -> tuple[int, int]:
+        """Return position and size of the first batch whose last offset is at least `offset`; size 0 if none is.
+
+        CorruptLog if it may lie in damaged bytes, unless those are to be skipped.
+        """
+        position = self.offset_index.position_before(offset - self.base_offset)
+        for damage in self.summary.damage:
+            found = self._search(find_batch, position, damage.start, offset)
+            if found[1]:
+                return found
+            if offset < damage.next_offset and not skip_damage:
+                place = f"{self.path(LOG)}@{damage.start}-{damage.end}"
+                raise CorruptLog(f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}")
+            position = max(position, damage.end)
+        return self._search(find_batch, position, self.size, offset)
+
+    def locate_timestamp(self, timestamp: int, position: int) -> tuple[int, int]:
+        """Return position and size of the first batch from `position` on with such a maximum; size 0 if none has."""
+        for damage in self.summary.damage:
+            found = self._search(find_timestamp, position, damage.start, timestamp)
+            if found[1]:
+                return found
+            position = max(position, damage.end)
+        return self._search(find_timestamp, position, self.size, timestamp)
+
+    def _search(
+        self, find: Callable[[bytes, int, int, int], int], position: int, end: int, wanted: int
+    ) -> tuple[int, int]:
+        """Return position and size of the first batch that `find` finds in a range, reading it in chunks."""
+        file = self.file
+        count = LOOKUP_BYTES
+        while position < end:
+            chunk = file.pread(min(count, end - position), position)
+            try:
+                at = find(chunk, 0, len(chunk), wanted)
+            except RecordError as error:
+                raise CorruptLog(f"{self.path(LOG)}@{position}: {error}") from error
+            if at >= 0:
+                return position + at, PREFIX_BYTES + _SIZE(chunk, at + 8)[0]
+            if at == -1:
+                raise CorruptLog(f"{self.path(LOG)}@{position}: a batch is cut short")
+            position += -1 - at
+            count = min(2 * count, LOOKUP_MAX_BYTES)
+        return end, 0
+
+    def headers(self, offset: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of every batch from the one that holds `offset` on; damage is left out."""
+        position = self.offset_index.position_before(offset - self.base_offset)
+        starts = [position, *(damage.end for damage in self.summary.damage)]
+        ends = [*(damage.start for damage in self.summary.damage), self.size]
+        for start, end in zip(starts, ends, strict=True):
+            for found in walk.headers(self.file, max(start, position), end):
+                if found[1].last_offset >= offset:
+                    yield found

@@ -1,0 +1,91 @@
+"""What is known of a segment's batches, and the `.summary` file that remembers it.
+
+Owns counts, times and the checksums of the indexes. A hint: the file carries a checksum and the size of the log that it
+describes, and whatever it says can be found again in the log, but for the wall time of creation and appends.
+Layout: docs/formats.md.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from struct import Struct, error
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.storage import files
+
+MAGIC = b"TLSM"
+VERSION = 1
+NONE = -1  # no timestamp, no offset
+UNKNOWN = -(1 << 63)
+
+_HEAD = Struct(">4sHH")
+_BODY = Struct(">16qII")
+_DAMAGE = Struct(">qqq")
+_CRC = Struct(">I")
+
+
+class Damage(NamedTuple):
+    """A range of positions that cannot be read, and the first offset behind it."""
+
+    start: int
+    end: int
+    next_offset: int
+
+
+@dataclass(slots=True)
+class Summary:
+    """The state of a segment after `log_bytes` of its log, in the order of the file."""
+
+    log_bytes: int
+    next_offset: int
+    created_ms: int
+    index_interval_bytes: int
+    record_count: int = 0
+    batch_count: int = 0
+    first_timestamp: int = NONE  # the largest of the first batch: what rolling by time counts from
+    min_timestamp: int = UNKNOWN  # after a rebuild from batch headers too
+    max_timestamp: int = NONE
+    max_timestamp_offset: int = NONE  # of the first record that has it; NONE after a rebuild from batch headers
+    max_timestamp_last_offset: int = NONE  # of the batch of that record
+    first_append_ms: int = NONE
+    last_append_ms: int = NONE
+    indexed_position: int = 0  # of the batch that was last given an offset entry
+    offset_entries: int = 0
+    time_entries: int = 0
+    offset_crc: int = 0
+    time_crc: int = 0
+    damage: tuple[Damage, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the bytes of the file."""
+        numbers = [getattr(self, name) for name in _NUMBERS]
+        parts = [_HEAD.pack(MAGIC, VERSION, len(self.damage)), _BODY.pack(*numbers)]
+        parts += [_DAMAGE.pack(*damage) for damage in self.damage]
+        body = b"".join(parts)
+        return body + _CRC.pack(crc32c(body))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Summary | None":
+        """Read the bytes of a file; None if they are not a whole summary of this version."""
+        try:
+            magic, version, damages = _HEAD.unpack_from(data)
+            if (magic, version) != (MAGIC, VERSION) or crc32c(data[:-4]) != _CRC.unpack(data[-4:])[0]:
+                return None
+            numbers = _BODY.unpack_from(data, _HEAD.size)
+            at = _HEAD.size + _BODY.size
+            damage = tuple(Damage(*_DAMAGE.unpack_from(data, at + i * _DAMAGE.size)) for i in range(damages))
+        except error:
+            return None
+        summary = cls(*numbers)
+        summary.damage = damage
+        return summary
+
+    @classmethod
+    def load(cls, path: Path) -> "Summary | None":
+        """Read a file; None if it is missing or of no use."""
+        data = files.load(path)
+        return None if data is None else cls.decode(data)
+
+
+_NUMBERS = tuple(field.name for field in fields(Summary) if field.name != "damage")

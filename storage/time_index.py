@@ -1,0 +1,46 @@
+"""The time index of a segment: the largest timestamp so far -> the offset up to which it was the largest.
+
+An entry is `int64 timestamp, int32 offset - base`, big-endian; the offset is the last one of the batch that first held
+the timestamp. Timestamps strictly increase. An entry is added with an entry of the offset index, and a final one when
+the segment is sealed or closed, so that the last entry has the segment's largest timestamp.
+
+For an entry (T, o), every record of the segment with a timestamp above T has an offset above o.
+"""
+
+from bisect import bisect_left
+from struct import Struct
+
+from tidelog.storage.index_file import IndexFile
+
+_ENTRY = Struct(">qi")
+
+
+class TimeIndex(IndexFile):
+    """Entries by timestamp."""
+
+    __slots__ = ()
+    entry_bytes = _ENTRY.size
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """Return entry `number` as (timestamp, relative offset)."""
+        timestamp, relative_offset = _ENTRY.unpack_from(self.data, number * 12)
+        return timestamp, relative_offset
+
+    def append_if_larger(self, timestamp: int, relative_offset: int) -> None:
+        """Add an entry unless the last one has this timestamp already; -1 is no timestamp."""
+        last = self.entry(len(self) - 1)[0] if self.data else -1
+        if timestamp > last:
+            self._append(_ENTRY.pack(timestamp, relative_offset))
+
+    def offset_before(self, timestamp: int) -> int:
+        """Return the relative offset of the greatest entry below a timestamp, or -1: none before it can match."""
+        data = self.data
+        unpack = _ENTRY.unpack_from
+        number = bisect_left(range(len(self)), timestamp, key=lambda at: unpack(data, at * 12)[0])
+        return self.entry(number - 1)[1] if number else -1
+
+    def drop_final(self, relative_offset: int) -> None:
+        """Drop the entry that closing the segment added: its offset is beyond the last offset entry's."""
+        count = len(self)
+        if count and self.entry(count - 1)[1] > relative_offset:
+            self.keep(count - 1)

@@ -1,0 +1,136 @@
+"""Walking over the batches of a log file, one header at a time.
+
+Owns the reading of a file in chunks, and what counts as a whole batch where nothing may be believed yet. Knows nothing
+of indexes or of what is done about damage. Memory stays bounded by the larger of a chunk and one batch.
+"""
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.protocol.records.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, check_crc, read_header
+from tidelog.storage.errors import CorruptLog, ForeignDataDir
+from tidelog.storage.files import File
+
+CHUNK_BYTES = 1 << 20
+INT32_MAX = (1 << 31) - 1
+_MAGIC = 2
+_MAGIC_POSITION = 16
+_LEGACY = Struct(">qiIb")  # offset, size, CRC-32, magic of a v0 or v1 entry
+_LEGACY_MIN_BYTES = 14
+
+
+class Batch(NamedTuple):
+    """A batch and where it lies; without a header, the range between two batches that is not one."""
+
+    position: int
+    end: int
+    header: BatchHeader | None
+
+
+class _Window:
+    """A part of a file in memory, moved on as the walk goes on."""
+
+    __slots__ = ("data", "end", "file", "position")
+
+    def __init__(self, file: File, end: int) -> None:
+        self.file = file
+        self.end = end
+        self.position = 0
+        self.data = b""
+
+    def at(self, position: int, count: int) -> int:
+        """Have `count` bytes from `position` in `data` where the file has them; return their place in it."""
+        start = position - self.position
+        if start < 0 or start + count > len(self.data):
+            self.data = self.file.pread(min(max(count, CHUNK_BYTES), self.end - position), position)
+            self.position = position
+            return 0
+        return start
+
+
+def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the batches in a range that is known to hold whole batches."""
+    window = _Window(file, end)
+    while position < end:
+        at = window.at(position, HEADER_BYTES)
+        if len(window.data) - at < HEADER_BYTES:
+            raise CorruptLog(f"{file.path}@{position}: a batch is cut short")
+        header = read_header(window.data, at)
+        yield position, header
+        if header.batch_length < HEADER_BYTES - PREFIX_BYTES:
+            raise CorruptLog(f"{file.path}@{position}: a batch of {header.batch_length} bytes cannot be")
+        position += header.size_bytes
+
+
+def verified(file: File, position: int, end: int, base_offset: int, next_offset: int) -> Iterator[Batch]:
+    """Yield every whole batch with a right checksum, and each range in between that holds none.
+
+    Offsets start at `next_offset` and must fit a segment that starts at `base_offset`.
+    """
+    window = _Window(file, end)
+    while position < end:
+        header = _whole_batch(window, position, base_offset, next_offset)
+        if header is None:
+            _refuse_legacy(window, position)
+            damage_end = _next_batch(window, position, base_offset, next_offset)
+            yield Batch(position, damage_end, None)
+            position = damage_end
+        else:
+            batch_end = position + header.size_bytes
+            yield Batch(position, batch_end, header)
+            next_offset = header.last_offset + 1
+            position = batch_end
+
+
+def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> BatchHeader | None:
+    """Return the header of the batch at a position if all of it is there and right."""
+    if window.end - position < HEADER_BYTES:
+        return None
+    header = read_header(window.data, window.at(position, HEADER_BYTES))
+    if (
+        header.magic != _MAGIC
+        or not HEADER_BYTES <= header.size_bytes <= window.end - position
+        or header.base_offset < next_offset
+        or header.last_offset_delta < 0
+        or header.last_offset - base_offset > INT32_MAX
+    ):
+        return None
+    at = window.at(position, header.size_bytes)
+    return header if check_crc(window.data, at, header) else None
+
+
+def _next_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> int:
+    """Return where the next whole batch after a bad one starts, or the end."""
+    candidate = position + 1
+    while window.end - candidate >= HEADER_BYTES:
+        at = window.at(candidate, HEADER_BYTES)
+        # Only a byte that may be the magic of a batch is worth a closer look.
+        magic_at = window.data.find(b"\x02", at + _MAGIC_POSITION)
+        if magic_at < 0:
+            candidate = window.position + len(window.data) - _MAGIC_POSITION
+            if window.position + len(window.data) >= window.end:
+                break
+            continue
+        candidate = window.position + magic_at - _MAGIC_POSITION
+        if _whole_batch(window, candidate, base_offset, next_offset) is not None:
+            return candidate
+        candidate += 1
+    return window.end
+
+
+def _refuse_legacy(window: _Window, position: int) -> None:
+    """Raise if this is a whole entry of an older message format: it must not be taken for damage and cut."""
+    if window.end - position < PREFIX_BYTES + _LEGACY_MIN_BYTES:
+        return
+    at = window.at(position, _LEGACY.size)
+    _, size, crc, magic = _LEGACY.unpack_from(window.data, at)
+    if magic not in (0, 1) or not _LEGACY_MIN_BYTES <= size <= window.end - position - PREFIX_BYTES:
+        return
+    at = window.at(position, PREFIX_BYTES + size)
+    body = memoryview(window.data)[at + PREFIX_BYTES + 4 : at + PREFIX_BYTES + size]
+    if zlib.crc32(body) == crc:
+        raise ForeignDataDir(
+            f"{window.file.path}@{position}: message format v{magic} cannot be read; move this partition's folder away"
+        )
