@@ -1,0 +1,137 @@
+"""Times as people write them, and as they are shown: text <-> milliseconds since the epoch.
+
+Owns the forms that `--since`, `--until` and `--at` take. Refuses to know what time it is (`now_ms` is handed in) and,
+in tests, where it is (`zone`; None is the system's zone). Times without a zone are local. A time between two
+milliseconds is the later one, so that "at or after" stays true.
+"""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Final
+
+ACCEPTED: Final = (
+    "09:00, 'yesterday 09:00', '2 hours ago', 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z or +02:00), "
+    "or epoch seconds or milliseconds"
+)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_UNITS_MS: Final = {
+    1: ("ms", "millisecond", "milliseconds"),
+    1_000: ("s", "sec", "secs", "second", "seconds"),
+    60_000: ("m", "min", "mins", "minute", "minutes"),
+    3_600_000: ("h", "hr", "hrs", "hour", "hours"),
+    86_400_000: ("d", "day", "days"),
+    604_800_000: ("w", "week", "weeks"),
+}
+_UNIT_MS: Final = {name: unit_ms for unit_ms, names in _UNITS_MS.items() for name in names}
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)[\s,]*")
+_NUMBER = re.compile(r"\d+(?:\.\d{1,3})?")
+_CLOCK = re.compile(r"(\d{1,2}):\d\d.*")
+# From here on a number of seconds would lie beyond the year 5138, so it counts milliseconds; ...
+_MILLISECONDS_FROM: Final = 10**11
+# ... and from here on it counts something finer.
+_FINER_FROM: Final = 10**14
+
+
+class TimeError(ValueError):
+    """A text that is no time; the message says what would be one."""
+
+
+def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
+    """Return the time that a text means, in ms since the epoch; TimeError if it means none."""
+    words = " ".join(text.lower().split())
+    if words == "now":
+        return now_ms
+    if words.endswith("ago"):
+        found_ms = now_ms - _span_ms(text, words.removesuffix("ago"))
+    elif _NUMBER.fullmatch(words):
+        found_ms = _epoch_ms(text, words)
+    else:
+        found_ms = _to_ms(_moment(text, words, now_ms, zone))
+    if found_ms < 0:
+        raise TimeError(f"'{text}' lies before 1970, where no record can be")
+    return found_ms
+
+
+def show(timestamp_ms: int, zone: tzinfo | None = None) -> str:
+    """Return a timestamp in ISO form with milliseconds and its zone; '-' for none."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        moment = (_EPOCH + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
+    except (OverflowError, ValueError):
+        return f"{timestamp_ms} ms"  # a producer may send any number
+    return moment.isoformat(timespec="milliseconds")
+
+
+def _no_time(text: str) -> TimeError:
+    return TimeError(f"'{text}' is not a time; write {ACCEPTED}")
+
+
+def _span_ms(text: str, words: str) -> int:
+    """Return the length of '2 hours', '1h30m' or '90 min'."""
+    total_ms = 0.0
+    at = 0
+    words = words.strip()
+    while at < len(words):
+        part = _SPAN.match(words, at)
+        if part is None or part[2] not in _UNIT_MS:
+            raise TimeError(
+                f"'{text}' is not a time; before 'ago' goes a number of seconds, minutes, hours, days or weeks"
+            )
+        total_ms += float(part[1]) * _UNIT_MS[part[2]]
+        at = part.end()
+    if not words:
+        raise _no_time(text)
+    return round(total_ms)
+
+
+def _epoch_ms(text: str, number: str) -> int:
+    whole, _, fraction = number.partition(".")
+    if not fraction and len(whole) == 8 and whole[:2] in ("19", "20"):
+        raise TimeError(f"'{text}' may be a date or epoch seconds; write 2024-03-01, or {text}.0 for seconds")
+    value = int(whole)
+    if value >= _FINER_FROM:
+        raise TimeError(f"'{text}' is neither epoch seconds nor milliseconds: it is too large")
+    if value >= _MILLISECONDS_FROM:
+        return value
+    return value * 1000 + int(fraction.ljust(3, "0"))
+
+
+def _moment(text: str, words: str, now_ms: int, zone: tzinfo | None) -> datetime:
+    """Read a clock time, a day in words with or without one, or an ISO date and time."""
+    day, _, rest = words.partition(" ")
+    try:
+        if day in _DAYS:
+            return _on_day(_DAYS[day], rest or "00:00", now_ms, zone)
+        if _CLOCK.fullmatch(words):
+            return _on_day(0, words, now_ms, zone)
+        return _local(datetime.fromisoformat(_iso(words)), zone)
+    except (ValueError, OverflowError):
+        raise _no_time(text) from None
+
+
+def _on_day(days: int, clock: str, now_ms: int, zone: tzinfo | None) -> datetime:
+    padded = clock if clock[1:2] != ":" else f"0{clock}"
+    at = time.fromisoformat(_iso(padded))
+    today: date = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(at.tzinfo or zone).date()
+    return _local(datetime.combine(today + timedelta(days=days), at), zone)
+
+
+def _iso(words: str) -> str:
+    """Write T, Z and the decimal point as Python's parser of ISO times wants them."""
+    return words.replace(",", ".").upper()
+
+
+def _local(moment: datetime, zone: tzinfo | None) -> datetime:
+    """Give a moment without a zone the local one; an hour that comes twice is the first."""
+    if moment.tzinfo is not None:
+        return moment
+    return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+
+
+def _to_ms(moment: datetime) -> int:
+    return -((_EPOCH - moment) // _MILLISECOND)
