@@ -109,10 +109,18 @@ class Broker:
 
     def stop(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 20) -> None:
         """Ask the broker to stop in order; it must end with status 0."""
-        assert self._process is not None, "the broker is not running"
-        self._process.send_signal(how)
-        status = self._process.wait(timeout_s)
+        self.send_signal(how)
+        status = self.wait(timeout_s)
         assert status == 0, f"status {status} after {how.name}:\n{self.printed}"
+
+    def send_signal(self, which: signal.Signals) -> None:
+        assert self._process is not None, "the broker is not running"
+        self._process.send_signal(which)
+
+    def wait(self, timeout_s: float = 20) -> int:
+        """Wait until the broker has ended by itself; return its status."""
+        assert self._process is not None, "the broker is not running"
+        return self._process.wait(timeout_s)
 
     def kill(self) -> None:
         """End the broker as a crash would."""
