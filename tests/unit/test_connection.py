@@ -1,0 +1,374 @@
+"""One connection: the order of answers, what it may make us hold, and how it ends. In one process, over loopback."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.broker import connection as connections
+from tidelog.broker.clock import Clock
+from tidelog.broker.connection import Connection
+from tidelog.broker.daemon import Broker
+from tidelog.broker.server import Server
+from tidelog.config.load import load
+from tidelog.protocol.frame import decode_response, encode_request
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.wire.api import Api
+from tidelog.storage.log import Log
+
+ACKS_ALL = -1
+
+
+class Client:
+    """A client that sends and receives whole frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.local = writer.get_extra_info("sockname")[:2]
+
+    def send(self, api: Api, version: int, correlation_id: int, request: object) -> None:
+        self.writer.write(encode_request(api, version, correlation_id, "test", request))
+
+    async def frame(self) -> bytes:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return await self.reader.readexactly(size)
+
+    async def receive(self, api: Api, version: int) -> tuple[int, Any]:
+        return decode_response(api, version, await asyncio.wait_for(self.frame(), 20))
+
+    async def ask(self, api: Api, version: int, request: object) -> Any:
+        self.send(api, version, 1, request)
+        return (await self.receive(api, version))[1]
+
+    async def make_topic(self, name: str) -> None:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+        response = await self.ask(METADATA, 9, request)
+        assert response.topics[0].error_code == 0
+
+
+class Served:
+    """A broker and its server in this process."""
+
+    def __init__(self, broker: Broker, server: Server, address: tuple[str, int]) -> None:
+        self.broker, self.server, self.address = broker, server, address
+
+    def connection_of(self, client: Client) -> Connection:
+        peer = f"{client.local[0]}:{client.local[1]}"
+        return next(found for found in self.server._connections if found.peer == peer)
+
+
+Serve = Callable[..., Awaitable[Served]]
+Connect = Callable[[Served], Awaitable[Client]]
+
+
+@asynccontextmanager
+async def _serving(folder: Path, options: dict[str, str]) -> AsyncIterator[Served]:
+    config = load(None, {}, {"log.dir": str(folder), **options}).on_port(0)
+    broker = Broker(config, Clock())
+    broker.start()
+    server = Server(broker)
+    ready: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(server.run(ready.set_result))
+    try:
+        yield Served(broker, server, (await ready)[0])
+    finally:
+        server.stop()
+        await asyncio.wait_for(running, 20)
+        broker.stop()
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    """Start a broker with these options."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**options: str) -> Served:
+            named = {name.replace("_", "."): value for name, value in options.items()}
+            return await stack.enter_async_context(_serving(tmp_path / "data", named))
+
+        yield start
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Connect to a broker."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def open_one(served: Served) -> Client:
+        reader, writer = await asyncio.open_connection(*served.address)
+        writers.append(writer)
+        return Client(reader, writer)
+
+    yield open_one
+    for writer in writers:
+        writer.close()
+
+
+def produce(topic: str, value: bytes, acks: int = ACKS_ALL) -> ProduceRequest:
+    records = build_batch([Record(0, 1_700_000_000_000, None, value, ())], base_offset=0)
+    data = PartitionProduceData(index=0, records=memoryview(records))
+    return ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+
+
+def fetch(topic: str, offset: int, max_wait_ms: int = 0, max_bytes: int = 1 << 20) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+    )
+
+
+def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callable[[], None]]:
+    """Make every flush wait until it is let through; return an event set at the first one, and the way through."""
+    import threading
+
+    loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    flush = Log.flush
+
+    def held(self: Log) -> int:
+        loop.call_soon_threadsafe(entered.set)
+        assert gate.wait(20)
+        return flush(self)
+
+    monkeypatch.setattr(Log, "flush", held)
+    return entered, gate.set
+
+
+async def test_answers_leave_in_the_order_of_the_requests(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    entered, let_through = hold_flushes(monkeypatch)
+    client.send(PRODUCE, 9, 100, produce("t", b"waits for the disk"))
+    client.send(API_VERSIONS, 2, 101, ApiVersionsRequest())
+    client.send(PRODUCE, 9, 102, produce("t", b"so does this"))
+    await asyncio.wait_for(entered.wait(), 20)
+    answer = asyncio.create_task(client.receive(PRODUCE, 9))
+    done, _ = await asyncio.wait([answer], timeout=0.05)
+    assert not done, "the answer to acks=all left before the flush"
+    let_through()
+    correlation_id, first = await answer
+    assert (correlation_id, first.responses[0].partition_responses[0].base_offset) == (100, 0)
+    assert (await client.receive(API_VERSIONS, 2))[0] == 101
+    correlation_id, last = await client.receive(PRODUCE, 9)
+    assert (correlation_id, last.responses[0].partition_responses[0].base_offset) == (102, 1)
+
+
+async def test_a_produce_that_waits_for_its_fsync_does_not_hold_up_the_next(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    slow, quick = await connect(served), await connect(served)
+    await slow.make_topic("t")
+    entered, let_through = hold_flushes(monkeypatch)
+    slow.send(PRODUCE, 9, 1, produce("t", b"waits"))
+    await asyncio.wait_for(entered.wait(), 20)
+    response = await quick.ask(PRODUCE, 9, produce("t", b"does not", acks=1))
+    assert response.responses[0].partition_responses[0].base_offset == 1
+    let_through()
+    await slow.receive(PRODUCE, 9)
+
+
+async def test_requests_in_flight_are_bounded_and_none_is_lost(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_REQUESTS_IN_FLIGHT", 10)
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    entered, let_through = hold_flushes(monkeypatch)
+    for number in range(100):
+        client.send(PRODUCE, 9, number, produce("t", b"%d" % number))
+    await asyncio.wait_for(entered.wait(), 20)
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    other = await connect(served)
+    await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert log.log_end_offset <= 10
+    let_through()
+    answers = [await client.receive(PRODUCE, 9) for _ in range(100)]
+    assert [correlation_id for correlation_id, _ in answers] == list(range(100))
+    offsets = [answer.responses[0].partition_responses[0].base_offset for _, answer in answers]
+    assert offsets == list(range(100))
+
+
+async def test_who_does_not_read_answers_is_not_served_on(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    await client.ask(PRODUCE, 9, produce("t", b"x" * 900_000))
+    for number in range(60):
+        client.send(FETCH, 11, number, fetch("t", 0))
+    connection = served.connection_of(client)
+    other = await connect(served)
+    while not connection._unsent_full:
+        await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert connection._blocked
+    for number in range(60):
+        correlation_id, response = await client.receive(FETCH, 11)
+        assert correlation_id == number
+        assert len(response.responses[0].partitions[0].records) > 900_000
+
+
+async def test_frames_of_every_size_arrive_whole_however_they_are_cut(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    sizes = [0, 1, 100, 16_200, 16_384, 16_500, 70_000, 5, 400_000, 3]
+    frames = b"".join(
+        encode_request(PRODUCE, 9, number, "c", produce("t", bytes([number]) * size, acks=1))
+        for number, size in enumerate(sizes)
+    )
+    for start in range(0, len(frames), 7_919):
+        client.writer.write(frames[start : start + 7_919])
+        await client.writer.drain()
+    for number in range(len(sizes)):
+        correlation_id, response = await client.receive(PRODUCE, 9)
+        assert (correlation_id, response.responses[0].partition_responses[0].error_code) == (number, 0)
+    response = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=1 << 24))
+    records = bytes(response.responses[0].partitions[0].records)
+    assert all(bytes([number]) * size in records for number, size in enumerate(sizes))
+
+
+async def test_a_frame_that_is_cut_into_single_bytes_is_served(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    for byte in encode_request(API_VERSIONS, 2, 7, "c", ApiVersionsRequest()):
+        client.writer.write(bytes([byte]))
+        await client.writer.drain()
+    assert (await client.receive(API_VERSIONS, 2))[0] == 7
+
+
+@pytest.mark.parametrize("size", [-1, 0, 5, 5_000])
+async def test_a_frame_of_a_size_that_cannot_be_ends_the_connection_at_once(
+    serve: Serve, connect: Connect, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve(socket_request_max_bytes="4096", queued_max_request_bytes="8192")
+    client = await connect(served)
+    client.writer.write(size.to_bytes(4, "big", signed=True) + bytes(5))
+    assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert "connection closed" in caplog.text
+    await (await connect(served)).ask(API_VERSIONS, 2, ApiVersionsRequest())
+
+
+async def test_large_frames_wait_for_one_anothers_memory(serve: Serve, connect: Connect) -> None:
+    served = await serve(socket_request_max_bytes="1000000", queued_max_request_bytes="1000000")
+    clients = [await connect(served) for _ in range(5)]
+    await clients[0].make_topic("t")
+    frame = encode_request(PRODUCE, 9, 1, "c", produce("t", b"x" * 600_000, acks=1))
+    for client in clients:
+        client.writer.write(frame[:-1])
+    held = served.server.memory
+    while not held.is_short:
+        await asyncio.sleep(0)
+    for client in clients:
+        client.writer.write(frame[-1:])
+    for client in clients:
+        _, response = await client.receive(PRODUCE, 9)
+        assert response.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_one_connection_too_many_is_closed_and_the_others_go_on(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve(max_connections="2")
+    first, second = await connect(served), await connect(served)
+    for client in (first, second):
+        await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    third = await connect(served)
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+        await asyncio.wait_for(third.frame(), 20)
+    assert "max.connections=2 reached" in caplog.text
+    second.writer.close()
+    while len(served.server._connections) > 1:
+        await asyncio.sleep(0)
+    fourth = await connect(served)
+    for client in (first, fourth):
+        await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+
+
+async def test_connections_per_address_are_bounded(serve: Serve, connect: Connect) -> None:
+    served = await serve(max_connections_per_ip="1")
+    first = await connect(served)
+    await first.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    second = await connect(served)
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+        await asyncio.wait_for(second.frame(), 20)
+
+
+async def test_a_silent_connection_is_closed_and_a_talking_one_is_not(serve: Serve, connect: Connect) -> None:
+    served = await serve(connections_max_idle_ms="300")
+    silent, talking = await connect(served), await connect(served)
+    end_of_silent = asyncio.create_task(silent.reader.read())
+    while not end_of_silent.done():
+        await talking.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert await end_of_silent == b""
+    await talking.ask(API_VERSIONS, 2, ApiVersionsRequest())
+
+
+async def test_a_stop_answers_what_is_owed(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    producer, consumer = await connect(served), await connect(served)
+    await producer.make_topic("t")
+    entered, let_through = hold_flushes(monkeypatch)
+    consumer.send(FETCH, 11, 5, fetch("t", 0, max_wait_ms=600_000))
+    while not served.broker.parked:
+        await asyncio.sleep(0)
+    producer.send(PRODUCE, 9, 6, produce("t", b"x"))
+    await asyncio.wait_for(entered.wait(), 20)
+    served.server.stop()
+    assert (await consumer.receive(FETCH, 11))[0] == 5
+    let_through()
+    _, response = await producer.receive(PRODUCE, 9)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    assert await producer.reader.read() == b""
+
+
+async def test_a_client_that_leaves_takes_its_parked_fetch_with_it(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    client.send(FETCH, 11, 5, fetch("t", 0, max_wait_ms=600_000))
+    while not served.broker.parked:
+        await asyncio.sleep(0)
+    client.writer.close()
+    while served.broker.parked:
+        await asyncio.sleep(0)
+    assert not served.broker.topics.by_name["t"].partitions[0].waiters
+
+
+async def test_our_own_fault_ends_one_connection_and_says_everything(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await client.make_topic("t")
+
+    def broken(*_arguments: object) -> None:
+        raise AssertionError("a bug of ours")
+
+    monkeypatch.setattr(Log, "append", broken)
+    client.send(PRODUCE, 9, 1, produce("t", b"x"))
+    assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert "a bug of ours" in caplog.text
+    await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
