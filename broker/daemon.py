@@ -43,7 +43,7 @@ class Broker:
     def start(self) -> None:
         """Open the data folder and start the threads. On a running event loop."""
         loop = self.loop = asyncio.get_running_loop()
-        self.logs.open()
+        self.logs.lock()
         self.catalog = Catalog(self.logs.directory / CATALOG_FILE)
         self.topics = Topics(self.catalog, self.logs, self.config)
         self.topics.open()

@@ -67,7 +67,9 @@ class Topics:
         self.by_id: dict[bytes, Topic] = {}
 
     def open(self) -> None:
-        """Serve what the catalogue and the data folder hold."""
+        """Load the logs, and serve what they and the catalogue hold."""
+        options = {record.name: record.options for record in self._catalog.topics()}
+        self._logs.open(lambda name: self._config(name, options.get(name, {})))
         for name in self._catalog.deletions():
             self._delete_folders(name)
         known = {record.name for record in self._catalog.topics()}
@@ -86,7 +88,7 @@ class Topics:
         """Create a topic, durably. Raises TopicExists, ConfigError, StorageError. Maintenance thread only."""
         if name in self.by_name:
             raise TopicExists(f"topic {name} exists")
-        self._defaults.override(options)
+        self._config(name, options)
         record = TopicRecord(name, new_topic_id(), partitions, options)
         self._catalog.add_topic(record)
         topic = self._serve(record)
@@ -105,15 +107,16 @@ class Topics:
         self._logs.delete_topic(name)
         self._catalog.deletion_done(name)
 
+    def _config(self, name: str, options: dict[str, str]) -> TopicConfig:
+        return self._defaults.override(options, source=f"topic {name}")
+
     def _serve(self, record: TopicRecord) -> Topic:
-        config = self._defaults.override(record.options)
+        config = self._config(record.name, record.options)
         partitions = []
         for index in range(record.partitions):
             log = self._logs.logs.get((record.name, index))
             if log is None:
                 log = self._logs.create(record.name, index, record.id, config)
-            else:
-                log.update_config(config)
             partitions.append(Partition(index, log))
         topic = Topic(record, config, partitions)
         self.by_id[topic.id] = topic
