@@ -11,6 +11,7 @@ import re
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.partition import Partition
 from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.storage.errors import StorageError
 from tidelog.storage.log_manager import LogManager
 
 _log = logging.getLogger(__name__)
@@ -89,9 +90,16 @@ class Topics:
         if name in self.by_name:
             raise TopicExists(f"topic {name} exists")
         self._config(name, options)
+        if name in self._catalog.deletions():
+            self._delete_folders(name)  # Else the next start would take the new topic for what is left of the old.
         record = TopicRecord(name, new_topic_id(), partitions, options)
         self._catalog.add_topic(record)
-        topic = self._serve(record)
+        try:
+            topic = self._serve(record)
+        except StorageError:
+            self._catalog.remove_topic(name)
+            self._delete_folders(name)
+            raise
         _log.info("topic created topic=%s partitions=%d", name, partitions)
         return topic
 
