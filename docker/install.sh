@@ -4,7 +4,7 @@
 set -eu
 prefix=$1 lock=$2 wheels=$3
 python3 -m venv "$prefix"
-pip() { "$prefix/bin/python" -m pip --quiet --disable-pip-version-check --no-cache-dir "$@"; }
+pip() { "$prefix/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 pip install --require-hashes -r "$lock"
 pip install --no-deps "$wheels"/tidelog-*.whl
 pip check
