@@ -1,0 +1,186 @@
+"""Our messages against Kafka's own definitions, and our bytes against those of a client that reads them.
+
+kafka-python carries Kafka's message definitions as JSON. It has edited some ranges: ListOffsets begins at 1, where
+the fields of version 0 are still listed. Where our range ends earlier or begins elsewhere, only the versions that
+we have are compared.
+"""
+
+import importlib
+import json
+import re
+import uuid
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.strategies import messages
+from tests.support.wire import Case
+from tidelog.protocol.registry import APIS
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.constructs import plain
+from tidelog.protocol.wire.schema import Field, Versions, default_of, fields_of
+from tidelog.protocol.wire.source import snake_case
+from tidelog.protocol.wire.types import UUID, Array, WireType
+
+# What Kafka has and we leave out, and the other way round.
+UNSTABLE = {"InitProducerId": 6}
+OLDER_THAN_UPSTREAM = {"ListOffsets": 0}
+
+each_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+each_message = pytest.mark.parametrize(
+    ("api", "message"),
+    [
+        pytest.param(api, message, id=message.__name__)
+        for api in APIS.values()
+        for message in (api.request, api.response)
+    ],
+)
+
+
+def definition(name: str) -> Any:
+    """Load a definition of Kafka's, whose JSON has comments."""
+    text = (files("kafka.protocol.schemas.resources") / f"{name}.json").read_text()
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+
+
+@each_api
+def test_the_api_is_kafkas(api: Api) -> None:
+    for message, kind in ((api.request, "request"), (api.response, "response")):
+        upstream = definition(message.__name__)
+        versions = Versions.parse(upstream["validVersions"])
+        assert (upstream["apiKey"], upstream["type"]) == (api.key, kind)
+        assert Versions.parse(upstream["flexibleVersions"]) == api.flexible
+        assert versions.low == OLDER_THAN_UPSTREAM.get(api.name, api.min_version - 1) + 1
+        assert versions.high == UNSTABLE.get(api.name, api.max_version)
+
+
+@each_message
+def test_the_fields_are_kafkas(api: Api, message: type) -> None:
+    upstream = definition(message.__name__)
+    assert upstream["name"] == message.__name__
+    compare(api, message, upstream["fields"])
+
+
+def compare(api: Api, message: type, upstream: list[Any]) -> None:
+    """Assert that a message has the fields of a definition, in that order, in the versions that we have."""
+    ours = fields_of(message)
+    theirs = [entry for entry in upstream if clip(Versions.parse(entry["versions"]), api)]
+    assert [field.name for field in ours] == [snake_case(entry["name"]) for entry in theirs]
+    for field, entry in zip(ours, theirs, strict=True):
+        where = f"{message.__name__}.{field.name}"
+        assert facts_of(field, api) == upstream_facts(entry, api), where
+        nested = field.type.element if isinstance(field.type, Array) else field.type
+        if isinstance(nested, type):
+            compare(api, nested, entry["fields"])
+
+
+def facts_of(field: Field, api: Api) -> dict[str, Any]:
+    default = default_of(field) if not (field.is_required and isinstance(field.type, type)) else None
+    return {
+        "type": type_name(field.type),
+        "versions": clip(field.versions, api),
+        "nullable": clip(field.nullable, api) & clip(field.versions, api),
+        "tag": field.tag,
+        "tagged": clip(field.tagged, api),
+        "ignorable": field.ignorable,
+        "default": plain(default),
+    }
+
+
+def upstream_facts(entry: Any, api: Api) -> dict[str, Any]:
+    versions = clip(Versions.parse(entry["versions"]), api)
+    return {
+        "type": entry["type"],
+        "versions": versions,
+        "nullable": clip(Versions.parse(entry.get("nullableVersions", "")), api) & versions,
+        "tag": entry.get("tag"),
+        "tagged": clip(Versions.parse(entry.get("taggedVersions", "")), api),
+        "ignorable": entry.get("ignorable", False),
+        "default": upstream_default(entry),
+    }
+
+
+def clip(versions: Versions, api: Api) -> set[int]:
+    """Give the versions of ours that lie in a range."""
+    return {version for version in range(api.min_version, api.max_version + 1) if versions.has(version)}
+
+
+def type_name(type_: WireType) -> str:
+    if isinstance(type_, Array):
+        return f"[]{type_name(type_.element)}"
+    return type_.__name__ if isinstance(type_, type) else type_.name
+
+
+def upstream_default(entry: Any) -> Any:
+    """Give the default by Kafka's rule: the declared one, else the zero of the type."""
+    type_, declared = entry["type"], entry.get("default")
+    if declared == "null":
+        return None
+    if type_.startswith("[]"):
+        return []
+    match type_:
+        case "string":
+            return declared or ""
+        case "bool":
+            return str(declared).lower() == "true"
+        case "uuid":
+            return bytes(16)
+        case "records":
+            return None
+        case "int8" | "int16" | "uint16" | "int32" | "int64":
+            return int(str(declared or 0), 0)
+    return {snake_case(field["name"]): upstream_default(field) for field in entry["fields"]}
+
+
+WIRE_CASES = [
+    Case(message, version, api.is_flexible(version))
+    for api in APIS.values()
+    for message in (api.request, api.response)
+    for version in range(api.min_version, api.max_version + 1)
+]
+
+
+@pytest.mark.filterwarnings("ignore:read_text is deprecated")  # by which kafka-python loads its definitions
+@pytest.mark.parametrize("case", WIRE_CASES, ids=str)
+@settings(max_examples=3)
+@given(data=st.data())
+def test_kafka_python_writes_the_same_bytes(case: Case, data: st.DataObject) -> None:
+    value = data.draw(messages(case.message, case.version))
+    theirs = translated(value, case.version, client_class(case.message.__name__))
+    assert case.write(value) == bytes(theirs.encode(version=case.version))
+
+
+def client_class(name: str) -> Any:
+    """Find the class of a message in kafka-python."""
+    for module in ("admin", "consumer", "metadata", "producer"):
+        found = getattr(importlib.import_module(f"kafka.protocol.{module}"), name, None)
+        if found is not None:
+            return found
+    raise LookupError(name)
+
+
+def translated(value: Any, version: int, cls: Any) -> Any:
+    """Make the same message of a class of kafka-python's; tagged fields that have their default are left out."""
+    arguments = {
+        field.name: translated_field(field.type, getattr(value, field.name), version, cls)
+        for field in fields_of(type(value))
+        if field.versions.has(version)
+        and (field.tag is None or getattr(value, field.name) != default_of(field))
+    }
+    # kafka-python calls the bits of allowed operations by another name, and wants them as a set.
+    for name in ("cluster_authorized_operations", "topic_authorized_operations"):
+        if name in arguments:
+            bits = arguments.pop(name)
+            arguments["authorized_operations"] = {bit for bit in range(32) if bits >> bit & 1}
+    return cls(version=version, **arguments)
+
+
+def translated_field(type_: WireType, value: Any, version: int, cls: Any) -> Any:
+    if isinstance(value, list) and isinstance(type_, Array):
+        return [translated_field(type_.element, element, version, cls) for element in value]
+    if isinstance(type_, type) and value is not None:
+        return translated(value, version, getattr(cls, type_.__name__))
+    return uuid.UUID(bytes=value) if type_ is UUID else value
