@@ -5,8 +5,13 @@ Owns: the records, batches of them, and ways to spoil a batch. Refuses to know: 
 
 import itertools
 import os
+import zlib
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import lz4.frame
+import snappy
+import zstandard
 from crc32c import crc32c
 
 from tidelog.protocol.records import batch
@@ -73,3 +78,48 @@ def damaged(data: bytes, **fields: int) -> bytes:
         crc = crc32c(memoryview(changed)[batch.ATTRIBUTES_POSITION :])
         changed[batch.CRC_POSITION : batch.ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
     return bytes(changed)
+
+
+def bomb(codec: int, value_bytes: int) -> bytes:
+    """Return a sound batch of one record whose value is so many zeros, compressed piece by piece."""
+    record = b"\0\0\0\x01" + _varint(value_bytes)
+    start = _varint(len(record) + value_bytes + 1) + record
+    pieces = itertools.chain([start], itertools.repeat(_ZEROS, value_bytes // len(_ZEROS)), [b"\0"])
+    assert value_bytes % len(_ZEROS) == 0
+    payload = b"".join(_compressed(codec, pieces))
+    hollow = build_batch([Record(0, START_MS, None, None)])
+    size = batch.HEADER_BYTES - batch.PREFIX_BYTES + len(payload)
+    return damaged(hollow[: batch.HEADER_BYTES] + payload, batch_length=size, attributes=codec)
+
+
+_ZEROS = bytes(1 << 20)
+
+
+def _varint(number: int) -> bytes:
+    """Return a number that is not negative, zigzag, in groups of seven bits."""
+    left, groups = number << 1, bytearray()
+    while left > 0x7F:
+        groups.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*groups, left])
+
+
+def _compressed(codec: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    if codec == 1:
+        packer = zlib.compressobj(9, wbits=31)
+        yield from map(packer.compress, pieces)
+        yield packer.flush()
+    elif codec == 2:
+        yield b"\x82SNAPPY\0" + (1).to_bytes(4, "big") * 2
+        for piece in pieces:
+            block = snappy.compress(piece)
+            yield len(block).to_bytes(4, "big") + block
+    elif codec == 3:
+        frame = lz4.frame.LZ4FrameCompressor()
+        yield frame.begin()
+        yield from map(frame.compress, pieces)
+        yield frame.flush()
+    else:
+        zstd = zstandard.ZstdCompressor().compressobj()
+        yield from map(zstd.compress, pieces)
+        yield zstd.flush()
