@@ -1,23 +1,83 @@
 """The `tidelog` command: its verbs, and what they have in common.
 
 Each verb imports what it needs when it runs, so that `tidelog serve` starts without the client library, and
-`tidelog dump` without the broker. Errors that a person can mend are one line on stderr and exit code 1; a command
-line that cannot be understood is exit code 2.
+`tidelog dump` without the broker. An error is one line on stderr.
+
+Exit codes: 0 done; 1 failed (what the broker refused, what is damaged, what a person did not confirm); 2 the command
+line cannot be understood; 3 the broker cannot be reached, or stopped answering; 130 Ctrl-C. `serve` and `tail` are
+meant to be ended by Ctrl-C: they exit with 0.
 """
 
+import os
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import tidelog
+from tidelog.cli.errors import OK
 
+
+class _Tidelog(TyperGroup):
+    """The command as a whole: it says errors in one line, and nothing when nobody reads on."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run a verb and exit with its code."""
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(*args, **extra)
+        except typer.Abort:
+            status = 1
+        except typer.TyperException as error:
+            # Without a message it is the help, which has been shown.
+            if message := error.format_message():
+                print(f"tidelog: {message}{_hint(error)}", file=sys.stderr)
+            status = error.exit_code
+        sys.exit(status)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb; a reader that has had enough (`| head`) is no error."""
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered goes nowhere, without a complaint at exit.
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+            return OK
+        return status
+
+
+def _hint(error: typer.TyperException) -> str:
+    """Name the help of the verb whose command line was wrong."""
+    context = getattr(error, "ctx", None)
+    return "" if context is None else f" Try '{context.command_path} --help'."
+
+
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="tidelog",
+    cls=_Tidelog,
     help="A broker for Kafka clients, whose log is addressed by time as exactly as by offset.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker.",
+    context_settings=HELP_NAMES,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+)
+topics = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+app.add_typer(topics, name="topics")
+
+Bootstrap = Annotated[
+    str, typer.Option(metavar="HOST:PORT", envvar="TIDELOG_BOOTSTRAP", help="Where the broker listens.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+LOCAL = "127.0.0.1:9092"
+TIME_HELP = (
+    "09:00, 'yesterday 09:00', '2 hours ago', 2024-03-01T09:00, epoch s or ms; local unless it says its zone"
 )
 
 
@@ -53,6 +113,144 @@ def serve(
     from tidelog.cli.serve import run
 
     raise typer.Exit(run(config, override or [], data_dir, port, ready_file, log_level))
+
+
+@topics.command("create")
+def create_topic(
+    name: Topic,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Default: the broker's num.partitions.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a topic option; may be repeated.")
+    ] = None,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Create a topic."""
+    from tidelog.cli.topics import create
+
+    return create(name, partitions, option or [], bootstrap)
+
+
+@topics.command("list")
+def list_topics(as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
+    """List all topics."""
+    from tidelog.cli.topics import list_all
+
+    return list_all(as_json, bootstrap)
+
+
+@topics.command("describe")
+def describe_topic(name: Topic, as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
+    """Show a topic's partitions, and the options that were set on it."""
+    from tidelog.cli.topics import describe
+
+    return describe(name, as_json, bootstrap)
+
+
+@topics.command("delete")
+def delete_topic(
+    name: Topic,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Delete a topic and all its records."""
+    from tidelog.cli.topics import delete
+
+    return delete(name, yes, bootstrap)
+
+
+@app.command()
+def produce(
+    topic: Topic,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What stands between key and value; without it no keys."),
+    ] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Send each line of standard input as a record, and wait until all are on disk."""
+    from tidelog.cli.produce import run
+
+    return run(topic, key_separator, as_json, bootstrap)
+
+
+@app.command()
+def tail(
+    topic: Topic,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; may be repeated.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow: what comes from now on."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Print what is earlier; the same forms as --since.")
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on at the end, until Ctrl-C or until --until has passed."),
+    ] = False,
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="text, json, or a template such as '{time} {key} {value}' "
+            "(topic, partition, offset, timestamp, time, key, value, headers).",
+        ),
+    ] = "text",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")
+    ] = None,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Print the records of a topic: each partition in order of offset, partitions merged by time.
+
+    A range of times is exact for records out of order too: each partition is read from its first record at or after
+    --since to its end, and what is printed has since <= timestamp < until.
+    """
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.tail import run
+
+    return run(topic, partition or [], since, until, follow, limit, format_name, bootstrap, Clock())
+
+
+@app.command()
+def offsets(
+    topic: Topic,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Show where each partition starts and ends; with --at, its first record at or after a time."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.offsets import run
+
+    return run(topic, at, as_json, bootstrap, Clock())
+
+
+@app.command()
+def dump(
+    file: Annotated[
+        Path, typer.Argument(help="A .log, .index, .timeindex, .snapshot or .summary of a partition.")
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", "--deep", help="Show the records in each batch too.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Show what a file of a partition holds, and whether it is sound; no broker is asked, a running one not disturbed.
+
+    A last batch that is not whole is said, and is no error: a broker may be writing it.
+    """
+    from tidelog.cli.dump import run
+
+    return run(file, records, as_json)
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ import re
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
+from tidelog.cli.errors import USAGE, CommandError
+
 ACCEPTED: Final = (
     "09:00, 'yesterday 09:00', '2 hours ago', 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z or +02:00), "
     "or epoch seconds or milliseconds"
@@ -54,6 +56,14 @@ def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
     if found_ms < 0:
         raise TimeError(f"'{text}' lies before 1970, where no record can be")
     return found_ms
+
+
+def option(name: str, text: str, now_ms: int) -> int:
+    """Return the time that an option of the command means; CommandError if it means none."""
+    try:
+        return parse(text, now_ms)
+    except TimeError as error:
+        raise CommandError(f"{name}: {error}", USAGE) from None
 
 
 def show(timestamp_ms: int, zone: tzinfo | None = None) -> str:

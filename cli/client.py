@@ -1,0 +1,185 @@
+"""Sessions with a broker, through kafka-python, for the verbs that need one.
+
+Owns the client library: what it is called, how it is set up, what its errors are called here. It is imported when a
+session begins, because it takes a quarter of a second. Refuses to know what is asked of the broker. Invariant: no
+exception of the library leaves this module.
+"""
+
+import logging
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tidelog.cli.errors import UNREACHABLE, USAGE, CommandError
+
+DEFAULT_PORT: Final = 9092
+CONNECT_TIMEOUT_S: Final = 5
+BOOTSTRAP_TIMEOUT_MS: Final = 10_000
+NAME: Final = "tidelog-cli"
+
+# kafka-python carries no types.
+Client = Any
+
+
+@contextmanager
+def admin(bootstrap: str) -> Iterator[Client]:
+    """Open a session for asking about topics and changing them."""
+    with _errors(bootstrap):
+        from kafka.admin import KafkaAdminClient
+
+        with _closing(KafkaAdminClient(**_settings(bootstrap))) as client:
+            yield client
+
+
+@contextmanager
+def consumer(bootstrap: str) -> Iterator[Client]:
+    """Open a session for reading by assignment; it makes no topic and joins no group."""
+    with _errors(bootstrap):
+        from kafka import KafkaConsumer
+
+        settings = _settings(bootstrap) | {
+            "group_id": None,
+            "enable_auto_commit": False,
+            "allow_auto_create_topics": False,
+            "auto_offset_reset": "earliest",
+            "max_poll_records": 2000,
+            "metrics_enabled": False,
+        }
+        with _closing(KafkaConsumer(**settings)) as client:
+            yield client
+
+
+@contextmanager
+def producer(bootstrap: str) -> Iterator[Client]:
+    """Open a session for writing: each record once, in order, acknowledged when it is on disk."""
+    with _errors(bootstrap):
+        from kafka import KafkaProducer
+
+        settings = _settings(bootstrap) | {
+            "acks": "all",
+            "enable_idempotence": True,
+            "linger_ms": 5,
+            "request_timeout_ms": 10_000,
+            "delivery_timeout_ms": 30_000,
+            # What is too large is for the topic to say.
+            "max_request_size": 100 << 20,
+            "metrics_enabled": False,
+        }
+        with _closing(KafkaProducer(**settings)) as client:
+            yield client
+
+
+def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> list[Any]:
+    """Return the wanted partitions of those that are there, or all, as kafka-python's TopicPartition, by number."""
+    from kafka import TopicPartition
+
+    if not there:
+        raise CommandError(f"topic {topic} does not exist; tidelog topics list names those that do")
+    if missing := sorted(set(wanted) - set(there)):
+        raise CommandError(f"topic {topic} has no partition {missing[0]}; it has 0 to {max(there)}")
+    return [TopicPartition(topic, number) for number in sorted(set(wanted or there))]
+
+
+def describe(client: Client, topic: str) -> dict[str, Any]:
+    """Return what an admin session is told about one topic."""
+    found: dict[str, Any]
+    (found,) = client.describe_topics([topic])
+    check(f"topic {topic}", found)
+    return found
+
+
+def own_options(client: Client, topic: str) -> dict[str, str]:
+    """Return the options that were set on a topic, by name."""
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    answer = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    (found,) = answer["topic"].values()
+    return {name: option["value"] for name, option in sorted(found.items())}
+
+
+def any_error() -> type[Exception]:
+    """Return what all exceptions of kafka-python derive from."""
+    from kafka.errors import KafkaError
+
+    error: type[Exception] = KafkaError
+    return error
+
+
+def check(what: str, answer: dict[str, Any]) -> None:
+    """Raise CommandError if the broker's answer about something is an error."""
+    code = answer["error_code"]
+    if code:
+        from kafka.errors import for_code
+
+        raise CommandError(f"{what}: {answer.get('error_message') or _words(for_code(code))}")
+
+
+def reason(error: BaseException) -> str:
+    """Return what an exception of kafka-python says, in a few words."""
+    if getattr(error, "errno", None):
+        return _words(type(error))
+    return ", ".join(str(part) for part in error.args) or type(error).__name__
+
+
+def _words(error: type[Any]) -> str:
+    return f"{error.message} ({error.errno}): {error.description}"
+
+
+def _settings(bootstrap: str) -> dict[str, Any]:
+    # What the library has to say is said by the errors that it raises.
+    logging.getLogger("kafka").addHandler(logging.NullHandler())
+    return {
+        "bootstrap_servers": bootstrap,
+        "client_id": NAME,
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+    }
+
+
+@contextmanager
+def _closing(client: Client) -> Iterator[Client]:
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def _errors(bootstrap: str) -> Iterator[None]:
+    """Refuse an address where nobody listens, and put the library's errors in one line."""
+    _knock(bootstrap)
+    from kafka.errors import (
+        KafkaConnectionError,
+        KafkaError,
+        KafkaTimeoutError,
+        NodeNotReadyError,
+    )
+
+    try:
+        yield
+    except (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError) as error:
+        message = f"the broker at {bootstrap} does not answer: {reason(error)}"
+        raise CommandError(message, UNREACHABLE) from error
+    except KafkaError as error:
+        raise CommandError(reason(error)) from error
+
+
+def _knock(bootstrap: str) -> None:
+    """Find out at once, and with the system's reason, whether the address can be reached."""
+    host, port = _address(bootstrap)
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        message = (
+            f"cannot reach a broker at {bootstrap}: {error.strerror or error}; start one with tidelog serve"
+        )
+        raise CommandError(message, UNREACHABLE) from error
+
+
+def _address(bootstrap: str) -> tuple[str, int]:
+    host, colon, port = bootstrap.rpartition(":")
+    if not colon:
+        host, port = bootstrap, str(DEFAULT_PORT)
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise CommandError(f"--bootstrap {bootstrap}: write it as host:port", USAGE)
+    return host.strip("[]"), int(port)

@@ -1,0 +1,293 @@
+"""`tidelog dump`: what the files of a partition hold, read without a broker.
+
+Owns the walk over a file and the verdict on each of its parts. Refuses to mend anything. Reads a file that a broker is
+writing: what is not whole at its end is said, and is no error. Memory stays bounded by one batch, or by one index.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from struct import Struct
+from typing import IO, Any, Final, NamedTuple
+
+from tidelog.cli.errors import FAILED, OK, USAGE, CommandError
+from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
+from tidelog.cli.output import plain, progress, to_json
+from tidelog.cli.times import show
+from tidelog.protocol.records.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    PREFIX_BYTES,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
+from tidelog.protocol.records.build import read_records
+from tidelog.protocol.records.compression import NAMES
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.summary import Summary
+
+# What a file is called after it was put aside, by deletion or by compaction.
+_ASIDE: Final = (".deleted", ".cleaned", ".swap")
+_LEGACY: Final = Struct(">qiIb")  # offset, size, CRC-32, magic
+_LEGACY_CRC_FROM: Final = 16
+_MAGIC_POSITION: Final = 16
+_NO_PRODUCER: Final = -1
+# How far the next whole batch is looked for behind a damaged one.
+SEARCH_MAX_BYTES: Final = 16 << 20
+
+
+class Part(NamedTuple):
+    """One part of a file: its fields, JSON's names and values; `text` for eyes; `is_sound` is the verdict."""
+
+    fields: dict[str, Any]
+    text: str
+    is_sound: bool = True
+
+
+def run(path: Path, with_records: bool, as_json: bool) -> int:
+    """Print the parts of a file; return the exit code: 1 if one of them is damaged."""
+    base_offset, parts_of = _kind(path)
+    is_sound = True
+    try:
+        with open(path, "rb") as file, progress(path.name, file.seek(0, 2)) as advance:
+            for part in parts_of(file, base_offset, with_records, advance):
+                print(to_json(part.fields) if as_json else part.text)
+                is_sound &= part.is_sound
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise CommandError(f"{path}: {error.strerror or error}") from error
+    return OK if is_sound else FAILED
+
+
+Advance = Callable[[int], None]
+PartsOf = Callable[[IO[bytes], int, bool, Advance], Iterator[Part]]
+
+
+def _kind(path: Path) -> tuple[int, PartsOf]:
+    """Return the base offset that a file's name says, and what reads this kind of file."""
+    name = path.name
+    for ending in _ASIDE:
+        name = name.removesuffix(ending)
+    base, _, kind = name.partition(".")
+    if kind not in _KINDS or not base.isdecimal():
+        known = ", ".join(f".{known}" for known in _KINDS)
+        raise CommandError(f"{path}: it dumps files called <20 digits> and one of {known}", USAGE)
+    return int(base), _KINDS[kind]
+
+
+# A segment's log.
+
+
+def _log(file: IO[bytes], _base_offset: int, with_records: bool, advance: Advance) -> Iterator[Part]:
+    position, size = 0, file.seek(0, 2)
+    while position < size:
+        file.seek(position)
+        head = file.read(HEADER_BYTES)
+        end = position + _entry_bytes(head)
+        if position < end <= size:
+            data = head[: end - position] + file.read(max(0, end - position - len(head)))
+            yield from _entry(position, data, with_records)
+        else:
+            next_position = _next_batch(file, position, size)
+            is_torn = next_position == size and end > size
+            yield _torn(position, size, end) if is_torn else _unreadable(position, next_position)
+            end = next_position
+        advance(end - position)
+        position = end
+
+
+def _entry_bytes(head: bytes) -> int:
+    """Return the size that an entry of any format has by its first bytes; 0 if they are no such thing."""
+    if len(head) <= _MAGIC_POSITION:
+        return HEADER_BYTES
+    size = PREFIX_BYTES + int.from_bytes(head[8:PREFIX_BYTES], "big", signed=True)
+    smallest = HEADER_BYTES if head[_MAGIC_POSITION] == MAGIC else _LEGACY.size
+    return size if size >= smallest and head[_MAGIC_POSITION] <= MAGIC else 0
+
+
+def _next_batch(file: IO[bytes], position: int, size: int) -> int:
+    """Return the position of the first whole batch behind a bad one, or the end of what is searched."""
+    file.seek(position)
+    data = file.read(SEARCH_MAX_BYTES)
+    at = data.find(MAGIC, _MAGIC_POSITION + 1)
+    while 0 <= at <= len(data) - (HEADER_BYTES - _MAGIC_POSITION):
+        start = at - _MAGIC_POSITION
+        if check_crc(data, start, read_header(data, start)):
+            return position + start
+        at = data.find(MAGIC, at + 1)
+    return min(size, position + len(data))
+
+
+def _unreadable(position: int, end: int) -> Part:
+    fields = {"kind": "unreadable", "position": position, "bytes": end - position}
+    return Part(
+        fields, f"unreadable: {end - position} bytes from position {position} are no batch", is_sound=False
+    )
+
+
+def _torn(position: int, size: int, end: int) -> Part:
+    fields = {"kind": "torn", "position": position, "bytes": size - position}
+    text = (
+        f"the last batch, at position {position}, is not whole: {size - position} of {end - position} bytes "
+        "(it is being written, or was torn; a broker that opens the log cuts it off)"
+    )
+    return Part(fields, text)
+
+
+def _entry(position: int, data: bytes, with_records: bool) -> Iterator[Part]:
+    if data[_MAGIC_POSITION] == MAGIC:
+        return _batch(position, data, with_records)
+    return iter([_legacy(position, data)])
+
+
+def _legacy(position: int, data: bytes) -> Part:
+    offset, _, crc, magic = _LEGACY.unpack_from(data)
+    is_right = zlib.crc32(memoryview(data)[_LEGACY_CRC_FROM:]) == crc
+    fields = {"kind": "legacy", "position": position, "offset": offset, "bytes": len(data), "magic": magic}
+    return _part(fields | {"crc_ok": is_right}, is_sound=is_right)
+
+
+def _batch(position: int, data: bytes, with_records: bool) -> Iterator[Part]:
+    header = read_header(data)
+    is_right = check_crc(data, 0, header)
+    yield _part(_batch_fields(position, header) | {"crc_ok": is_right}, is_sound=is_right)
+    if not with_records:
+        return
+    try:
+        for record in read_records(data):
+            content = json_content(record.key, record.value, record.headers)
+            fields = {"kind": "record", "offset": record.offset, "timestamp": record.timestamp}
+            headers = plain_headers(record.headers)
+            text = (
+                f"  record offset={record.offset} timestamp={show(record.timestamp)} "
+                f"key={plain(record.key)} value={plain(record.value)}"
+            )
+            yield Part(fields | content, f"{text} headers: {headers}" if headers else text)
+    except RecordsError as error:
+        fields = {"kind": "unreadable", "position": position, "error": str(error)}
+        yield Part(fields, f"  its records cannot be read: {error}", is_sound=False)
+
+
+def _batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
+    codec = NAMES[header.codec] if header.codec < len(NAMES) else header.codec
+    fields: dict[str, Any] = {
+        "kind": "batch",
+        "position": position,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "records": header.record_count,
+        "bytes": header.size_bytes,
+        "codec": codec,
+        "timestamp_type": TIMESTAMP_TYPES[header.is_log_append_time],
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "leader_epoch": header.leader_epoch,
+    }
+    if header.producer_id != _NO_PRODUCER:
+        fields["producer_id"] = header.producer_id
+        fields["producer_epoch"] = header.producer_epoch
+        fields["base_sequence"] = header.base_sequence
+    for name, is_so in (
+        ("transactional", header.is_transactional),
+        ("control", header.is_control),
+        ("delete_horizon", header.has_delete_horizon),
+    ):
+        if is_so:
+            fields[name] = True
+    return fields
+
+
+# What lies beside it.
+
+
+def _offset_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance) -> Iterator[Part]:
+    last = (-1, -1)
+    for entry in _index_entries(file.read(), Struct(">ii"), advance):
+        if isinstance(entry, Part):
+            yield entry
+            continue
+        fields = {"kind": "entry", "offset": base_offset + entry[0], "position": entry[1]}
+        yield _part(fields, is_sound=entry[0] > last[0] and entry[1] > last[1])
+        last = entry
+
+
+def _time_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance) -> Iterator[Part]:
+    last = (-1, -1)
+    for entry in _index_entries(file.read(), Struct(">qi"), advance):
+        if isinstance(entry, Part):
+            yield entry
+            continue
+        fields = {"kind": "entry", "timestamp": entry[0], "offset": base_offset + entry[1]}
+        yield _part(fields, is_sound=entry[0] > last[0] and entry[1] >= last[1])
+        last = entry
+
+
+def _index_entries(data: bytes, layout: Struct, advance: Advance) -> Iterator[tuple[int, int] | Part]:
+    """Yield the entries, and at the end what is none: space that was set aside, an entry being written."""
+    whole = len(data) - len(data) % layout.size
+    for position in range(0, whole, layout.size):
+        first, second = layout.unpack_from(data, position)
+        if position and not (first or second):
+            yield _rest("unused", len(data) - position)
+            return
+        yield first, second
+        advance(layout.size)
+    if whole < len(data):
+        yield _rest("torn", len(data) - whole)
+
+
+def _rest(kind: str, count: int) -> Part:
+    return _part({"kind": kind, "bytes": count})
+
+
+def _snapshot(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance) -> Iterator[Part]:
+    state = ProducerState.decode(file.read())
+    if state is None:
+        yield _damaged("snapshot")
+        return
+    for producer_id, producer in sorted(state.producers.items()):
+        for batch in producer.batches:
+            fields = {"kind": "batch", "producer_id": producer_id, "producer_epoch": producer.epoch}
+            yield _part(fields | batch._asdict())
+
+
+def _summary(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance) -> Iterator[Part]:
+    summary = Summary.decode(file.read())
+    if summary is None:
+        yield _damaged("summary")
+        return
+    fields = asdict(summary)
+    damage = fields.pop("damage")
+    yield _part({"kind": "summary"} | fields)
+    for place in damage:
+        yield _part({"kind": "damage"} | place._asdict(), is_sound=False)
+
+
+def _damaged(what: str) -> Part:
+    return Part({"kind": "unreadable"}, f"unreadable: not a whole {what} of a known version", is_sound=False)
+
+
+_KINDS: Final[dict[str, PartsOf]] = {
+    "log": _log,
+    "index": _offset_index,
+    "timeindex": _time_index,
+    "snapshot": _snapshot,
+    "summary": _summary,
+}
+
+
+def _part(fields: dict[str, Any], *, is_sound: bool = True) -> Part:
+    """Return a part whose text is its fields as name=value words behind their kind."""
+    words = [f"{name}={_word(name, value)}" for name, value in fields.items() if name != "kind"]
+    verdict = [] if is_sound else ["DAMAGED"]
+    return Part(fields | {"ok": is_sound}, " ".join([fields["kind"], *words, *verdict]), is_sound)
+
+
+def _word(name: str, value: Any) -> str:
+    if name.endswith(("timestamp", "_ms")):
+        return show(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

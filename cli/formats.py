@@ -1,0 +1,111 @@
+"""How `tail` writes a record: text for eyes, JSON for programs, a template for everything else.
+
+Owns the three formats. Refuses to know where records come from. Invariant: text is one line a record; a template's
+{key} and {value} are the bytes as they are.
+"""
+
+import json
+from collections.abc import Callable
+from string import Formatter
+from typing import Any, Final, NamedTuple
+
+from tidelog.cli import times
+from tidelog.cli.errors import USAGE, CommandError
+from tidelog.cli.output import json_bytes, plain, to_json
+
+FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
+
+class Record(NamedTuple):
+    """What is shown of a record, by the names that kafka-python's have; timestamp in ms since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+Format = Callable[[Record], bytes]
+
+
+def choose(name: str) -> Format:
+    """Return the function that writes a record as one line, by the name of a format or by a template."""
+    if name == "text":
+        return _text
+    if name == "json":
+        return _json
+    if "{" in name:
+        return _template(name)
+    raise CommandError(
+        f"--format {name}: it is text, json or a template such as '{{offset}} {{value}}'", USAGE
+    )
+
+
+def json_content(key: bytes | None, value: bytes | None, headers: Any) -> dict[str, Any]:
+    """Return key, value and headers of a record as JSON takes them."""
+    shown = [{"name": name, **json_bytes("value", data)} for name, data in headers]
+    return {**json_bytes("key", key), **json_bytes("value", value), "headers": shown}
+
+
+def plain_headers(headers: Any) -> str:
+    """Return headers as name=value words."""
+    return " ".join(f"{plain(name.encode())}={plain(data)}" for name, data in headers)
+
+
+def _text(record: Record) -> bytes:
+    parts = [times.show(record.timestamp), f"{record.partition}:{record.offset}", plain(record.key)]
+    parts.append(plain(record.value))
+    if record.headers:
+        parts.append(plain_headers(record.headers))
+    return "\t".join(parts).encode() + b"\n"
+
+
+def _json(record: Record) -> bytes:
+    line = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": _timestamp_type(record),
+        **json_content(record.key, record.value, record.headers),
+    }
+    return to_json(line).encode() + b"\n"
+
+
+def _timestamp_type(record: Record) -> str | None:
+    return TIMESTAMP_TYPES[record.timestamp_type] if 0 <= record.timestamp_type <= 1 else None
+
+
+def _template(template: str) -> Format:
+    """Read a template in the syntax of `str.format`; \\t and \\n stand for themselves as in a shell's printf."""
+    try:
+        names = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    except ValueError as error:
+        raise CommandError(f"--format '{template}': {error}", USAGE) from None
+    if wrong := [name for name in names if name not in FIELDS]:
+        raise CommandError(f"--format has no {{{wrong[0]}}}; it has {', '.join(FIELDS)}", USAGE)
+    spelled = template.replace("\\t", "\t").replace("\\n", "\n") + "\n"
+
+    def write(record: Record) -> bytes:
+        text = spelled.format(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp,
+            time=times.show(record.timestamp),
+            key=_raw(record.key),
+            value=_raw(record.value),
+            headers=json.dumps(json_content(None, None, record.headers)["headers"], ensure_ascii=False),
+        )
+        return text.encode("utf-8", "surrogateescape")
+
+    return write
+
+
+def _raw(data: bytes | None) -> str:
+    return "" if data is None else data.decode("utf-8", "surrogateescape")

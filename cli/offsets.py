@@ -1,0 +1,90 @@
+"""`tidelog offsets`: where the partitions of a topic start and end, or where they were at a time.
+
+Owns the questions to ListOffsets. Refuses to know records: the answer is the broker's, from its time index.
+"""
+
+from typing import Any, Final
+
+from tidelog.broker.clock import Clock
+from tidelog.cli import client, times
+from tidelog.cli.errors import OK
+from tidelog.cli.output import Column, print_rows
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _time(timestamp_ms: int | None) -> str:
+    return "-" if timestamp_ms is None else times.show(timestamp_ms)
+
+
+_PARTITION = Column("partition", "partition", is_number=True)
+RANGE: Final = (
+    _PARTITION,
+    Column("start", "start", is_number=True),
+    Column("end", "end", is_number=True),
+    Column("max_timestamp", "largest timestamp", _time),
+    Column("max_timestamp_offset", "at offset", _or_dash, is_number=True),
+)
+AT: Final = (
+    _PARTITION,
+    Column("offset", "offset", _or_dash, is_number=True),
+    Column("timestamp", "timestamp", _time),
+)
+
+
+def run(topic: str, at: str | None, as_json: bool, bootstrap: str, clock: Clock) -> int:
+    """Print a row for each partition; return the exit code."""
+    at_ms = None if at is None else times.option("--at", at, clock.now_ms())
+    with client.admin(bootstrap) as session:
+        numbers = [
+            partition["partition_index"] for partition in client.describe(session, topic)["partitions"]
+        ]
+        chosen = client.choose(topic, numbers, ())
+        rows = ranges(session, chosen) if at_ms is None else _at(session, chosen, at_ms)
+    if at_ms is None:
+        print_rows(RANGE, rows, as_json=as_json)
+    else:
+        caption = f"{topic}: the first record at or after {times.show(at_ms)}"
+        print_rows(AT, rows, as_json=as_json, caption=caption)
+    return OK
+
+
+def ranges(session: client.Client, chosen: list[Any]) -> list[dict[str, int | None]]:
+    """Return start, end (the next offset) and the largest timestamp of each partition."""
+    starts, ends, largest = (
+        session.list_partition_offsets(dict.fromkeys(chosen, which))
+        for which in (EARLIEST, LATEST, MAX_TIMESTAMP)
+    )
+    return [
+        {
+            "partition": key.partition,
+            "start": starts[key].offset,
+            "end": ends[key].offset,
+            "max_timestamp": _found(largest[key].timestamp),
+            "max_timestamp_offset": _found(largest[key].offset),
+        }
+        for key in chosen
+    ]
+
+
+def _at(session: client.Client, chosen: list[Any], at_ms: int) -> list[dict[str, int | None]]:
+    found = session.list_partition_offsets(dict.fromkeys(chosen, at_ms))
+    return [
+        {
+            "partition": key.partition,
+            "offset": _found(found[key].offset),
+            "timestamp": _found(found[key].timestamp),
+        }
+        for key in chosen
+    ]
+
+
+def _found(number: int) -> int | None:
+    """Return a number of a ListOffsets answer; -1 says that there is none."""
+    return None if number < 0 else number

@@ -1,0 +1,85 @@
+"""`tidelog topics`: create, list, describe and delete.
+
+Owns the words of these verbs. Refuses to know what a topic's options mean: names and values go to the broker as they
+are, and its answer comes back.
+"""
+
+from collections.abc import Sequence
+
+import typer
+
+from tidelog.cli import client, offsets
+from tidelog.cli.errors import FAILED, OK, USAGE, CommandError
+from tidelog.cli.output import Column, print_rows, to_json
+
+LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
+BROKER_DEFAULT = -1
+
+
+def create(name: str, partitions: int | None, options: Sequence[str], bootstrap: str) -> int:
+    """Create a topic; return the exit code."""
+    wanted = {
+        "num_partitions": BROKER_DEFAULT if partitions is None else partitions,
+        "replication_factor": BROKER_DEFAULT,
+        "configs": parse_options(options),
+    }
+    with client.admin(bootstrap) as session:
+        (answer,) = session.create_topics({name: wanted}, raise_errors=False)["topics"]
+        client.check(f"topic {name} was not created", answer)
+    count = answer.get("num_partitions", partitions)
+    print(f"topic {name} created, {count} partition{'' if count == 1 else 's'}")
+    return OK
+
+
+def list_all(as_json: bool, bootstrap: str) -> int:
+    """Print every topic; return the exit code."""
+    with client.admin(bootstrap) as session:
+        found = session.describe_topics()
+    rows = [
+        {"topic": topic["name"], "id": str(topic["topic_id"]), "partitions": len(topic["partitions"])}
+        for topic in sorted(found, key=lambda topic: topic["name"])
+    ]
+    print_rows(LIST, rows, as_json=as_json)
+    return OK
+
+
+def describe(name: str, as_json: bool, bootstrap: str) -> int:
+    """Print a topic's partitions, and the options that differ from their defaults; return the exit code."""
+    with client.admin(bootstrap) as session:
+        topic = client.describe(session, name)
+        numbers = [partition["partition_index"] for partition in topic["partitions"]]
+        rows = offsets.ranges(session, client.choose(name, numbers, ()))
+        options = client.own_options(session, name)
+    if as_json:
+        print(to_json({"topic": name, "id": str(topic["topic_id"]), "options": options, "partitions": rows}))
+        return OK
+    print(f"topic {name}, id {topic['topic_id']}")
+    print("options " + (" ".join(f"{key}={value}" for key, value in options.items()) or "as the broker's"))
+    print_rows(offsets.RANGE, rows, as_json=False)
+    return OK
+
+
+def delete(name: str, is_sure: bool, bootstrap: str) -> int:
+    """Delete a topic, after asking unless the person is sure; return the exit code."""
+    with client.admin(bootstrap) as session:
+        client.describe(session, name)
+        if not is_sure and not typer.confirm(f"Delete topic {name} and all its records?", err=True):
+            print(f"topic {name} kept")
+            return FAILED
+        (answer,) = session.delete_topics([name], raise_errors=False)["topics"]
+        client.check(f"topic {name} was not deleted", answer)
+    print(f"topic {name} deleted")
+    return OK
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, str]:
+    """Return topic options from name=value texts."""
+    options: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise CommandError(
+                f"--option {text}: write it as name=value, such as segment.bytes=1000000", USAGE
+            )
+        options[name.strip()] = value.strip()
+    return options
