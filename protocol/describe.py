@@ -1,0 +1,125 @@
+"""Generate docs/protocol.md from the declarations: `python -m tidelog.protocol.describe [--check]`.
+
+Owns the form of that document; every fact in it comes from the registry and the messages.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidelog.protocol.registry import APIS
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.schema import NO_VERSION, Field, fields_of
+from tidelog.protocol.wire.types import ZERO_UUID, Array, WireType
+
+__all__ = ["describe", "main"]
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
+REGENERATE = "make docs"
+
+_INTRODUCTION = f"""\
+# Protocol
+
+Generated from `protocol/messages/` by `{REGENERATE}`; do not edit.
+
+Tidelog speaks Kafka's wire protocol. Each API below lists the versions that are served, and the first *flexible*
+version, from which lengths are compact and structs may carry tagged fields (KIP-482).
+
+In the tables of fields, `[]` after a name marks an array whose elements the following rows describe. A field outside
+its versions is not on the wire: it is read as its default, and writing any other value is an error unless the field is
+*ignorable*. *Tag* gives the number of a field that lies in the tagged section. A field without a default is always
+set by whoever sends it.
+"""
+
+
+def describe() -> str:
+    """Give the whole document."""
+    lines = [
+        _INTRODUCTION,
+        "## APIs",
+        "",
+        "| Key | API | Versions | Announced | Flexible |",
+        "| --: | --- | --- | --- | --- |",
+        *map(_summary, APIS.values()),
+        "",
+    ]
+    for api in APIS.values():
+        lines += [f"## {api.name}", ""]
+        for message in (api.request, api.response):
+            lines += [f"### {message.__name__}", "", _docstring(message), ""]
+            rows = list(_rows(message, ""))
+            lines += [*_TABLE_HEAD, *rows, ""] if rows else ["No fields.", ""]
+    return "\n".join(lines)
+
+
+_TABLE_HEAD = (
+    "| Field | Type | Versions | Nullable | Default | Tag | Ignorable |",
+    "| --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+def _summary(api: Api) -> str:
+    served = f"{api.min_version}-{api.max_version}"
+    announced = f"{api.advertised_min_version}-{api.max_version}"
+    return f"| {api.key} | [{api.name}](#{api.name.lower()}) | {served} | {announced} | {api.flexible} |"
+
+
+def _docstring(message: type) -> str:
+    return (message.__doc__ or "").strip()
+
+
+def _rows(message: type, prefix: str) -> Iterator[str]:
+    for field in fields_of(message):
+        nested = field.type.element if isinstance(field.type, Array) else field.type
+        path = prefix + field.name + ("[]" if isinstance(field.type, Array) else "")
+        yield _row(field, path)
+        if isinstance(nested, type):
+            yield from _rows(nested, f"{path}.")
+
+
+def _row(field: Field, path: str) -> str:
+    cells = (
+        f"`{path}`",
+        _type_name(field.type),
+        str(field.versions),
+        "" if field.nullable == NO_VERSION else str(field.nullable),
+        _default(field),
+        "" if field.tag is None else f"{field.tag} ({field.tagged})",
+        "yes" if field.ignorable else "",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _type_name(type_: WireType) -> str:
+    if isinstance(type_, Array):
+        return f"array of {_type_name(type_.element)}"
+    return type_.__name__ if isinstance(type_, type) else type_.name
+
+
+def _default(field: Field) -> str:
+    if field.is_required:
+        return ""
+    value = field.declared_default
+    if value == ZERO_UUID:
+        return "zero"
+    return "all defaults" if hasattr(value, "__wire_fields__") else f"`{json.dumps(value)}`"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the document, or with --check tell whether it is up to date; give the exit status."""
+    text = describe()
+    if arguments == ["--check"]:
+        if DOCUMENT.exists() and DOCUMENT.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{DOCUMENT} is out of date: {REGENERATE}", file=sys.stderr)
+        return 1
+    if arguments:
+        print("usage: python -m tidelog.protocol.describe [--check]", file=sys.stderr)
+        return 2
+    DOCUMENT.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,370 @@
+"""What the compiled codecs promise beyond agreeing with their Struct: bounds, the write rule, views, source."""
+
+import contextlib
+import time
+import traceback
+import tracemalloc
+from typing import Any
+
+import pytest
+from construct import Byte, Struct, VarInt  # type: ignore[import-untyped]
+
+from tests.support.wire import EVERYTHING, Case, Everything, Leaf
+from tidelog.protocol.messages.fetch import FETCH, FetchableTopicResponse, FetchResponse, PartitionData
+from tidelog.protocol.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.metadata import METADATA
+from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.registry import ADVERTISED, APIS
+from tidelog.protocol.wire.compiler import _ReaderSource, _WriterSource
+from tidelog.protocol.wire.constructs import ArrayOf, MessageStruct, Text, Uvarint, plain
+from tidelog.protocol.wire.errors import CompileError, EncodeError, WireError
+from tidelog.protocol.wire.runtime import read_uvarint, uvarint
+from tidelog.protocol.wire.show import codec_source, main
+
+
+def written(api_writer: Any, message: object) -> bytes:
+    parts: list[Any] = []
+    api_writer(message, parts.append)
+    return b"".join(parts)
+
+
+def produce(records: Any) -> ProduceRequest:
+    partition = PartitionProduceData(index=0, records=records)
+    return ProduceRequest(
+        acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[partition])]
+    )
+
+
+# --- varints
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (0, b"\x00"),
+        (127, b"\x7f"),
+        (128, b"\x80\x01"),
+        (300, b"\xac\x02"),
+        (16383, b"\xff\x7f"),
+        (16384, b"\x80\x80\x01"),
+        ((1 << 32) - 1, b"\xff\xff\xff\xff\x0f"),
+    ],
+)
+def test_varints_are_kafkas(value: int, encoded: bytes) -> None:
+    assert uvarint(value) == encoded
+    assert Uvarint().build(value) == encoded
+    assert Uvarint().parse(encoded) == value
+    if value > 127:
+        assert read_uvarint(memoryview(encoded), 1, encoded[0]) == (value, len(encoded))
+
+
+@pytest.mark.parametrize(
+    "encoded", [b"\xff\xff\xff\xff\x10", b"\xff" * 5, b"\x80" * 5 + b"\x01", b"\xff" * 100]
+)
+def test_a_varint_ends_after_five_bytes(encoded: bytes) -> None:
+    with pytest.raises(WireError, match="wider than 32 bits"):
+        read_uvarint(memoryview(encoded), 1, encoded[0])
+
+
+def test_a_varint_of_200_kb_costs_nothing() -> None:
+    started = time.perf_counter()
+    with pytest.raises(WireError):
+        METADATA.reader(12)(b"\xff" * 200_000, 0, 200_000)
+    assert time.perf_counter() - started < 0.1
+
+
+# --- bounds
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("huge", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f"])
+def test_a_frame_that_claims_much_is_given_nothing(api: Any, huge: bytes) -> None:
+    """A length or count anywhere in a short frame: what is allocated is bounded by the frame, not by the claim."""
+    for version in range(api.min_version, api.max_version + 1):
+        read = api.reader(version)
+        tracemalloc.start()
+        try:
+            for zeros in range(24):
+                frame = bytes(zeros) + huge + bytes(16)
+                with contextlib.suppress(WireError):
+                    read(frame, 0, len(frame))
+                assert tracemalloc.get_traced_memory()[1] < 100_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_count_is_bounded_by_what_its_elements_need() -> None:
+    # Three topics of at least three bytes each cannot be in eight.
+    frame = b"\xff\xff\xff\xff" + b"\x00" + b"\x04" + b"\x01\x01\x00" * 2 + b"\x00\x00"
+    with pytest.raises(WireError, match="topics: length 3 at position 6 does not fit the 8 bytes left"):
+        LIST_OFFSETS.reader(6)(frame, 0, len(frame))
+
+
+def test_nothing_after_the_end_of_the_frame_is_read() -> None:
+    frame = written(PRODUCE.request_writer(9), produce(b"r" * 100))
+    for end in range(len(frame)):
+        with pytest.raises(WireError):
+            PRODUCE.reader(9)(frame + bytes(200), 0, end)
+
+
+def test_a_string_is_strict_utf8() -> None:
+    frame = written(PRODUCE.request_writer(3), produce(b"")).replace(b"t", b"\xff")
+    with pytest.raises(WireError, match="ProduceRequest v3"):
+        PRODUCE.reader(3)(frame, 0, len(frame))
+
+
+def test_a_string_is_at_most_32767_bytes() -> None:
+    topics = [ListOffsetsTopic(name="n" * 0x7FFF, partitions=[])]
+    request = ListOffsetsRequest(replica_id=-1, topics=topics)
+    for version in (1, 7):
+        frame = written(LIST_OFFSETS.request_writer(version), request)
+        assert LIST_OFFSETS.reader(version)(frame, 0, len(frame))[0] == request
+    topics[0].name += "n"
+    for version in (1, 7):
+        with pytest.raises(EncodeError):
+            written(LIST_OFFSETS.request_writer(version), request)
+    frame = b"\x00\x00\x00\x00" + b"\x00" + b"\x02" + b"\x81\x80\x02" + b"n" * 0x8000 + b"\x01\x00\x00"
+    with pytest.raises(WireError, match="string of 32768 bytes"):
+        LIST_OFFSETS.reader(7)(frame, 0, len(frame))
+
+
+# --- records
+
+
+def test_records_are_a_view_of_the_frame() -> None:
+    frame = bytearray(written(PRODUCE.request_writer(9), produce(b"abcd")))
+    request, _ = PRODUCE.reader(9)(frame, 0, len(frame))
+    records = request.topic_data[0].partition_data[0].records
+    assert isinstance(records, memoryview)
+    frame[frame.index(b"abcd")] = ord("z")
+    assert records == b"zbcd"
+    records[1] = ord("y")  # its owner may rewrite a header in place
+    assert b"zycd" in frame
+
+
+class Slice:
+    """Stands for a part of a log file: it has a length, and nothing else that a codec may use."""
+
+    def __len__(self) -> int:
+        return 300
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_records_are_handed_on_as_they_are(version: int) -> None:
+    records = Slice()
+    partition = PartitionData(
+        partition_index=0, error_code=0, high_watermark=1, aborted_transactions=None, records=records
+    )
+    response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+    parts: list[Any] = []
+    FETCH.writer(version)(response, parts.append)
+    at = parts.index(records)
+    length = b"\xad\x02" if version >= 12 else b"\x00\x00\x01\x2c"
+    assert b"".join(parts[:at]).endswith(length)
+
+
+# --- the write rule
+
+
+def test_a_value_that_the_version_lacks_is_an_error() -> None:
+    topics = [
+        ListOffsetsTopic(
+            name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=1, max_num_offsets=2)]
+        )
+    ]
+    request = ListOffsetsRequest(replica_id=-1, topics=topics)
+    written(LIST_OFFSETS.request_writer(0), request)
+    with pytest.raises(
+        EncodeError, match=r"ListOffsetsPartition.max_num_offsets does not exist in version 1, and is 2"
+    ):
+        written(LIST_OFFSETS.request_writer(1), request)
+
+
+def test_an_ignorable_value_that_the_version_lacks_is_dropped() -> None:
+    request = ListOffsetsRequest(replica_id=-1, topics=[], timeout_ms=9)
+    for version, timeout_ms in ((9, 0), (10, 9)):
+        frame = written(LIST_OFFSETS.request_writer(version), request)
+        assert LIST_OFFSETS.reader(version)(frame, 0, len(frame))[0].timeout_ms == timeout_ms
+
+
+def everything(**changed: Any) -> Everything:
+    values: dict[str, Any] = {
+        "a_bool": True,
+        "an_int8": 1,
+        "a_uint16": 2,
+        "a_float64": 0.5,
+        "a_uuid": b"u" * 16,
+        "a_string": "s",
+        "some_bytes": b"b",
+        "null_bytes": None,
+        "some_records": None,
+        "null_string": None,
+        "uuids": [],
+        "strings": [],
+        "flags": [],
+        "null_numbers": None,
+        "a_leaf": Leaf(),
+        "null_leaf": None,
+        "leaves": [],
+    }
+    return Everything(**(values | changed))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"a_string": None},
+        {"some_bytes": None},
+        {"strings": None},
+        {"strings": [None]},
+        {"a_leaf": None},
+        {"leaves": [None]},
+        {"an_int8": 128},
+        {"a_uint16": -1},
+        {"a_string": b"bytes"},
+        {"a_string": "\ud800"},
+        {"a_uuid": b"short"},
+        {"uuids": [b"u" * 17]},
+        {"only_zero": 8},
+        {"an_int8": "text"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("case", EVERYTHING[1:], ids=str)
+def test_a_value_that_does_not_fit_is_an_encode_error(case: Case, changed: dict[str, Any]) -> None:
+    case.write(everything())
+    with pytest.raises(EncodeError):
+        case.write(everything(**changed))
+
+
+def test_an_equal_default_is_left_out_like_the_default_itself() -> None:
+    case = EVERYTHING[2]
+    assert case.write(everything(tagged_leaf=Leaf())) == case.write(everything())
+    assert case.write(everything(tagged_leaf=Leaf(number=0))) != case.write(everything())
+
+
+# --- tagged fields
+
+
+def test_unknown_tags_are_passed_over() -> None:
+    frame = written(LIST_OFFSETS.request_writer(7), ListOffsetsRequest(replica_id=1, topics=[]))
+    assert frame.endswith(b"\x00")
+    tags = b"\x02" + b"\x05\x03abc" + b"\xac\x02\x80\x01" + b"x" * 128
+    request, position = LIST_OFFSETS.reader(7)(frame[:-1] + tags, 0, len(frame) - 1 + len(tags))
+    assert (request.replica_id, position) == (1, len(frame) - 1 + len(tags))
+
+
+def test_unknown_tags_beside_known_ones_are_passed_over() -> None:
+    case = EVERYTHING[2]
+    frame = case.write(everything(tagged_string="x"))
+    assert frame.endswith(b"\x01\x00\x02\x02x")
+    more = frame[:-5] + b"\x02" + b"\x63\x01z" + b"\x00\x02\x02x"
+    assert case.reader(more, 0, len(more)) == (everything(tagged_string="x"), len(more))
+
+
+@pytest.mark.parametrize(
+    "tags", [b"\x01\x00\x01\x02x", b"\x01\x00\x04\x02x..", b"\x01\x63\x05z", b"\x01\x00"]
+)
+def test_a_tag_whose_size_is_wrong_is_a_wire_error(tags: bytes) -> None:
+    case = EVERYTHING[2]
+    frame = case.write(everything())[:-1] + tags
+    with pytest.raises(WireError):
+        case.reader(frame, 0, len(frame))
+
+
+# --- the compiler
+
+
+def test_a_construct_that_the_compiler_does_not_know_is_an_error() -> None:
+    for unknown in (VarInt, Byte[2], Struct("x" / Byte)):
+        struct = MessageStruct(Leaf, 0, ["number" / unknown], [])
+        for source in (_ReaderSource, _WriterSource):
+            with pytest.raises(CompileError, match="number is a"):
+                source(struct)
+
+
+def test_an_array_whose_elements_take_no_bytes_is_an_error() -> None:
+    empty = MessageStruct(Leaf, 0, [], [])
+    struct = MessageStruct(Leaf, 0, ["number" / ArrayOf(Uvarint(), False, empty)], [])
+    with pytest.raises(CompileError, match="nothing bounds its count"):
+        _ReaderSource(struct)
+
+
+def test_a_struct_of_another_byte_order_is_an_error() -> None:
+    from construct import Int32sl
+
+    with pytest.raises(CompileError, match="teach the compiler"):
+        _ReaderSource(MessageStruct(Leaf, 0, ["number" / Int32sl], []))
+
+
+def test_the_source_is_the_same_each_time() -> None:
+    for api in APIS.values():
+        assert codec_source(api, api.max_version) == codec_source(api, api.max_version)
+
+
+def test_a_traceback_shows_the_generated_line() -> None:
+    with pytest.raises(EncodeError) as caught:
+        EVERYTHING[2].write(everything(a_string=None))
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert "everything.a_string.encode()" in "".join(traceback.format_exception(cause))
+
+
+def test_codecs_are_compiled_once() -> None:
+    assert PRODUCE.reader(9) is PRODUCE.reader(9)
+    assert PRODUCE.writer(9) is not PRODUCE.writer(8)
+
+
+def test_a_version_out_of_range_has_no_codec() -> None:
+    for version in (-1, 2, 14):
+        with pytest.raises(ValueError, match=f"Produce has versions 3-13, not {version}"):
+            PRODUCE.reader(version)
+
+
+def test_the_judge_refuses_what_the_version_lacks() -> None:
+    from construct import ConstructError
+
+    with pytest.raises(ConstructError, match="only_zero"):
+        EVERYTHING[1].struct.build(plain(everything(only_zero=8)))
+    with pytest.raises(ConstructError):
+        Text(Uvarint(), nullable=False).build(None)
+
+
+# --- the table
+
+
+def test_the_advertised_ranges_are_those_of_the_codecs_but_for_produce() -> None:
+    assert ADVERTISED == (
+        (0, 0, 13),  # KAFKA-18659: librdkafka would not compress
+        (1, 4, 18),
+        (2, 0, 11),
+        (3, 0, 13),
+        (18, 0, 4),
+        (19, 2, 7),
+        (20, 1, 6),
+        (22, 0, 5),
+        (23, 2, 4),
+        (32, 1, 4),
+        (60, 0, 2),
+    )
+
+
+def test_show_prints_the_codec(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list_offsets", "7"]) == 0
+    shown = capsys.readouterr().out
+    assert "def read_list_offsets_request_v7(buffer, position, end):" in shown
+    assert "def write_list_offsets_response_v7(list_offsets_response, put):" in shown
+    compile(shown, "shown", "exec")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["list_offsets"], ["nothing", "7"], ["list_offsets", "x"], ["list_offsets", "12"]]
+)
+def test_show_says_what_it_can_show(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "list_offsets" in capsys.readouterr().err
