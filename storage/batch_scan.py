@@ -37,7 +37,9 @@ def first_record(
         delta = timestamp - header.base_timestamp
         if delta > _INT64_MAX:
             return header, None
-    row = kernel.first_at_or_after(columns, columns.count, max(delta, -_INT64_MAX - 1), offset_min - header.base_offset)
+    row = kernel.first_at_or_after(
+        columns, columns.count, max(delta, -_INT64_MAX - 1), offset_min - header.base_offset
+    )
     return header, None if row < 0 else _found(header, columns, row)
 
 
@@ -68,7 +70,11 @@ def _scan(file: File, position: int, size: int, limit_bytes: int) -> tuple[Batch
 
 
 def _timestamp(header: BatchHeader, columns: kernel.Columns, row: int) -> int:
-    return header.max_timestamp if header.is_log_append_time else header.base_timestamp + columns.timestamp_delta[row]
+    return (
+        header.max_timestamp
+        if header.is_log_append_time
+        else header.base_timestamp + columns.timestamp_delta[row]
+    )
 
 
 def _found(header: BatchHeader, columns: kernel.Columns, row: int) -> Found:

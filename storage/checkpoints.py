@@ -53,4 +53,6 @@ def load_offsets(path: Path) -> OffsetsByPartition:
 
 def save_offsets(path: Path, offsets: OffsetsByPartition) -> None:
     """Replace a file of `topic partition offset` lines, durably."""
-    save_lines(path, [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())])
+    save_lines(
+        path, [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    )

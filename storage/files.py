@@ -13,7 +13,7 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,10 +35,10 @@ class File:
         self.size = os.fstat(self._fd).st_size
         self._nowait = True
 
-    def __del__(self) -> None:
-        """Close the descriptor with the last reference."""
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        """Close the descriptor with the last reference; `os` may be gone by then."""
         if self._fd >= 0:
-            os.close(self._fd)
+            close(self._fd)
 
     def fileno(self) -> int:
         """Return the descriptor, for `sendfile`; valid while this object is referenced."""

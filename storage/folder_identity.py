@@ -51,12 +51,16 @@ def identify(folder: Path, node_id: int) -> Identity:
             )
         identity = Identity(new_id(), new_id())
         lines = ["#", f"version={_VERSION}", f"cluster.id={identity.cluster_id}", f"node.id={node_id}"]
-        files.write_atomically(path, "\n".join([*lines, f"directory.id={identity.directory_id}", ""]).encode())
+        files.write_atomically(
+            path, "\n".join([*lines, f"directory.id={identity.directory_id}", ""]).encode()
+        )
         return identity
     properties = _properties(data)
     version, node = properties.get("version"), properties.get("node.id")
     if version != _VERSION:
-        raise ForeignDataDir(f"{path}: version {version!r} is not {_VERSION}; this data folder is of another kind")
+        raise ForeignDataDir(
+            f"{path}: version {version!r} is not {_VERSION}; this data folder is of another kind"
+        )
     if node != str(node_id):
         raise ForeignDataDir(f"{path}: belongs to node {node}, this broker is {node_id}; set node.id={node}")
     if not properties.get("cluster.id"):

@@ -184,7 +184,9 @@ class Log:
         return append_ms if self._log_append_time else -1
 
     def _offline(self) -> LogOffline:
-        return LogOffline(f"{self}: takes no writes since {self.failure}; reads go on; restart when the disk is well")
+        return LogOffline(
+            f"{self}: takes no writes since {self.failure}; reads go on; restart when the disk is well"
+        )
 
     def _write_failed(self, error: OSError) -> LogOffline:
         """Restore the end of the log after a failed write; a full disk heals by itself, a file that stays torn not."""
@@ -192,7 +194,9 @@ class Log:
             self.active.cut_torn()
         except OSError as second:
             self.failure = f"a failed write ({error}) could not be taken back ({second})"
-        return LogOffline(f"{self}: the batch was not stored: {error}; free space in {self.directory} or mend the disk")
+        return LogOffline(
+            f"{self}: the batch was not stored: {error}; free space in {self.directory} or mend the disk"
+        )
 
     # Rolling.
 
@@ -246,7 +250,10 @@ class Log:
     def roll_if_idle(self, now_ms: int) -> None:
         """Seal a segment whose `segment.ms` is over by the clock, though no append comes to notice."""
         summary = self.active.summary
-        if summary.batch_count and now_ms - summary.first_append_ms > self.config.segment_ms - self._jitter_ms:
+        if (
+            summary.batch_count
+            and now_ms - summary.first_append_ms > self.config.segment_ms - self._jitter_ms
+        ):
             self.roll(now_ms)
 
     # Reading.

@@ -92,9 +92,11 @@ class LogManager:
         self.logs = {(log.topic, log.partition): log for log in logs}
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
-        """Yield the folder, topic and number of every partition; finish deletions that were begun."""
+        """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
         for name, is_folder in files.list_folder(self.directory):
-            if is_folder and name.endswith(DELETE_SUFFIX):
+            if name.endswith(".tmp") and not is_folder:
+                files.remove(self.directory / name)
+            elif is_folder and name.endswith(DELETE_SUFFIX):
                 files.remove_folder(self.directory / name)
             elif is_folder and (match := _PARTITION.fullmatch(name)):
                 yield self.directory / name, match["topic"], int(match["partition"])

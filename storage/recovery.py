@@ -56,9 +56,11 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
     _begin_segment_if_needed(segments, folder, config, known, now_ms)
     for segment in segments[:-1]:
         if segment.is_active:
+            _tell_damage(segment)
             segment.finish()
             segment.seal()
     segments[-1].is_active = True
+    _tell_damage(segments[-1])
     log = Log(
         folder,
         topic,
@@ -98,7 +100,9 @@ def _sort_out(folder: Path) -> _Found:
     return _Found(bases, snapshots)
 
 
-def _open_segment(folder: Path, base_offset: int, config: TopicConfig, known: Known, is_last: bool) -> Segment:
+def _open_segment(
+    folder: Path, base_offset: int, config: TopicConfig, known: Known, is_last: bool
+) -> Segment:
     """Open a segment and know its batches: from its summary, from the log, or from both."""
     name = f"{base_offset:020d}"
     size, modified_ms = files.status(folder / (name + LOG)) or (0, 0)
@@ -109,6 +113,9 @@ def _open_segment(folder: Path, base_offset: int, config: TopicConfig, known: Kn
         fresh.created_ms, fresh.index_interval_bytes = summary.created_ms, summary.index_interval_bytes
         fresh.first_append_ms = summary.first_append_ms
     segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes)
+    if summary is None and size == 0:
+        segment.believe(fresh, finished=known.clean)
+        return segment
     if summary is not None and summary.log_bytes <= size:
         flushed = summary.next_offset <= known.recovery_point
         if summary.log_bytes == size and (known.clean or flushed):
@@ -155,6 +162,12 @@ def _cut_torn_tail(segments: list[Segment], recovery_point: int) -> None:
         torn = last.size
         last.cut_tail()
         _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
+
+
+def _tell_damage(segment: Segment) -> None:
+    for start, end, next_offset in segment.summary.damage:
+        place = f"{segment.path(LOG)}@{start}-{end}"
+        _log.error("damaged bytes at=%s: kept, and answered as corrupt up to offset %d", place, next_offset)
 
 
 def _begin_segment_if_needed(

@@ -31,9 +31,7 @@ def first_at_or_after(log: Log, timestamp_ms: int) -> Found | None:
 def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int) -> Found | None:
     relative_offset = segment.time_index.offset_before(wanted)
     # Up to that entry's offset every record is older.
-    position, size = segment.locate(
-        max(segment.base_offset + relative_offset + 1, start), skip_damage=True
-    )
+    position, size = segment.locate(max(segment.base_offset + relative_offset + 1, start), skip_damage=True)
     limit_bytes = log.config.max_decompressed_bytes
     while size:
         position, size = segment.locate_timestamp(wanted, position)
@@ -96,6 +94,8 @@ def offsets_before(log: Log, timestamp_ms: int, max_offsets: int) -> list[int]:
     elif timestamp_ms == EARLIEST:
         newest = 1
     else:
-        newest = max((n + 1 for n, (_, changed_ms) in enumerate(changed) if changed_ms <= timestamp_ms), default=0)
+        newest = max(
+            (n + 1 for n, (_, changed_ms) in enumerate(changed) if changed_ms <= timestamp_ms), default=0
+        )
     offsets = [offset for offset, _ in changed[:newest]]
     return sorted(offsets, reverse=True)[: max(0, max_offsets)]

@@ -50,7 +50,9 @@ class Segment:
         "summary",
     )
 
-    def __init__(self, folder: Path, base_offset: int, size: int, summary: Summary, index_bytes_max: int) -> None:
+    def __init__(
+        self, folder: Path, base_offset: int, size: int, summary: Summary, index_bytes_max: int
+    ) -> None:
         """Describe a sealed segment whose files exist; nothing is opened."""
         self.folder = folder
         self.base_offset = base_offset
@@ -59,18 +61,21 @@ class Segment:
         self.index_bytes_max = index_bytes_max
         self.is_active = False
         self.full = self._is_full(summary.offset_entries, summary.time_entries)
-        self._finished_size = -1 if size else 0
+        self._finished_size = -1
         self._file: files.File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
 
     @classmethod
-    def create(cls, folder: Path, base_offset: int, interval: int, index_bytes_max: int, now_ms: int) -> "Segment":
+    def create(
+        cls, folder: Path, base_offset: int, interval: int, index_bytes_max: int, now_ms: int
+    ) -> "Segment":
         """Make the files of a new, active segment. Their names are durable once the folder is synced."""
         segment = cls(folder, base_offset, 0, Summary(0, base_offset, now_ms, interval), index_bytes_max)
         for suffix in (LOG, INDEX, TIME_INDEX):
             files.create(segment.path(suffix))
         segment.is_active = True
+        segment._finished_size = 0
         segment._empty_indexes()
         return segment
 
@@ -180,7 +185,9 @@ class Segment:
     def _index(self, position: int, last_offset: int) -> None:
         offset_index, time_index, summary = self.offset_index, self.time_index, self.summary
         offset_index.append(last_offset - self.base_offset, position)
-        time_index.append_if_larger(summary.max_timestamp, summary.max_timestamp_last_offset - self.base_offset)
+        time_index.append_if_larger(
+            summary.max_timestamp, summary.max_timestamp_last_offset - self.base_offset
+        )
         summary.indexed_position = position
         self.full = self._is_full(len(offset_index), len(time_index))
 
@@ -287,17 +294,19 @@ class Segment:
         """
         summary = self.summary
         damaged_from = NONE
-        for batch in walk.verified(self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset):
+        for batch in walk.verified(
+            self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset
+        ):
             header = batch.header
             if header is None:
                 damaged_from = batch.position
                 continue
             if damaged_from != NONE:
-                self._damaged(Damage(damaged_from, batch.position, header.base_offset))
+                summary.damage += (Damage(damaged_from, batch.position, header.base_offset),)
                 damaged_from = NONE
             self._note_header(batch.position, header)
         if damaged_from != NONE:
-            self._damaged(Damage(damaged_from, self.size, OFFSET_MAX))
+            summary.damage += (Damage(damaged_from, self.size, OFFSET_MAX),)
         summary.log_bytes = self.size
         self._finished_size = -1
 
@@ -305,11 +314,6 @@ class Segment:
         self._note(position, header.record_count, header.last_offset, header.max_timestamp, NONE, UNKNOWN)
         if header.is_log_append_time:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)
-
-    def _damaged(self, damage: Damage) -> None:
-        self.summary.damage += (damage,)
-        place = f"{self.path(LOG)}@{damage.start}-{damage.end}"
-        _log.error("damaged bytes at=%s before_offset=%d", place, damage.next_offset)
 
     def cut_tail(self) -> None:
         """Cut off the damage at the end of the log: a write that was never finished."""
@@ -354,7 +358,9 @@ class Segment:
                 return found
             if offset < damage.next_offset and not skip_damage:
                 place = f"{self.path(LOG)}@{damage.start}-{damage.end}"
-                raise CorruptLog(f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}")
+                raise CorruptLog(
+                    f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}"
+                )
             position = max(position, damage.end)
         return self._search(find_batch, position, self.size, offset)
 

@@ -88,7 +88,8 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
     """Return the header of the batch at a position if all of it is there and right."""
     if window.end - position < HEADER_BYTES:
         return None
-    header = read_header(window.data, window.at(position, HEADER_BYTES))
+    at = window.at(position, HEADER_BYTES)
+    header = read_header(window.data, at)
     if (
         header.magic != _MAGIC
         or not HEADER_BYTES <= header.size_bytes <= window.end - position

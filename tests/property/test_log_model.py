@@ -1,0 +1,204 @@
+"""The log against a list of records, under whatever can happen to it.
+
+I2 no gap, duplicate or reordering; I3 an offset's bytes never change; I4 what a crash takes is a tail; I5 indexes are
+a function of the log; I6 every lookup by time is what a scan says; I9 recovering twice is recovering once.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.support.logs import NOW, Row, batch, crash, fetch_all, open_log, scan
+from tests.support.reference_index import differences, rebuilt
+from tidelog.storage import seek
+from tidelog.storage.retention import stamp_ms
+
+TIMESTAMPS = st.lists(st.integers(-1, 30), min_size=1, max_size=4)
+
+
+class LogModel(RuleBasedStateMachine):
+    """`rows` is what the log must hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="model-"))
+        self.generation = 0
+        self.now_ms = NOW
+        self.rows: list[Row] = []
+        self.end = self.start = self.recovery_point = 0
+
+    @initialize(
+        interval=st.sampled_from([0, 1, 150, 1 << 20]),
+        segment_bytes=st.sampled_from([100, 400, 1 << 20]),
+        log_append_time=st.booleans(),
+    )
+    def create(self, interval: int, segment_bytes: int, log_append_time: bool) -> None:
+        self.options = {
+            "index_interval_bytes": interval,
+            "segment_bytes": segment_bytes,
+            "message_timestamp_type": "LogAppendTime" if log_append_time else "CreateTime",
+            "file_delete_delay_ms": 0,
+        }
+        self.log = open_log(self.root / "0", **self.options)
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.root)
+
+    @rule(timestamps=TIMESTAMPS, codec=st.sampled_from([0, 0, 1, 4]))
+    def append(self, timestamps: list[int], codec: int) -> None:
+        stamps = [NOW + at if at >= 0 else -1 for at in timestamps]
+        appended = self.log.append(batch(stamps, b"%d-" % self.end, codec=codec), self.now_ms)
+        assert (appended.base_offset, appended.last_offset) == (self.end, self.end + len(stamps) - 1)
+        if self.options["message_timestamp_type"] == "LogAppendTime":
+            stamps = [appended.append_time_ms] * len(stamps)
+        value = b"%d-" % self.end
+        self.rows += [Row(self.end + n, at, value + b"%d" % n) for n, at in enumerate(stamps)]
+        self.end += len(stamps)
+
+    @rule(step=st.integers(-5, 20))
+    def pass_time(self, step: int) -> None:
+        self.now_ms += step
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(self.now_ms)
+
+    @rule()
+    def flush(self) -> None:
+        self.recovery_point = self.log.flush()
+        assert self.recovery_point == self.end
+
+    @rule(share=st.floats(0, 1))
+    def truncate(self, share: float) -> None:
+        offset = self.start + int(share * (self.end - self.start))
+        self.log.truncate(offset)
+        self.cut_to(self.log.log_end_offset)
+        assert self.end <= offset or offset <= self.start
+
+    @rule(share=st.floats(0, 1))
+    def advance_start(self, share: float) -> None:
+        self.start += int(share * (self.end - self.start))
+        self.log.advance_start(self.start)
+        self.rows = [row for row in self.rows if row.offset >= self.start]
+
+    @rule(retention_ms=st.integers(0, 40))
+    def expire(self, retention_ms: int) -> None:
+        segments = self.log.segments
+        self.log.config = self.log.config.override({"retention.ms": str(retention_ms)})
+        self.log.enforce_retention(self.now_ms)
+        self.log.config = self.log.config.override({"retention.ms": "-1"})
+        if self.log.active.size:
+            # I8: what is left begins with a segment that has not expired.
+            assert self.now_ms - stamp_ms(self.log.segments[0]) <= retention_ms
+        for segment in segments:
+            if segment not in self.log.segments and segment.next_offset > self.start:
+                assert self.now_ms - stamp_ms(segment) > retention_ms
+        self.start = self.log.log_start_offset
+        self.rows = [row for row in self.rows if row.offset >= self.start]
+
+    @rule()
+    def restart(self) -> None:
+        self.log.close()
+        assert differences(self.log.directory, self.interval()) == []
+        self.reopen(clean=True)
+
+    @rule()
+    def crash_and_recover(self) -> None:
+        self.reopen(clean=False)
+
+    @precondition(lambda self: self.log.active.size and self.end > self.recovery_point)
+    @rule(cut=st.integers(1, 400), garbage=st.binary(max_size=80))
+    def crash_with_torn_tail(self, cut: int, garbage: bytes) -> None:
+        active = self.log.active
+        flushed = active.base_offset < self.recovery_point
+        least = active.locate(self.recovery_point)[0] if flushed else 0
+        path = active.path(".log")
+        with open(path, "r+b") as file:
+            file.truncate(max(least, active.size - cut))
+            file.seek(0, 2)
+            file.write(garbage)
+        self.reopen(clean=False)
+        assert self.log.log_end_offset >= self.recovery_point
+        self.cut_to(self.log.log_end_offset)
+
+    def reopen(self, clean: bool) -> None:
+        """Open a copy of the folder as it is now; the log that has it open is dropped."""
+        self.generation += 1
+        folder = crash(self.log, self.root / str(self.generation))
+        shutil.rmtree(self.log.directory)
+        self.log = open_log(
+            folder,
+            clean=clean,
+            recovery_point=self.recovery_point if not clean else self.end,
+            log_start_offset=self.start,
+            now_ms=self.now_ms,
+            **self.options,
+        )
+        self.recovery_point = self.log.recovery_point
+
+    def cut_to(self, end: int) -> None:
+        self.end = end
+        self.start = min(self.start, end)
+        self.recovery_point = min(self.recovery_point, end)
+        self.rows = [row for row in self.rows if row.offset < end]
+
+    def interval(self) -> int:
+        return int(str(self.options["index_interval_bytes"]))
+
+    @invariant()
+    def offsets_agree(self) -> None:
+        assert (self.log.log_start_offset, self.log.log_end_offset) == (self.start, self.end)
+        assert not self.log.damaged
+
+    @invariant()
+    def records_agree(self) -> None:
+        assert scan(self.log) == self.rows
+        assert fetch_all(self.log, 300) == self.rows
+
+    @invariant()
+    def every_offset_is_found(self) -> None:
+        for row in self.rows:
+            data = self.log.read(row.offset, 1, True).read()
+            header = data[:27]
+            first = int.from_bytes(header[:8], "big")
+            assert first <= row.offset <= first + int.from_bytes(header[23:27], "big")
+        assert len(self.log.read(self.end, 1000, True)) == 0
+
+    @invariant()
+    def every_time_is_found(self) -> None:
+        stamps = sorted({row.timestamp for row in self.rows})
+        for wanted in {at + step for at in stamps for step in (-1, 0, 1)} | {0}:
+            if wanted >= 0:
+                found = seek.first_at_or_after(self.log, wanted)
+                expected = next((row for row in self.rows if row.timestamp >= wanted), None)
+                assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
+
+    @invariant()
+    def the_largest_time_is_found(self) -> None:
+        found = seek.largest_timestamp(self.log)
+        timed = [row for row in self.rows if row.timestamp >= 0]
+        expected = max(timed, key=lambda row: (row.timestamp, -row.offset), default=None)
+        assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
+
+    @invariant()
+    def indexes_follow_from_the_log(self) -> None:
+        for segment in self.log.segments:
+            offsets, times = rebuilt(segment.path(".log").read_bytes(), segment.base_offset, self.interval())
+            assert segment.offset_index.data[:] == offsets
+            # The final entry of the time index comes with the sealing.
+            expected = times if not segment.is_active else times[: len(segment.time_index.data)]
+            assert segment.time_index.data[:] == expected
+            assert len(times) - len(segment.time_index.data) in (0, 12)
+
+
+TestLogModel = LogModel.TestCase
+TestLogModel.settings = settings(
+    max_examples=100,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    stateful_step_count=30,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

@@ -1,0 +1,114 @@
+"""A log in a folder of its own, batches for it, and what a scan of all its records says.
+
+Owns: how the storage tests make, crash and read a log. Refuses to know: which answer is right; the tests compare the
+scan with what the log answers.
+"""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.config.options import TopicConfig
+from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.storage import recovery
+from tidelog.storage.errors import CorruptLog
+from tidelog.storage.log import Log
+
+NOW = 1_700_000_000_000
+KEEP_ALL = {"retention_ms": -1}
+
+
+class Row(NamedTuple):
+    """A record as a scan sees it."""
+
+    offset: int
+    timestamp: int
+    value: bytes | None
+
+
+def batch(timestamps: Sequence[int], value: bytes = b"v", **options: Any) -> bytearray:
+    """Make a batch as a producer sends it, one record for each timestamp, its value numbered."""
+    records = [Record(n, at, None, value + b"%d" % n) for n, at in enumerate(timestamps)]
+    return bytearray(build_batch(records, **options))
+
+
+def open_log(
+    folder: Path,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    now_ms: int = NOW,
+    **options: Any,
+) -> Log:
+    """Open the log in a folder, made if it is missing; not clean, as nothing else is said."""
+    folder.mkdir(parents=True, exist_ok=True)
+    known = recovery.Known(clean, recovery_point, log_start_offset)
+    return recovery.load(folder, "topic", 0, TopicConfig(**{**KEEP_ALL, **options}), known, now_ms)
+
+
+def fill(log: Log, timestamps: Iterable[Sequence[int]], now_ms: int = NOW, **options: Any) -> None:
+    """Append a batch for each sequence of timestamps."""
+    for each in timestamps:
+        log.append(batch(each, **options), now_ms)
+
+
+def crash(log: Log, folder: Path) -> Path:
+    """Copy the files of a log as they are, as if the process had been killed."""
+    shutil.copytree(log.directory, folder)
+    return folder
+
+
+def scan(log: Log) -> list[Row]:
+    """Read all records from the log's start on, batch by batch, leaving out what is damaged."""
+    rows = []
+    for segment, position, header in log.headers(log.log_start_offset):
+        data = segment.file.pread(header.size_bytes, position)
+        rows += [Row(r.offset, r.timestamp, r.value) for r in read_records(data)]
+    return [row for row in rows if row.offset >= log.log_start_offset]
+
+
+def fetch_all(log: Log, max_bytes: int = 1 << 20) -> list[Row]:
+    """Read all records as a consumer does: fetch from the next offset until the end."""
+    rows: list[Row] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, max_bytes, True).read()
+        got = [row for row in whole_rows(data) if row.offset >= offset]
+        assert got, f"nothing at offset {offset}"
+        rows += got
+        offset = got[-1].offset + 1
+    return rows
+
+
+def whole_rows(data: bytes) -> list[Row]:
+    """Return the records of the whole batches at the beginning of a slice."""
+    rows = []
+    position = 0
+    while position + 12 <= len(data):
+        end = position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+        if end > len(data):
+            break
+        rows += [Row(r.offset, r.timestamp, r.value) for r in read_records(data[position:end])]
+        position = end
+    return rows
+
+
+def is_damaged(log: Log, offset: int) -> bool:
+    """Whether reading at an offset is answered as corrupt."""
+    try:
+        log.read(offset, 1 << 20, True)
+    except CorruptLog:
+        return True
+    return False
+
+
+def index_bytes(folder: Path) -> dict[str, bytes]:
+    """Return the index files of a folder by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.*index"))}
+
+
+def log_bytes(folder: Path) -> dict[str, bytes]:
+    """Return the log files of a folder by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log"))}

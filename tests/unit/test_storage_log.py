@@ -1,0 +1,219 @@
+"""Appending and reading: offsets, slices, what is refused."""
+
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from tests.support.logs import NOW, Row, batch, fetch_all, fill, open_log, scan, whole_rows
+from tidelog.protocol.records.batch import read_header
+from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.protocol.records.errors import BatchTooLarge, InvalidTimestamp, RecordsError
+from tidelog.storage import files
+from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.log import Appended
+
+
+def test_S80_offsets_count_up_from_zero_whatever_the_sizes(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    assert log.append(batch([NOW] * 3), NOW) == Appended(0, 2, -1, False)
+    assert log.append(batch([NOW], b"x" * 500), NOW) == Appended(3, 3, -1, False)
+    assert log.append(batch([NOW] * 2), NOW) == Appended(4, 5, -1, False)
+    assert [row.offset for row in scan(log)] == [0, 1, 2, 3, 4, 5]
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 6, 6)
+    assert log.size_bytes == sum(path.stat().st_size for path in tmp_path.glob("*.log"))
+
+
+def test_S79_keys_values_and_headers_come_back_and_null_is_not_empty(tmp_path: Path) -> None:
+    records = [
+        Record(0, NOW, None, None),
+        Record(1, NOW, b"", b"", (("h", None), ("h", b""), ("", b"x"))),
+        Record(2, NOW, b"key", b"value", (("a", b"1"),)),
+    ]
+    log = open_log(tmp_path)
+    log.append(bytearray(build_batch(records)), NOW)
+    assert list(read_records(log.read(0, 1 << 20, True).read())) == records
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_S64_a_batch_is_stored_as_it_came_but_for_its_offset_and_epoch(tmp_path: Path, codec: int) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    sent = batch([NOW, NOW + 1], b"abc" * 50, codec=codec)
+    before = bytes(sent)
+    log.append(sent, NOW)
+    stored = log.read(1, 1 << 20, True).read()
+    assert stored[:8] == (1).to_bytes(8, "big")
+    assert stored[16:] == before[16:]
+
+
+def test_S81_a_fetch_into_a_batch_gets_the_whole_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW] * 5, [NOW] * 5])
+    for offset in range(5, 10):
+        assert whole_rows(log.read(offset, 1, True).read())[0].offset == 5
+
+
+def test_a_read_is_cut_at_max_bytes_but_its_first_batch_is_whole_or_absent(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 4)
+    size = log.size_bytes // 4
+    assert len(log.read(0, size * 2 + 5, False)) == size * 2 + 5
+    assert len(log.read(0, size - 1, False)) == 0
+    assert len(log.read(0, size - 1, True)) == size
+    assert len(log.read(0, 0, True)) == size
+    assert len(log.read(2, 1 << 20, False)) == size * 2
+
+
+def test_a_read_at_the_end_is_empty_and_outside_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert len(log.read(0, 100, True)) == 0
+    fill(log, [[NOW] * 3])
+    assert len(log.read(3, 100, True)) == 0
+    for offset in (-1, 4, 1 << 62):
+        with pytest.raises(OffsetOutOfRange, match=f"topic-0: offset {offset} "):
+            log.read(offset, 100, True)
+    log.advance_start(2)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(1, 100, True)
+    assert whole_rows(log.read(2, 100, True).read())[-1].offset == 2
+
+
+def test_reads_cross_segments_one_slice_at_a_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    fill(log, [[NOW + n] for n in range(20)])
+    assert len(log.segments) > 5
+    assert [row.offset for row in fetch_all(log)] == list(range(20))
+
+
+def test_a_slice_reads_without_waiting_what_is_in_memory(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW] * 3])
+    piece = log.read(0, 1 << 20, True)
+    assert piece.read_nowait() in (None, piece.read())
+    assert bytes(files.FileSlice(piece.file, 0, len(piece)).read()) == piece.read()
+
+
+def test_S9_a_batch_with_a_time_too_far_off_is_refused_whole_and_leaves_no_trace(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0, message_timestamp_after_max_ms=1000)
+    fill(log, [[NOW], [NOW + 1]])
+    before = (log.active.summary.encode(), bytes(log.active.time_index.data), log.size_bytes)
+    with pytest.raises(InvalidTimestamp):
+        log.append(batch([NOW, NOW + 1001]), NOW)
+    assert (log.active.summary.encode(), bytes(log.active.time_index.data), log.size_bytes) == before
+    assert log.append(batch([NOW + 1000]), NOW).base_offset == 2
+
+
+def test_S47_the_bound_on_the_past_is_separate(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_before_max_ms=1000)
+    with pytest.raises(InvalidTimestamp):
+        log.append(batch([NOW - 1001]), NOW)
+    assert log.append(batch([NOW - 1000]), NOW).base_offset == 0
+
+
+def test_S46_the_index_works_for_both_clocks(tmp_path: Path) -> None:
+    for kind in ("CreateTime", "LogAppendTime"):
+        log = open_log(tmp_path / kind, message_timestamp_type=kind)
+        fill(log, [[5], [6]], now_ms=NOW)
+        assert log.active.summary.max_timestamp == (NOW if kind == "LogAppendTime" else 6)
+
+
+def test_S46_a_producer_may_not_send_log_append_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    with pytest.raises(InvalidTimestamp):
+        log.append(batch([NOW], log_append_time=True), NOW)
+
+
+def test_S48_P22_the_maximum_is_recomputed_from_the_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    sent = batch([NOW, NOW + 8, NOW + 3])
+    sent[35:43] = (-1).to_bytes(8, "big", signed=True)
+    sent[17:21] = crc32c(sent[21:]).to_bytes(4, "big")
+    log.append(sent, NOW)
+    stored = log.read(0, 1 << 20, True).read()
+    header = read_header(stored)
+    assert header.max_timestamp == NOW + 8
+    assert header.crc == crc32c(stored[21:])
+    assert log.active.summary.max_timestamp_offset == 1
+
+
+def test_S52_S53_append_time_never_goes_back_not_even_across_restarts(tmp_path: Path) -> None:
+    options = {"message_timestamp_type": "LogAppendTime"}
+    log = open_log(tmp_path, **options)
+    told = [log.append(batch([1]), now).append_time_ms for now in (NOW, NOW + 50, NOW - 3_600_000, NOW + 49)]
+    assert told == [NOW, NOW + 50, NOW + 50, NOW + 50]
+    log.close()
+    log = open_log(tmp_path, clean=True, recovery_point=4, **options)
+    assert log.append(batch([1]), NOW - 10).append_time_ms == NOW + 50
+    log.roll(NOW)
+    log.close()
+    log = open_log(tmp_path, clean=True, recovery_point=5, **options)
+    assert log.append(batch([1]), NOW - 10).append_time_ms == NOW + 50
+    for path in tmp_path.glob("*.summary"):
+        path.unlink()
+    log = open_log(tmp_path, **options)
+    assert log.last_append_ms >= NOW + 50
+    assert sorted(row.timestamp for row in scan(log)) == [row.timestamp for row in scan(log)]
+
+
+def test_with_log_append_time_the_records_keep_their_create_time_in_the_bytes(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_type="LogAppendTime")
+    sent = batch([5, 9])
+    before = bytes(sent)
+    log.append(sent, NOW)
+    stored = log.read(0, 1000, True).read()
+    assert stored[61:] == before[61:]
+    assert [row.timestamp for row in scan(log)] == [NOW, NOW]
+
+
+@pytest.mark.parametrize("position", [8, 17, 23, 57, 62])
+def test_a_batch_that_is_not_right_leaves_nothing(tmp_path: Path, position: int) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    sent = batch([NOW])
+    sent[position] ^= 0x40
+    with pytest.raises(RecordsError):
+        log.append(sent, NOW)
+    assert (log.log_end_offset, log.size_bytes) == (1, len(sent))
+    assert log.append(batch([NOW]), NOW).base_offset == 1
+
+
+def test_a_batch_above_the_limit_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path, max_message_bytes=200)
+    with pytest.raises(BatchTooLarge):
+        log.append(batch([NOW], b"x" * 200), NOW)
+
+
+def test_memoryviews_of_a_frame_are_stored_in_place(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    sent = batch([NOW, NOW])
+    frame = bytearray(b"head") + sent + b"tail"
+    log.append(memoryview(frame)[4:-4], NOW)
+    assert (bytes(frame[:4]), bytes(frame[-4:])) == (b"head", b"tail")
+    assert scan(log)[1:] == [Row(1, NOW, b"v0"), Row(2, NOW, b"v1")]
+
+
+def test_a_reader_of_a_deleted_segment_reads_on(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=100, file_delete_delay_ms=0, retention_ms=1000)
+    fill(log, [[NOW + n] for n in range(5)])
+    piece = log.read(0, 1 << 20, True)
+    before = piece.read()
+    log.enforce_retention(NOW + 10_000)
+    assert not (tmp_path / f"{0:020d}.log").exists()
+    assert piece.read() == before
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 100, True)
+
+
+def test_truncate_cuts_whole_batches_and_offsets_go_on_from_there(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=250)
+    fill(log, [[NOW] * 2 for _ in range(10)])
+    log.truncate(7)
+    assert log.log_end_offset == 6
+    assert log.append(batch([NOW]), NOW).base_offset == 6
+    log.truncate(100)
+    assert log.log_end_offset == 7
+    log.truncate(0)
+    assert (log.log_end_offset, log.size_bytes, len(log.segments)) == (0, 0, 1)
+    assert [path.name for path in tmp_path.glob("*.log")] == [f"{0:020d}.log"]

@@ -1,0 +1,197 @@
+"""Idempotent producers: what is next, what is a repeat, what is neither; and the snapshot."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from tests.support.logs import NOW, batch, crash, fill, open_log, scan
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
+from tidelog.storage.log import Appended, Log
+from tidelog.storage.producer_state import SEQUENCE_MAX, ProducerState
+
+PRODUCER = 7
+
+
+def send(log: Log, sequence: int, count: int = 1, epoch: int = 0, producer: int = PRODUCER) -> Appended:
+    data = batch([NOW] * count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+    return log.append(data, NOW)
+
+
+def snapshots(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.snapshot"))
+
+
+def test_a_repeat_of_one_of_the_last_five_is_answered_with_its_first_offset(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    sent = [send(log, 2 * n, 2) for n in range(7)]
+    for n in range(2, 7):
+        assert send(log, 2 * n, 2) == sent[n]._replace(duplicate=True)
+    assert log.log_end_offset == 14
+    with pytest.raises(OutOfOrderSequence):
+        send(log, 2, 2)
+    assert send(log, 14).base_offset == 14
+
+
+def test_a_gap_or_an_overlap_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, 3)
+    for sequence, count in ((4, 1), (2, 1), (1, 2), (0, 2), (0, 4)):
+        with pytest.raises(OutOfOrderSequence, match="sequence"):
+            send(log, sequence, count)
+    assert (len(scan(log)), send(log, 3).base_offset) == (3, 3)
+
+
+def test_an_unknown_producer_may_start_anywhere(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert send(log, 50).base_offset == 0
+    assert send(log, 51).base_offset == 1
+
+
+def test_an_older_epoch_is_refused_and_a_newer_one_starts_at_zero(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, epoch=3)
+    with pytest.raises(InvalidProducerEpoch, match="epoch 2 is over"):
+        send(log, 1, epoch=2)
+    with pytest.raises(OutOfOrderSequence):
+        send(log, 1, epoch=4)
+    assert send(log, 0, epoch=4).base_offset == 1
+    with pytest.raises(InvalidProducerEpoch):
+        send(log, 1, epoch=3)
+
+
+def test_producers_do_not_mind_one_another(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(3):
+        for producer in (1, 2, -1):
+            send(log, sequence if producer > 0 else -1, producer=producer, epoch=0 if producer > 0 else -1)
+    assert log.log_end_offset == 9
+
+
+def test_after_the_largest_sequence_comes_zero(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, SEQUENCE_MAX - 1)
+    crossing = send(log, SEQUENCE_MAX, 3)
+    assert send(log, SEQUENCE_MAX, 3) == crossing._replace(duplicate=True)
+    assert send(log, 2).base_offset == 4
+
+
+def test_a_refused_batch_changes_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path, max_message_bytes=200)
+    send(log, 0)
+    with pytest.raises(RecordsError):
+        log.append(
+            batch([NOW], b"x" * 300, producer_id=PRODUCER, producer_epoch=0, base_sequence=1),
+            NOW,
+        )
+    assert send(log, 1).base_offset == 1
+
+
+def test_with_log_append_time_a_repeat_is_told_the_time_of_the_first(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_type="LogAppendTime")
+    data: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    assert log.append(batch([1], **data), NOW) == (0, 0, NOW, False)
+    assert log.append(batch([1], **data), NOW + 99) == (0, 0, NOW, True)
+
+
+@pytest.mark.parametrize(
+    "how", ["close", "crash", "crash after a roll", "close without snapshots", "torn snapshot"]
+)
+def test_the_last_five_survive_a_restart(tmp_path: Path, how: str) -> None:
+    log = open_log(tmp_path / "a")
+    sent = []
+    for n in range(8):
+        if n == 6 and how == "crash after a roll":
+            log.roll(NOW)
+        sent.append(send(log, n))
+        fill(log, [[NOW]])
+    if how in ("close", "close without snapshots", "torn snapshot"):
+        log.close()
+    folder = crash(log, tmp_path / "b")
+    for path in folder.glob("*.snapshot"):
+        if how == "close without snapshots":
+            path.unlink()
+        elif how == "torn snapshot":
+            path.write_bytes(path.read_bytes()[:-3])
+    clean = how.startswith("close")
+    again = open_log(folder, clean=clean, recovery_point=16 if clean else 0)
+    for n in range(3, 8):
+        assert send(again, n) == sent[n]._replace(duplicate=True)
+    with pytest.raises(OutOfOrderSequence):
+        send(again, 2)
+    assert send(again, 8).base_offset == 16
+
+
+def test_a_snapshot_of_what_a_crash_took_is_not_believed(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0)
+    size = log.size_bytes
+    send(log, 1)
+    log.close()
+    assert snapshots(tmp_path) == [2]
+    with open(tmp_path / f"{0:020d}.log", "r+b") as file:
+        file.truncate(size + 5)
+    again = open_log(tmp_path)
+    assert snapshots(tmp_path) == []
+    assert send(again, 1) == (1, 1, -1, False)
+
+
+def test_truncation_forgets_what_it_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for n in range(4):
+        send(log, n)
+    log.roll(NOW)
+    send(log, 4)
+    log.truncate(2)
+    assert send(log, 2) == (2, 2, -1, False)
+
+
+def test_only_the_newest_snapshots_are_kept(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for n in range(5):
+        send(log, n)
+        log.roll(NOW)
+    assert snapshots(tmp_path) == [4, 5]
+
+
+def test_a_producer_is_forgotten_when_it_has_been_silent_for_long(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, producer=1)
+    log.append(batch([5], producer_id=2, producer_epoch=0, base_sequence=0), NOW + 50)
+    log.expire_producers(NOW + 50)
+    assert list(log.producers.producers) == [2]
+    assert send(log, 40, producer=1).base_offset == 2
+
+
+def test_the_snapshot_is_in_kafkas_format(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    send(log, 0, 2, epoch=5)
+    send(log, 2, 3, epoch=5)
+    log.close()
+    data = (tmp_path / f"{5:020d}.snapshot").read_bytes()
+    version, crc, count = struct.unpack_from(">hIi", data)
+    rows = [struct.unpack_from(">qhiqiqiq", data, 10 + 46 * n) for n in range(count)]
+    assert (version, crc, len(data)) == (1, crc32c(data[6:]), 10 + 46 * 2)
+    # Kafka keeps one batch a producer: the last row of each.
+    assert rows[-1] == (PRODUCER, 5, 4, 4, 2, NOW, -1, -1)
+
+
+def test_a_snapshot_that_kafka_wrote_is_read() -> None:
+    rows = [(1, 3, 9, 20, 4, NOW, -1, -1), (2, 0, -1, -1, 0, NOW, -1, -1)]
+    body = struct.pack(">i", 2) + b"".join(struct.pack(">qhiqiqiq", *row) for row in rows)
+    state = ProducerState.decode(struct.pack(">hI", 1, crc32c(body)) + body)
+    assert state is not None
+    assert list(state.producers) == [1]
+    assert list(state.producers[1].batches) == [(5, 9, 16, 20, NOW)]
+
+
+@pytest.mark.parametrize("position", [0, 1, 3, 8, 20, -1])
+def test_a_damaged_snapshot_is_seen(tmp_path: Path, position: int) -> None:
+    log = open_log(tmp_path)
+    send(log, 0)
+    data = bytearray(log.producers.encode())
+    data[position] ^= 1
+    assert ProducerState.decode(bytes(data)) is None

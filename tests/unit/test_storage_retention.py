@@ -1,0 +1,131 @@
+"""What expires, when, and in which order."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.logs import NOW, fill, open_log, scan
+from tidelog.storage.log import Log
+
+HOUR = 3_600_000
+
+
+def log_of(folder: Path, *segments: list[int], now_ms: int = NOW, **options: Any) -> Log:
+    """Make a log with a segment for each list of timestamps, and an empty one to append to."""
+    log = open_log(folder, now_ms=now_ms, **options)
+    for stamps in segments:
+        fill(log, [[at] for at in stamps], now_ms=now_ms)
+        log.roll(now_ms)
+    return log
+
+
+def test_S24_a_segment_goes_when_its_largest_timestamp_is_more_than_retention_ago(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW - 10, NOW, NOW - 50], [NOW + 5], retention_ms=100, now_ms=NOW + 5)
+    log.enforce_retention(NOW + 100)
+    assert log.log_start_offset == 0
+    log.enforce_retention(NOW + 101)
+    assert (log.log_start_offset, [row.offset for row in scan(log)]) == (3, [3])
+    log.enforce_retention(NOW + 106)
+    assert (log.log_start_offset, log.log_end_offset, scan(log)) == (4, 4, [])
+
+
+def test_S24_minus_one_keeps_everything(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [0], [1], retention_ms=-1)
+    log.enforce_retention(NOW * 2)
+    assert log.log_start_offset == 0
+
+
+def test_S25_the_first_that_has_not_expired_ends_it(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW - 500], [NOW], [NOW - 500], retention_ms=100)
+    log.enforce_retention(NOW + 50)
+    assert log.log_start_offset == 1
+    assert [row.offset for row in scan(log)] == [1, 2]
+
+
+def test_S26_P3_without_timestamps_the_last_append_counts(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [-1], [0], retention_ms=100)
+    log.enforce_retention(NOW + 100)
+    assert log.log_start_offset == 0
+    log.enforce_retention(NOW + 101)
+    assert log.log_start_offset == 2
+
+
+def test_P1_a_record_from_the_future_pins_nothing(tmp_path: Path) -> None:
+    log = log_of(
+        tmp_path, [NOW + 365 * 24 * HOUR], [NOW], retention_ms=100, message_timestamp_after_max_ms=(1 << 62)
+    )
+    log.enforce_retention(NOW + 101)
+    assert log.log_start_offset == 2
+
+
+def test_P1_after_a_restart_too(tmp_path: Path) -> None:
+    options = {"retention_ms": 100, "message_timestamp_after_max_ms": 1 << 62}
+    log_of(tmp_path, [NOW + HOUR], **options).close()
+    log = open_log(tmp_path, clean=True, recovery_point=1, **options)
+    log.enforce_retention(NOW + 101)
+    assert log.log_start_offset == 1
+
+
+def test_the_active_segment_goes_only_with_all_others_and_offsets_go_on(tmp_path: Path) -> None:
+    log = open_log(tmp_path, retention_ms=100)
+    fill(log, [[NOW]] * 3)
+    log.enforce_retention(NOW + 101)
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (3, 3, 1)
+    fill(log, [[NOW + 200]], now_ms=NOW + 200)
+    assert [row.offset for row in scan(log)] == [3]
+
+
+def test_an_empty_log_is_left_alone(tmp_path: Path) -> None:
+    log = open_log(tmp_path, retention_ms=0)
+    log.enforce_retention(NOW * 2)
+    assert (len(log.segments), log.log_end_offset) == (1, 0)
+
+
+@pytest.mark.parametrize(("kept", "start"), [(10**6, 0), (4, 0), (3, 1), (2, 2), (1, 3), (0, 4)])
+def test_by_size_the_oldest_go_while_enough_stays(tmp_path: Path, kept: int, start: int) -> None:
+    log = open_log(tmp_path)
+    for _ in range(5):
+        log.roll(NOW)
+        fill(log, [[NOW]])
+    one = log.size_bytes // 5
+    log.update_config(log.config.override({"retention.bytes": str(kept * one)}))
+    log.enforce_retention(NOW)
+    # With room for four of five, one must go; the active one stays even where there is room for none.
+    assert log.log_start_offset == min(4, max(0, 5 - kept)) if kept < 5 else log.log_start_offset == 0
+    assert log.log_end_offset == 5
+
+
+def test_segments_before_the_log_start_go(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW, NOW], [NOW, NOW])
+    log.advance_start(3)
+    log.enforce_retention(NOW)
+    assert ([segment.base_offset for segment in log.segments], log.log_start_offset) == ([2, 4], 3)
+
+
+def test_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW], retention_ms=100, file_delete_delay_ms=1000)
+    before = {path.name for path in tmp_path.glob(f"{0:020d}.*") if path.suffix != ".snapshot"}
+    log.enforce_retention(NOW + 101)
+    assert {path.name for path in tmp_path.glob(f"{0:020d}.*.deleted")} == {
+        f"{name}.deleted" for name in before
+    }
+    assert not (tmp_path / f"{0:020d}.log").exists()
+    log.enforce_retention(NOW + 1100)
+    assert list(tmp_path.glob("*.deleted"))
+    log.enforce_retention(NOW + 1101)
+    assert not list(tmp_path.glob("*.deleted"))
+
+
+def test_what_was_renamed_before_a_crash_is_removed_at_the_start(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW], retention_ms=100)
+    log.enforce_retention(NOW + 101)
+    again = open_log(tmp_path)
+    assert not list(tmp_path.glob("*.deleted"))
+    assert again.log_start_offset == 1
+
+
+def test_S24_a_log_start_that_was_not_checkpointed_is_the_first_segment(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW, NOW], [NOW + 50], retention_ms=100, now_ms=NOW + 50)
+    log.enforce_retention(NOW + 101)
+    assert open_log(tmp_path).log_start_offset == 2

@@ -1,0 +1,156 @@
+"""When a segment is sealed and the next begun."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import NOW, batch, crash, fill, open_log
+from tests.support.reference_index import differences
+from tidelog.storage.segment import Segment
+
+
+def bases(segments: tuple[Segment, ...]) -> list[int]:
+    return [segment.base_offset for segment in segments]
+
+
+def test_a_segment_is_never_larger_than_its_bound_unless_one_batch_is(tmp_path: Path) -> None:
+    size = len(batch([NOW]))
+    log = open_log(tmp_path, segment_bytes=2 * size)
+    fill(log, [[NOW]] * 5)
+    log.append(batch([NOW], b"x" * 400), NOW)
+    fill(log, [[NOW]])
+    assert bases(log.segments) == [0, 2, 4, 5, 6]
+
+
+def test_S27_time_counts_from_the_first_batch_of_the_segment_and_by_the_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=100)
+    fill(log, [[NOW, NOW + 10], [NOW + 60]])
+    # Neither the clock, nor the largest timestamp so far, nor a time before the first has a say.
+    fill(log, [[NOW + 110], [NOW - 500]], now_ms=NOW + 10**6)
+    assert bases(log.segments) == [0]
+    fill(log, [[NOW + 5, NOW + 111]])
+    assert bases(log.segments) == [0, 5]
+    fill(log, [[NOW + 211]])
+    assert bases(log.segments) == [0, 5]
+    fill(log, [[NOW + 212]])
+    assert bases(log.segments) == [0, 5, 8]
+
+
+def test_S27_the_jitter_is_subtracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.randrange", lambda stop: stop - 1)
+    log = open_log(tmp_path, segment_ms=100, segment_jitter_ms=41)
+    fill(log, [[NOW], [NOW + 60]])
+    assert bases(log.segments) == [0]
+    fill(log, [[NOW + 61]])
+    assert bases(log.segments) == [0, 2]
+
+
+def test_S28_without_timestamps_the_age_of_the_segment_counts(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=100, now_ms=NOW)
+    fill(log, [[-1]], now_ms=NOW + 90)
+    fill(log, [[NOW - 10**6]], now_ms=NOW + 100)
+    assert bases(log.segments) == [0]
+    fill(log, [[-1]], now_ms=NOW + 101)
+    assert bases(log.segments) == [0, 2]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_S28_the_age_survives_a_restart(tmp_path: Path, clean: bool) -> None:
+    options = {"segment_ms": 100}
+    log = open_log(tmp_path / "a", now_ms=NOW, **options)
+    fill(log, [[-1]], now_ms=NOW + 50)
+    if clean:
+        log.close()
+    folder = crash(log, tmp_path / "b")
+    again = open_log(folder, clean=clean, recovery_point=int(clean), now_ms=NOW + 80, **options)
+    fill(again, [[-1]], now_ms=NOW + 100)
+    assert bases(again.segments) == [0]
+    fill(again, [[-1]], now_ms=NOW + 101)
+    assert bases(again.segments) == [0, 2]
+
+
+def test_the_first_batch_decides_after_a_restart_too(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "a", segment_ms=100)
+    fill(log, [[NOW]])
+    again = open_log(crash(log, tmp_path / "b"), segment_ms=100)
+    fill(again, [[NOW + 100], [NOW + 101]])
+    assert bases(again.segments) == [0, 2]
+
+
+@pytest.mark.parametrize(("timestamps", "entries"), [(range(9), (3, 2)), ([0] * 9, (5, 1))])
+def test_S7_a_full_index_seals_its_segment_and_the_time_index_keeps_a_slot(
+    tmp_path: Path, timestamps: list[int], entries: tuple[int, int]
+) -> None:
+    # 40 bytes: five offset entries, or three time entries, of which one is kept for the sealing.
+    log = open_log(tmp_path, index_interval_bytes=0, segment_index_bytes=40)
+    fill(log, [[NOW + at] for at in timestamps])
+    first = log.segments[0]
+    assert len(log.segments) > 1
+    if entries[0] == 5:
+        assert (len(first.offset_index), len(first.time_index)) == (5, 1)
+    else:
+        assert len(first.offset_index) == 2
+        assert len(first.time_index) <= 3
+    assert all(path.stat().st_size <= 40 for path in tmp_path.glob("*index"))
+    log.close()
+    assert differences(tmp_path, 0) == []
+
+
+def test_an_offset_that_does_not_fit_its_segment_begins_another(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    log.log_end_offset = (1 << 31) - 2
+    fill(log, [[NOW, NOW]])
+    assert bases(log.segments) == [0]
+    fill(log, [[NOW]])
+    assert bases(log.segments) == [0, 1 << 31]
+
+
+def test_P21_an_idle_segment_is_sealed_by_the_clock(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=100)
+    log.enforce_retention(NOW + 10**6)
+    assert bases(log.segments) == [0]
+    fill(log, [[5]], now_ms=NOW)
+    log.enforce_retention(NOW + 100)
+    assert bases(log.segments) == [0]
+    log.enforce_retention(NOW + 101)
+    assert bases(log.segments) == [0, 1]
+
+
+def test_rolling_an_empty_segment_is_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.roll(NOW)
+    assert bases(log.segments) == [0]
+
+
+def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
+    log = open_log(tmp_path, now_ms=NOW - 7)
+    fill(log, [[NOW + 3, NOW + 9], [NOW - 4]], now_ms=NOW)
+    fill(log, [[NOW + 9]], now_ms=NOW + 2)
+    log.roll(NOW + 2)
+    again = open_log(tmp_path, clean=True)
+    summary = again.segments[0].summary
+    found = {name: getattr(summary, name) for name in summary.__slots__}
+    assert found.pop("offset_crc") == 0
+    assert found.pop("time_crc") > 0
+    expected = {
+        "log_bytes": log.segments[0].size,
+        "next_offset": 4,
+        "created_ms": NOW - 7,
+        "index_interval_bytes": 4096,
+        "record_count": 4,
+        "batch_count": 3,
+        "first_timestamp": NOW + 9,
+        "min_timestamp": NOW - 4,
+        "max_timestamp": NOW + 9,
+        "max_timestamp_offset": 1,
+        "max_timestamp_last_offset": 1,
+        "first_append_ms": NOW,
+        "last_append_ms": NOW + 2,
+        "indexed_position": 0,
+        "offset_entries": 0,
+        "time_entries": 1,
+        "damage": (),
+    }
+    assert found == expected, json.dumps(found, default=str)

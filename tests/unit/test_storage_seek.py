@@ -1,0 +1,222 @@
+"""Lookups by time, each against a scan of all records."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from tests.support.logs import NOW, batch, fill, open_log, scan
+from tidelog.protocol.records.batch import HEADER
+from tidelog.storage import seek
+from tidelog.storage.log import Log
+
+OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
+
+
+def agrees_with_a_scan(log: Log) -> None:
+    rows = scan(log)
+    for wanted in sorted({row.timestamp + step for row in rows for step in (-1, 0, 1)} | {0, NOW * 2}):
+        if wanted >= 0:
+            found = seek.first_at_or_after(log, wanted)
+            expected = next((row for row in rows if row.timestamp >= wanted), None)
+            assert (found and (found.offset, found.timestamp)) == (expected and expected[:2]), wanted
+    found = seek.largest_timestamp(log)
+    timed = [row for row in rows if row.timestamp >= 0]
+    expected = max(timed, key=lambda row: (row.timestamp, -row.offset), default=None)
+    assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("segment_bytes", [400, 1 << 20])
+def test_S29_S30_S31_S33_S35_the_answer_is_the_first_record_at_or_after(
+    tmp_path: Path, codec: int, segment_bytes: int
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=150, segment_bytes=segment_bytes)
+    fill(log, OUT_OF_ORDER, codec=codec)
+    agrees_with_a_scan(log)
+    log.advance_start(41)
+    agrees_with_a_scan(log)
+
+
+def test_S34_S84_the_density_of_the_index_changes_no_answer(tmp_path: Path) -> None:
+    logs = []
+    for interval in (0, 1 << 30):
+        log = open_log(tmp_path / str(interval), index_interval_bytes=interval, segment_bytes=2000)
+        fill(log, OUT_OF_ORDER)
+        logs.append(log)
+    for wanted in range(NOW - 1, NOW + 103):
+        dense, sparse = (seek.first_at_or_after(log, wanted) for log in logs)
+        assert dense == sparse
+
+
+def test_S29_a_segment_whose_largest_timestamp_is_the_target_is_searched(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    fill(log, [[NOW + 1]])
+    assert seek.first_at_or_after(log, NOW) == (NOW, 0, 0)
+
+
+def test_S32_records_behind_the_answer_may_be_older(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW + 5, NOW]])
+    assert seek.first_at_or_after(log, NOW + 3) == (NOW + 5, 0, 0)
+
+
+def test_S36_the_answer_has_the_epoch_of_its_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    log = open_log(tmp_path, recovery_point=1)
+    fill(log, [[NOW + 5]])
+    assert [seek.first_at_or_after(log, at) for at in (NOW, NOW + 1)] == [(NOW, 0, 0), (NOW + 5, 1, 1)]
+    assert seek.largest_timestamp(log) == (NOW + 5, 1, 1)
+
+
+def test_with_log_append_time_all_records_of_a_batch_have_its_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_type="LogAppendTime", index_interval_bytes=0)
+    for now in (NOW, NOW, NOW + 10):
+        log.append(batch([5, 900, 7]), now)
+    assert seek.first_at_or_after(log, NOW) == (NOW, 0, 0)
+    assert seek.first_at_or_after(log, NOW + 1) == (NOW + 10, 6, 0)
+    assert seek.largest_timestamp(log) == (NOW + 10, 6, 0)
+    log.advance_start(7)
+    assert seek.first_at_or_after(log, NOW) == (NOW + 10, 7, 0)
+    assert seek.largest_timestamp(log) == (NOW + 10, 7, 0)
+    agrees_with_a_scan(log)
+
+
+def test_a_record_without_a_timestamp_is_never_an_answer(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[-1], [-1, -1]])
+    assert seek.first_at_or_after(log, 0) is None
+    assert seek.first_at_or_after(log, -1) is None
+    assert seek.largest_timestamp(log) is None
+    fill(log, [[-1, 0]])
+    assert seek.first_at_or_after(log, 0) == (0, 4, 0)
+
+
+def test_P5_of_an_empty_log_nothing_is_found(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert seek.first_at_or_after(log, 0) is None
+    assert seek.largest_timestamp(log) is None
+
+
+def test_V5_P4_a_log_start_behind_the_match_does_not_end_the_search(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[100], [200], [120]])
+    log.roll(NOW)
+    fill(log, [[300]])
+    log.advance_start(2)
+    assert seek.first_at_or_after(log, 150) == (300, 3, 0)
+
+
+def test_V5_within_one_batch(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[100, 200, 120], [110], [300]])
+    log.advance_start(2)
+    assert seek.first_at_or_after(log, 150) == (300, 4, 0)
+    agrees_with_a_scan(log)
+
+
+def test_V6_P4_P5_an_empty_batch_with_a_timestamp_does_not_hide_what_is_behind_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[100], [200]])
+    # What compaction leaves of a producer's last batch: its header, and no record.
+    empty = HEADER.pack(2, 49, 0, 2, 0, 0, 2, 500, 500, 7, 0, 0, 0)
+    empty = empty[:17] + crc32c(empty[21:]).to_bytes(4, "big") + empty[21:]
+    with open(log.active.path(".log"), "ab") as file:
+        file.write(empty)
+    log = open_log(tmp_path)
+    assert log.log_end_offset == 5
+    log.roll(NOW)
+    fill(log, [[600]])
+    assert seek.first_at_or_after(log, 400) == (600, 5, 1)
+    log.truncate(5)
+    assert seek.first_at_or_after(log, 400) is None
+    assert seek.largest_timestamp(log) == (200, 1, 0)
+
+
+def test_P24_P5_the_largest_timestamp_is_never_one_below_the_log_start(tmp_path: Path) -> None:
+    stamps = [NOW + 5, NOW + 9, NOW + 9, NOW + 2, NOW + 7, NOW + 7, NOW + 1]
+    for sizes in ([7], [3, 4], [1] * 7, [2, 2, 3]):
+        log = open_log(tmp_path / str(sizes), index_interval_bytes=0)
+        for size, first in zip(sizes, itertools.accumulate(sizes, initial=0), strict=False):
+            fill(log, [stamps[first : first + size]])
+        for start in range(8):
+            log.advance_start(start)
+            agrees_with_a_scan(log)
+        assert seek.largest_timestamp(log) is None
+
+
+def test_P5_the_largest_timestamp_is_the_first_record_that_has_it_after_a_rebuild_too(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW, NOW + 9, NOW + 9], [NOW + 9]])
+    assert seek.largest_timestamp(log) == (NOW + 9, 1, 0)
+    assert seek.largest_timestamp(open_log(tmp_path)) == (NOW + 9, 1, 0)
+
+
+def test_P6_times_beyond_32_bits_and_the_ends_of_the_range(tmp_path: Path) -> None:
+    far = (1 << 62) + 5
+    log = open_log(tmp_path, message_timestamp_after_max_ms=(1 << 63) - 1)
+    fill(log, [[0], [1 << 32], [(1 << 32) + 1, 5], [far]], now_ms=0)
+    agrees_with_a_scan(log)
+    assert seek.first_at_or_after(log, (1 << 63) - 1) is None
+    assert seek.first_at_or_after(log, far) == (far, 4, 0)
+
+
+def test_large_batches_are_searched_within(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    log = open_log(tmp_path)
+    stamps = [[NOW + rng.randrange(10**6) for _ in range(700)] for _ in range(6)]
+    fill(log, stamps, codec=4)
+    rows = scan(log)
+    for _ in range(200):
+        wanted = NOW + rng.randrange(10**6)
+        found = seek.first_at_or_after(log, wanted)
+        assert found is not None
+        assert found.offset == next(row.offset for row in rows if row.timestamp >= wanted)
+
+
+def test_many_small_batches_between_two_entries_are_walked(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=1 << 30)
+    fill(log, [[NOW + n] for n in range(1500)])
+    assert seek.first_at_or_after(log, NOW + 1499) == (NOW + 1499, 1499, 0)
+
+
+@pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
+def test_I6_random_logs(tmp_path: Path, clock: str) -> None:
+    rng = random.Random(clock)
+    for number in range(15):
+        options: dict[str, Any] = {
+            "index_interval_bytes": rng.choice([0, 100, 500]),
+            "segment_bytes": rng.choice([300, 1000, 10**6]),
+            "message_timestamp_type": clock,
+        }
+        log = open_log(tmp_path / str(number), **options)
+        for _ in range(30):
+            stamps: Sequence[int] = [NOW + rng.randrange(60) for _ in range(rng.randrange(1, 5))]
+            log.append(batch(stamps, codec=rng.randrange(5)), NOW + rng.randrange(60))
+        log.advance_start(rng.randrange(log.log_end_offset))
+        agrees_with_a_scan(log)
+
+
+def test_S37_offsets_before_are_starts_of_segments_newest_first(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert seek.offsets_before(log, -1, 10) == [0]
+    for n in range(3):
+        fill(log, [[5], [5]], now_ms=NOW + n * 100)
+        log.roll(NOW + n * 100)
+    assert seek.offsets_before(log, -1, 10) == [6, 4, 2, 0]
+    assert seek.offsets_before(log, -2, 10) == [0]
+    assert seek.offsets_before(log, NOW + 150, 10) == [2, 0]
+    assert seek.offsets_before(log, NOW + 200, 2) == [6, 4]
+    assert seek.offsets_before(log, NOW - 1, 10) == []
+    assert seek.offsets_before(log, -1, 0) == []
+    fill(log, [[5]], now_ms=NOW + 300)
+    assert seek.offsets_before(log, -1, 2) == [7, 6]
+    log.advance_start(1)
+    assert seek.offsets_before(log, -2, 10) == [1]
