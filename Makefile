@@ -11,7 +11,7 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test run test check fmt bench docs lock show-codec clean
