@@ -119,7 +119,9 @@ def dump_log_segments(files: Iterable[Path], *flags: str) -> Dump:
 def segment_files(folder: Path) -> list[Path]:
     """Return the files under `folder` that DumpLogSegments knows how to judge."""
     kinds = {".log", ".index", ".timeindex", ".txnindex", ".snapshot"}
-    return sorted(path for path in folder.rglob("*") if path.suffix in kinds and path.stem.isdigit())
+    found = [path for path in folder.rglob("*") if path.suffix in kinds and path.stem.isdigit()]
+    # Logs first: an index that does not fit its log ends the tool, and what it would say of the log is lost.
+    return sorted(found, key=lambda path: (path.suffix != ".log", path))
 
 
 # Deep iteration checks every record and every index entry; the sanity check is what Kafka asks at start-up.
