@@ -72,7 +72,7 @@ def verified(file: File, position: int, end: int, base_offset: int, next_offset:
     window = _Window(file, end)
     while position < end:
         header = _whole_batch(window, position, base_offset, next_offset)
-        if header is None:
+        if header is None or _is_misplaced(window, position, header, base_offset, next_offset):
             _refuse_legacy(window, position)
             damage_end = _next_batch(window, position, base_offset, next_offset)
             yield Batch(position, damage_end, None)
@@ -100,6 +100,16 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
         return None
     at = window.at(position, header.size_bytes)
     return header if check_crc(window.data, at, header) else None
+
+
+def _is_misplaced(
+    window: _Window, position: int, header: BatchHeader, base_offset: int, next_offset: int
+) -> bool:
+    """Tell whether a batch's offset is false, as no checksum covers it: it skips some that the batch behind it has."""
+    if header.base_offset == next_offset:
+        return False
+    following = _whole_batch(window, position + header.size_bytes, base_offset, next_offset)
+    return following is not None and following.base_offset <= header.last_offset
 
 
 def _next_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> int:

@@ -1,0 +1,177 @@
+"""A disk that is full, fails a write or fails a flush."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import NOW, batch, fetch_all, fill, open_log, scan
+from tests.support.reference_index import differences
+from tidelog.storage import files
+from tidelog.storage.errors import LogOffline
+
+
+class BadDisk:
+    """Stands in for `os` calls of the files module: writes that stop short, and flushes that fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free_bytes: int | None = None
+        self.flush_fails = False
+        self.truncate_fails = False
+        pwrite, fdatasync, ftruncate = os.pwrite, os.fdatasync, os.ftruncate
+
+        def bad_pwrite(fd: int, data: bytes, position: int) -> int:
+            if self.free_bytes is not None:
+                if self.free_bytes == 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                data = memoryview(data)[: self.free_bytes]
+                self.free_bytes -= len(data)
+            return pwrite(fd, data, position)
+
+        def bad_fdatasync(fd: int) -> None:
+            if self.flush_fails:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            fdatasync(fd)
+
+        def bad_ftruncate(fd: int, size: int) -> None:
+            if self.truncate_fails:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            ftruncate(fd, size)
+
+        monkeypatch.setattr(files.os, "pwrite", bad_pwrite)
+        monkeypatch.setattr(files.os, "fdatasync", bad_fdatasync)
+        monkeypatch.setattr(files.os, "ftruncate", bad_ftruncate)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> BadDisk:
+    return BadDisk(monkeypatch)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1, 11, 60, 69])
+def test_P12_a_full_disk_refuses_the_batch_whole_and_heals(
+    tmp_path: Path, disk: BadDisk, free_bytes: int
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    fill(log, [[NOW], [NOW + 1]])
+    rows, size = scan(log), log.size_bytes
+    for _ in range(3):
+        disk.free_bytes = free_bytes
+        with pytest.raises(LogOffline, match="topic-0: the batch was not stored: .*No space left"):
+            log.append(batch([NOW + 2]), NOW)
+        assert log.active.path(".log").stat().st_size == size
+        assert fetch_all(log) == rows
+    disk.free_bytes = None
+    assert log.append(batch([NOW + 2]), NOW).base_offset == 2
+    log.close()
+    assert differences(tmp_path, 0) == []
+
+
+def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(files.os, "pwrite", lambda fd, data, at: pwrite(fd, memoryview(data)[:7], at))
+    log = open_log(tmp_path)
+    fill(log, [[NOW, NOW], [NOW + 1]])
+    assert [row.offset for row in fetch_all(log)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("free_bytes", [0, 3, 20])
+def test_a_disk_that_is_full_while_rolling(tmp_path: Path, disk: BadDisk, free_bytes: int) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0, segment_bytes=150)
+    fill(log, [[NOW], [NOW + 1]])
+    disk.free_bytes = free_bytes
+    with pytest.raises(LogOffline):
+        log.append(batch([NOW + 2]), NOW)
+    assert [row.offset for row in fetch_all(log)] == [0, 1]
+    disk.free_bytes = None
+    fill(log, [[NOW + 2], [NOW + 3]])
+    assert [row.offset for row in fetch_all(log)] == [0, 1, 2, 3]
+    log.close()
+    assert differences(tmp_path, 0) == []
+
+
+def test_too_many_open_files_while_rolling_leaves_the_log_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, segment_bytes=150)
+    fill(log, [[NOW], [NOW]])
+
+    def no_more(path: Path) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "create", no_more)
+        with pytest.raises(LogOffline):
+            log.append(batch([NOW]), NOW)
+    fill(log, [[NOW]])
+    assert ([row.offset for row in fetch_all(log)], len(log.segments)) == ([0, 1, 2], 2)
+
+
+def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, disk: BadDisk) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    assert log.flush() == 1
+    fill(log, [[NOW]])
+    disk.flush_fails = True
+    with pytest.raises(LogOffline, match="flush failed"):
+        log.flush()
+    disk.flush_fails = False
+    with pytest.raises(LogOffline, match="restart"):
+        log.flush()
+    with pytest.raises(LogOffline):
+        log.append(batch([NOW]), NOW)
+    assert log.recovery_point == 1
+    assert [row.offset for row in fetch_all(log)] == [0, 1]
+    assert not log.close()
+
+
+def test_a_torn_batch_that_cannot_be_taken_back_ends_the_writes(tmp_path: Path, disk: BadDisk) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    disk.free_bytes, disk.truncate_fails = 5, True
+    with pytest.raises(LogOffline):
+        log.append(batch([NOW]), NOW)
+    disk.free_bytes, disk.truncate_fails = None, False
+    with pytest.raises(LogOffline, match="could not be taken back"):
+        log.append(batch([NOW]), NOW)
+    assert [row.offset for row in open_log(tmp_path).headers(0) and scan(open_log(tmp_path))] == [0]
+
+
+def test_P11_a_new_segment_is_in_its_folder_on_disk_before_flush_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "topic-0"
+    log = open_log(folder, segment_bytes=150)
+    synced: list[Path] = []
+    sync, sync_folder, sync_file = files.sync, files.sync_folder, files.File.sync
+
+    def noted(real):  # noqa: ANN001, ANN202
+        def call(path: Path) -> None:
+            synced.append(path if isinstance(path, Path) else path.path)
+            real(path)
+
+        return call
+
+    monkeypatch.setattr(files, "sync", noted(sync))
+    monkeypatch.setattr(files, "sync_folder", noted(sync_folder))
+    monkeypatch.setattr(files.File, "sync", noted(sync_file))
+    fill(log, [[NOW]])
+    log.flush()
+    assert synced[0] == folder / f"{0:020d}.log"
+    assert synced[-2:] == [folder, tmp_path]
+    synced.clear()
+    fill(log, [[NOW]])
+    log.flush()
+    assert synced == [folder / f"{0:020d}.log"]
+    fill(log, [[NOW], [NOW]])
+    synced.clear()
+    log.flush()
+    assert {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".summary")} <= {
+        p.name for p in synced
+    }
+    assert folder / f"{2:020d}.log" in synced
+    assert folder in synced
+    synced.clear()
+    assert log.flush() == 4
+    assert synced == []
