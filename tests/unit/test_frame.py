@@ -133,6 +133,13 @@ def test_tags_of_a_header_are_passed_over() -> None:
             read_request_header(header[:end], 0, end)
 
 
+def test_a_client_id_that_crosses_the_end_is_a_wire_error() -> None:
+    buffer = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x02me"
+    assert read_request_header(buffer, 0, 12)[3] == "me"
+    with pytest.raises(WireError, match="client id: length 2 at position 10 does not fit the 1 bytes left"):
+        read_request_header(buffer, 0, 11)
+
+
 def test_a_client_id_that_is_not_utf8_is_a_wire_error() -> None:
     with pytest.raises(WireError, match="client id"):
         read_request_header(b"\x00\x02\x00\x01\x00\x00\x00\x01\x00\x01\xff", 0, 11)

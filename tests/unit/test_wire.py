@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from construct import Byte, Struct, VarInt  # type: ignore[import-untyped]
+from construct import Byte, StreamError, Struct, VarInt  # type: ignore[import-untyped]
 
 from tests.support.wire import EVERYTHING, Case, Everything, Leaf
 from tidelog.protocol.messages.fetch import FETCH, FetchableTopicResponse, FetchResponse, PartitionData
@@ -23,7 +23,7 @@ from tidelog.protocol.registry import ADVERTISED, APIS
 from tidelog.protocol.wire.compiler import _ReaderSource, _WriterSource
 from tidelog.protocol.wire.constructs import ArrayOf, MessageStruct, Text, Uvarint, plain
 from tidelog.protocol.wire.errors import CompileError, EncodeError, WireError
-from tidelog.protocol.wire.runtime import read_uvarint, uvarint
+from tidelog.protocol.wire.runtime import read_uvarint, skip_tagged_fields, uvarint
 from tidelog.protocol.wire.show import codec_source, main
 
 
@@ -112,6 +112,33 @@ def test_nothing_after_the_end_of_the_frame_is_read() -> None:
             PRODUCE.reader(9)(frame + bytes(200), 0, end)
 
 
+@pytest.mark.parametrize(
+    ("case", "length"),
+    [
+        *((EVERYTHING[0], length) for length in (b"\xff\xff", b"\xff\xfe", b"\x80\x00")),
+        (EVERYTHING[2], b"\x00"),
+    ],
+    ids=str,
+)
+def test_a_string_that_may_not_be_null_is_not(case: Case, length: bytes) -> None:
+    frame = case.write(everything(a_string="needle", null_leaf=Leaf()))
+    at = frame.index(b"needle") - len(length)
+    frame = frame[:at] + length + frame[at + len(length) + len(b"needle") :]
+    with pytest.raises(WireError, match="a_string"):
+        case.reader(frame, 0, len(frame))
+    with pytest.raises(StreamError):
+        case.judge(frame)
+
+
+@pytest.mark.parametrize("length", [b"\xff\xfe", b"\x80\x00"])
+def test_only_minus_one_is_null(length: bytes) -> None:
+    frame = written(PRODUCE.request_writer(3), produce(b""))
+    assert frame.startswith(b"\xff\xff")
+    frame = length + frame[2:]
+    with pytest.raises(WireError, match="transactional_id"):
+        PRODUCE.reader(3)(frame, 0, len(frame))
+
+
 def test_a_string_is_strict_utf8() -> None:
     frame = written(PRODUCE.request_writer(3), produce(b"")).replace(b"t", b"\xff")
     with pytest.raises(WireError, match="ProduceRequest v3"):
@@ -166,6 +193,25 @@ def test_records_are_handed_on_as_they_are(version: int) -> None:
     at = parts.index(records)
     length = b"\xad\x02" if version >= 12 else b"\x00\x00\x01\x2c"
     assert b"".join(parts[:at]).endswith(length)
+
+
+def test_bytes_outlive_their_frame() -> None:
+    frame = bytearray(EVERYTHING[0].write(everything(some_bytes=b"kept", null_leaf=Leaf())))
+    value, _ = EVERYTHING[0].reader(frame, 0, len(frame))
+    frame[:] = bytes(len(frame))
+    assert value.some_bytes == b"kept"
+
+
+@pytest.mark.parametrize("presence", [0, 2, 0x80])
+def test_a_nullable_struct_is_there_or_not(presence: int) -> None:
+    """KIP-893 knows 1 and -1."""
+    case = EVERYTHING[1]
+    present, absent = case.write(everything(null_leaf=Leaf(number=9))), case.write(everything())
+    at = next(i for i, (one, other) in enumerate(zip(present, absent, strict=False)) if one != other)
+    assert (present[at], absent[at]) == (1, 0xFF)
+    frame = present[:at] + bytes([presence]) + present[at + 1 :]
+    with pytest.raises(WireError, match="null_leaf"):
+        case.reader(frame, 0, len(frame))
 
 
 # --- the write rule
@@ -259,6 +305,15 @@ def test_unknown_tags_are_passed_over() -> None:
     assert (request.replica_id, position) == (1, len(frame) - 1 + len(tags))
 
 
+def test_any_number_of_unknown_tags_is_passed_over() -> None:
+    tags = b"\xac\x02" + b"\x05\x01z" * 300
+    assert skip_tagged_fields(memoryview(tags), 1, tags[0]) == len(tags)
+    with pytest.raises(
+        WireError, match="tagged field: length 1 at position 901 does not fit the 0 bytes left"
+    ):
+        skip_tagged_fields(memoryview(tags)[:-1], 1, tags[0])
+
+
 def test_unknown_tags_beside_known_ones_are_passed_over() -> None:
     case = EVERYTHING[2]
     frame = case.write(everything(tagged_string="x"))
@@ -268,7 +323,7 @@ def test_unknown_tags_beside_known_ones_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "tags", [b"\x01\x00\x01\x02x", b"\x01\x00\x04\x02x..", b"\x01\x63\x05z", b"\x01\x00"]
+    "tags", [b"\x01\x00\x01\x02x", b"\x01\x00\x04\x02x..", b"\x01\x63\x02z", b"\x01\x63\x05z", b"\x01\x00"]
 )
 def test_a_tag_whose_size_is_wrong_is_a_wire_error(tags: bytes) -> None:
     case = EVERYTHING[2]
