@@ -18,6 +18,12 @@ CONNECT_TIMEOUT_S: Final = 5
 BOOTSTRAP_TIMEOUT_MS: Final = 10_000
 NAME: Final = "tidelog-cli"
 
+# Where those of kafka-python would not help the person who reads them.
+_OWN_WORDS: Final = {
+    3: "no such topic or partition",
+    10: "larger than max.message.bytes, which is the topic's or the broker's",
+}
+
 # kafka-python carries no types.
 Client = Any
 
@@ -123,7 +129,7 @@ def reason(error: BaseException) -> str:
 
 
 def _words(error: type[Any]) -> str:
-    return f"{error.message} ({error.errno}): {error.description}"
+    return f"{_OWN_WORDS.get(error.errno, error.description)} ({error.message}, {error.errno})"
 
 
 def _settings(bootstrap: str) -> dict[str, Any]:

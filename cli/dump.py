@@ -52,7 +52,7 @@ def run(path: Path, with_records: bool, as_json: bool) -> int:
     base_offset, parts_of = _kind(path)
     is_sound = True
     try:
-        with open(path, "rb") as file, progress(path.name, file.seek(0, 2)) as advance:
+        with open(path, "rb") as file, progress(path.name, _size(file)) as advance:
             for part in parts_of(file, base_offset, with_records, advance):
                 print(to_json(part.fields) if as_json else part.text)
                 is_sound &= part.is_sound
@@ -79,11 +79,18 @@ def _kind(path: Path) -> tuple[int, PartsOf]:
     return int(base), _KINDS[kind]
 
 
+def _size(file: IO[bytes]) -> int:
+    """Return the size in bytes as it is now; reading goes on from the start."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    return size
+
+
 # A segment's log.
 
 
 def _log(file: IO[bytes], _base_offset: int, with_records: bool, advance: Advance) -> Iterator[Part]:
-    position, size = 0, file.seek(0, 2)
+    position, size = 0, _size(file)
     while position < size:
         file.seek(position)
         head = file.read(HEADER_BYTES)

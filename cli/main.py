@@ -33,7 +33,7 @@ class _Tidelog(TyperGroup):
         except typer.TyperException as error:
             # Without a message it is the help, which has been shown.
             if message := error.format_message():
-                print(f"tidelog: {message}{_hint(error)}", file=sys.stderr)
+                print(f"tidelog: {message.rstrip('.')}{_hint(error)}", file=sys.stderr)
             status = error.exit_code
         sys.exit(status)
 
@@ -53,7 +53,7 @@ class _Tidelog(TyperGroup):
 def _hint(error: typer.TyperException) -> str:
     """Name the help of the verb whose command line was wrong."""
     context = getattr(error, "ctx", None)
-    return "" if context is None else f" Try '{context.command_path} --help'."
+    return "" if context is None else f". Try '{context.command_path} --help'."
 
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

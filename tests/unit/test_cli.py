@@ -1,0 +1,197 @@
+"""The command line itself: what it takes, how it fails, what it loads, how it prints."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tidelog.cli import client, formats, output
+from tidelog.cli.errors import FAILED, UNREACHABLE, USAGE, CommandError
+from tidelog.cli.formats import Record
+from tidelog.cli.main import app
+from tidelog.cli.output import Column, print_rows
+from tidelog.cli.produce import split
+from tidelog.cli.topics import parse_options
+
+RECORD = Record("tides", 1, 15, 1_709_283_600_250, 0, b"harbour", b"3.2 m", [("unit", b"m"), ("none", None)])
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tail"], "Missing argument 'TOPIC'. Try 'tidelog tail --help'."),
+        (["tial", "x"], "No such command 'tial'"),
+        (["--nope"], "No such option: --nope"),
+        (
+            ["topics", "create", "x", "--partitions", "0"],
+            "'--partitions': Input should be greater than or equal to 1. Try",
+        ),
+        (
+            ["topics", "create", "x", "--option", "segment.bytes"],
+            "--option segment.bytes: write it as name=value",
+        ),
+        (["tail", "x", "--since", "soon"], "--since: 'soon' is not a time; write 09:00"),
+        (["tail", "x", "--until", "2 ago"], "--until: '2 ago' is not a time"),
+        (["tail", "x", "--format", "xml"], "--format xml: it is text, json or a template"),
+        (["tail", "x", "--format", "{nope}"], "--format has no {nope}; it has topic, partition"),
+        (["tail", "x", "--format", "{value"], "expected '}' before end of string"),
+        (["offsets", "x", "--at", "25:00"], "--at: '25:00' is not a time"),
+        (["topics", "list", "--bootstrap", "x:y"], "--bootstrap x:y: write it as host:port"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out, err.count("\n")) == (USAGE, "", 1)
+    assert err.startswith("tidelog: ")
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["topics", "list"], ["tail", "x"], ["offsets", "x"], ["produce", "x"], ["topics", "create", "x"]],
+)
+def test_no_broker_is_one_line_and_exit_code_3(arguments: list[str]) -> None:
+    code, out, err = run(*arguments, "--bootstrap", "127.0.0.1:1")
+    assert (code, out) == (UNREACHABLE, "")
+    assert (
+        err
+        == "tidelog: cannot reach a broker at 127.0.0.1:1: Connection refused; start one with tidelog serve\n"
+    )
+
+
+def test_the_broker_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP", "[::1]:1")
+    code, _, err = run("topics", "list")
+    assert code == UNREACHABLE
+    assert "broker at [::1]:1" in err
+
+
+def test_without_a_verb_it_shows_the_help() -> None:
+    code, out, err = run()
+    assert (code, err) == (USAGE, "")
+    assert "serve" in out
+    assert "Exit codes:" in out
+
+
+def loaded(code: str) -> set[str]:
+    """Return the names of the modules that a piece of code imports."""
+    end = "import sys; print(*sys.modules, file=sys.stderr)"
+    script = f"try:\n  {code}\nexcept SystemExit: pass\n{end}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys; sys.argv = ['tidelog', '--version']; from tidelog.cli.main import main; main()",
+        "import tidelog.cli.main, tidelog.cli.serve",
+    ],
+)
+def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
+    modules = loaded(code)
+    assert not {"kafka", "rich"} & modules
+    assert {name for name in modules if name.startswith("tidelog.cli")} <= {
+        "tidelog.cli",
+        "tidelog.cli.errors",
+        "tidelog.cli.main",
+        "tidelog.cli.serve",
+    }
+
+
+def test_errors_are_one_line_whatever_they_hold() -> None:
+    error = CommandError("one\n  two")
+    assert (error.format_message(), error.exit_code) == ("one two", FAILED)
+
+
+def test_split_lines() -> None:
+    assert split(b"a b\r\n", None) == (None, b"a b")
+    assert split(b"\n", None) == (None, b"")
+    assert split(b"k:v:w\n", b":") == (b"k", b"v:w")
+    assert split(b"k=>v", b"=>") == (b"k", b"v")
+    assert split(b":\n", b":") == (b"", b"")
+    with pytest.raises(ValueError, match="it has no ':' between key and value"):
+        split(b"kv\n", b":")
+
+
+def test_topic_options() -> None:
+    assert parse_options(["segment.bytes=100", " cleanup.policy = a=b "]) == {
+        "segment.bytes": "100",
+        "cleanup.policy": "a=b",
+    }
+
+
+COLUMNS = [Column("name", "name"), Column("count", "count", is_number=True)]
+ROWS = [{"name": "tides", "count": 7}, {"name": "x[red]", "count": 1000}]
+
+
+def test_rows_are_aligned_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(COLUMNS, ROWS, as_json=False, caption="not shown")
+    assert capsys.readouterr().out == "name    count\ntides       7\nx[red]   1000\n"
+    print_rows(COLUMNS, [], as_json=False)
+    assert capsys.readouterr().out == "name  count\n"
+
+
+def test_rows_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows(COLUMNS, ROWS, as_json=True)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
+
+
+def test_rows_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda stream: True)
+    print_rows(COLUMNS, ROWS, as_json=False, caption="at 09:00")
+    shown = capsys.readouterr().out
+    assert "at 09:00" in shown
+    assert "x[red]" in shown
+
+
+def test_plain_bytes_hold_no_control_characters() -> None:
+    assert output.plain(b"a\tb\n\x1b[31m\x7f") == "a\\tb\\n\\x1b[31m\\x7f"
+    assert output.plain("grün \x85".encode()) == "grün \\x85"
+    assert output.plain(b"\xff\xfe") == "\\xff\\xfe"
+    assert output.plain(None) == "null"
+
+
+def test_format_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.cli.times.show", lambda ms: f"<{ms}>")
+    line = formats.choose("text")(RECORD)
+    assert line == b"<1709283600250>\t1:15\tharbour\t3.2 m\tunit=m none=null\n"
+    bare = RECORD._replace(key=None, value=b"a\nb", headers=[])
+    assert formats.choose("text")(bare) == b"<1709283600250>\t1:15\tnull\ta\\nb\n"
+
+
+def test_format_json() -> None:
+    line = json.loads(formats.choose("json")(RECORD._replace(key=None, value=b"\xff", timestamp_type=1)))
+    assert line == {
+        "topic": "tides",
+        "partition": 1,
+        "offset": 15,
+        "timestamp": 1_709_283_600_250,
+        "timestamp_type": "LogAppendTime",
+        "key": None,
+        "value_base64": "/w==",
+        "headers": [{"name": "unit", "value": "m"}, {"name": "none", "value": None}],
+    }
+
+
+def test_a_template_gives_the_bytes_as_they_are() -> None:
+    write = formats.choose("{offset:>4}\\t{key}={value} {headers}")
+    record = RECORD._replace(value=b"\xff\x00\n{x}", headers=[])
+    assert write(record) == b"  15\tharbour=\xff\x00\n{x} []\n"
+    assert write(record._replace(key=None, value=None)) == b"  15\t= []\n"
+
+
+def test_choose_partitions() -> None:
+    assert [key.partition for key in client.choose("t", {2, 0, 1}, ())] == [0, 1, 2]
+    assert [key.partition for key in client.choose("t", {2, 0, 1}, [2, 0, 2])] == [0, 2]
+    with pytest.raises(CommandError, match="topic t has no partition 3; it has 0 to 2"):
+        client.choose("t", {0, 1, 2}, [3])
+    with pytest.raises(CommandError, match="topic t does not exist"):
+        client.choose("t", set(), [])

@@ -1,0 +1,192 @@
+"""The order and the choice of records in `tail`, against a broker of a few lines."""
+
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from tidelog.broker.clock import Clock
+from tidelog.cli import tail
+from tidelog.cli.errors import UNREACHABLE, CommandError
+from tidelog.cli.formats import Record
+
+
+class Key(NamedTuple):
+    partition: int
+
+
+class Session:
+    """Hands out records by partition, `at_once` of each per poll; a gap is an offset that no record has."""
+
+    def __init__(self, *logs: Sequence[tuple[int, int]], at_once: int = 1) -> None:
+        self.logs = {Key(number): list(log) for number, log in enumerate(logs)}
+        self.ends = {key: max([offset + 1 for offset, _ in log], default=0) for key, log in self.logs.items()}
+        self.at_once = at_once
+        self.positions: dict[Key, int] = {}
+        self.paused: set[Key] = set()
+        self.polls = 0
+
+    def assign(self, keys: Sequence[Key]) -> None:
+        self.positions = dict.fromkeys(keys, 0)
+
+    def end_offsets(self, keys: Sequence[Key]) -> dict[Key, int]:
+        return {key: self.ends[key] for key in keys}
+
+    def beginning_offsets(self, keys: Sequence[Key]) -> dict[Key, int]:
+        return dict.fromkeys(keys, 0)
+
+    def offsets_for_times(self, times: dict[Key, int]) -> dict[Key, Any]:
+        return {
+            key: next(
+                (Record("t", 0, o, ts, 0, None, None, []) for o, ts in self.logs[key] if ts >= at), None
+            )
+            for key, at in times.items()
+        }
+
+    def seek(self, key: Key, offset: int) -> None:
+        self.positions[key] = offset
+
+    def pause(self, key: Key) -> None:
+        self.paused.add(key)
+
+    def resume(self, key: Key) -> None:
+        self.paused.discard(key)
+
+    def position(self, key: Key) -> int:
+        return self.positions[key]
+
+    def poll(self, timeout_ms: int) -> dict[Key, list[Record]]:
+        self.polls += 1
+        answer = {}
+        for key, position in self.positions.items():
+            there = [entry for entry in self.logs[key] if entry[0] >= position][: self.at_once]
+            if key in self.paused:
+                continue
+            if there:
+                answer[key] = [
+                    Record("t", key.partition, offset, ts, 0, None, b"%d" % offset, [])
+                    for offset, ts in there
+                ]
+                self.positions[key] = there[-1][0] + 1
+            else:
+                self.positions[key] = self.ends[key]
+        return answer
+
+
+def reader(
+    session: Session, since: int | None = None, follow: bool = False, until: int | None = None
+) -> tail.Reader:
+    clock = Clock()
+    clock.hold(1000)
+    return tail.Reader(session, list(session.logs), since, until, follow, clock)
+
+
+def places(session: Session, since: int | None = None) -> list[tuple[int, int]]:
+    """Return (partition, offset) of what is read to the end, in order."""
+    return [(r.partition, r.offset) for records in reader(session, since).read() for r in records]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_partitions_are_merged_by_time_and_each_keeps_its_order(at_once: int) -> None:
+    session = Session([(0, 10), (1, 40), (2, 20)], [(0, 15), (1, 30), (2, 50)], [], at_once=at_once)
+    assert places(session) == [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)]
+
+
+def test_gaps_and_what_is_no_record_at_the_end() -> None:
+    session = Session([(0, 10), (5, 11)], [(3, 5)])
+    session.ends[Key(0)] = 9
+    assert places(session) == [(1, 3), (0, 0), (0, 5)]
+
+
+def test_records_that_come_while_it_reads_are_not_waited_for() -> None:
+    session = Session([(0, 10), (1, 11)], at_once=10)
+    session.ends[Key(0)] = 1
+    assert places(session) == [(0, 0)]
+
+
+def test_since_beyond_every_record_reads_nothing() -> None:
+    session = Session([(0, 10)], [(0, 20)])
+    assert places(session, since=20) == [(1, 0)]
+    assert places(Session([(0, 10)]), since=11) == []
+
+
+def test_a_partition_far_ahead_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "QUEUE_MAX_RECORDS", 3)
+    session = Session([(n, n) for n in range(20)], [(n, 100 + n) for n in range(20)], at_once=3)
+    most = 0
+
+    def poll(timeout_ms: int, poll: Any = session.poll) -> Any:
+        nonlocal most
+        most = max(most, len(session.paused))
+        return poll(timeout_ms)
+
+    monkeypatch.setattr(session, "poll", poll)
+    assert places(session) == [(0, n) for n in range(20)] + [(1, n) for n in range(20)]
+    assert most == 1
+    assert not session.paused
+
+
+def test_follow_starts_at_the_end_and_goes_on() -> None:
+    session = Session([(0, 10)], [(0, 5)])
+    records = reader(session, follow=True).read()
+    session.logs[Key(0)].append((1, 20))
+    assert [r.offset for r in next(records)] == [1]
+    session.logs[Key(1)].append((1, 15))
+    assert [(r.partition, r.offset) for r in next(records)] == [(1, 1)]
+
+
+def test_follow_since_starts_with_what_is_there() -> None:
+    session = Session([(0, 10), (1, 20)], at_once=10)
+    records = reader(session, since=15, follow=True).read()
+    assert [r.offset for r in next(records)] == [1]
+
+
+def test_follow_until_a_time_ends_when_it_has_passed() -> None:
+    session = Session([(0, 10), (1, 20)], at_once=10)
+    assert [r.offset for records in reader(session, 0, True, until=1000).read() for r in records] == [0, 1]
+
+
+def test_a_silent_broker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session([(0, 10)])
+    now = iter(range(0, 1000, 10))
+    monkeypatch.setattr(session, "poll", lambda timeout_ms: {})
+    monkeypatch.setattr(tail.time, "monotonic", lambda: next(now))
+    with pytest.raises(CommandError, match="has sent nothing for 30 s") as caught:
+        places(session)
+    assert caught.value.exit_code == UNREACHABLE
+
+
+def value_of(record: Record) -> bytes:
+    return (record.value or b"") + b" "
+
+
+class Output:
+    def __init__(self) -> None:
+        self.buffer = io.BytesIO()
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "limit", "expected"),
+    [
+        (None, None, None, "0 1 2 3 4 5"),
+        (
+            20,
+            None,
+            None,
+            "1 2 4",
+        ),  # 3 (ts 15) and 5 (no timestamp) lie behind the first record at or after 20
+        (20, 30, None, "1 4"),
+        (None, 30, None, "0 1 3 4"),
+        (20, 30, 1, "1"),
+        (None, None, 3, "0 1 2"),
+    ],
+)
+def test_a_range_of_times_is_exact_out_of_order(
+    since: int | None, until: int | None, limit: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session([(0, 10), (1, 20), (2, 30), (3, 15), (4, 29), (5, -1)], at_once=2)
+    out = Output()
+    monkeypatch.setattr(tail.sys, "stdout", out)
+    tail._print(reader(session, since), since or 0, until, limit, value_of, lambda count: None)
+    assert out.buffer.getvalue().decode().strip() == expected
