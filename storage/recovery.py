@@ -187,9 +187,10 @@ def _begin_segment_if_needed(
 def _load_epochs(log: Log, clean: bool) -> None:
     """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101)."""
     end = log.log_end_offset
-    newest = max((header.leader_epoch for _, _, header in log.headers(end - 1)), default=-1) if end else -1
     epochs = LeaderEpochs.load(log.directory)
-    changed = epochs is None
+    changed = False
+    # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
+    newest = -1 if clean or not end else max((h.leader_epoch for _, _, h in log.headers(end - 1)), default=-1)
     if epochs is None or newest > epochs.latest:
         changed = True
         epochs = LeaderEpochs(log.directory)

@@ -1,0 +1,326 @@
+"""The data folder: whose it is, what is found in it, what a stop leaves."""
+
+import json
+import multiprocessing
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import NOW, batch, fill, scan
+from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.storage import folder_identity
+from tidelog.storage.errors import DataDirLocked, ForeignDataDir, StorageError
+from tidelog.storage.log_manager import LogManager
+
+TOPIC_ID = bytes(range(16))
+
+
+class Folder:
+    """A data folder and the manager that has it open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manager = self.open()
+
+    def open(self, **options: int) -> LogManager:
+        self.manager = LogManager(self.path, BrokerConfig(**options), lambda: NOW)
+        self.manager.open()
+        return self.manager
+
+    def crash(self) -> LogManager:
+        self.manager.abandon()
+        return self.open()
+
+    def restart(self) -> LogManager:
+        self.manager.close()
+        return self.open()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Folder]:
+    folder = Folder(tmp_path / "new" / "data")
+    yield folder
+    folder.manager.abandon()
+
+
+def test_a_missing_folder_is_made_and_gets_its_ids(data: Folder) -> None:
+    lines = (data.path / "meta.properties").read_text().splitlines()
+    properties = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert properties == {
+        "version": "1",
+        "node.id": "1",
+        "cluster.id": data.manager.cluster_id,
+        "directory.id": data.manager.directory_id,
+    }
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", data.manager.cluster_id)
+    before = data.manager.cluster_id, data.manager.directory_id
+    data.restart()
+    assert (data.manager.cluster_id, data.manager.directory_id) == before
+
+
+def test_partitions_come_back_after_a_clean_stop(data: Folder) -> None:
+    log = data.manager.create("a.b-c", 2, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW], [NOW + 1]])
+    rows = scan(log)
+    data.restart()
+    assert list(data.manager.logs) == [("a.b-c", 2)]
+    again = data.manager.logs["a.b-c", 2]
+    assert (scan(again), again.topic_id, again.leader_epoch, again.recovery_point) == (rows, TOPIC_ID, 0, 2)
+    assert str(again) == "a.b-c-2"
+
+
+def test_the_marker_of_a_clean_stop_is_there_only_while_stopped(data: Folder) -> None:
+    marker = data.path / ".kafka_cleanshutdown"
+    assert not marker.exists()
+    data.manager.close()
+    assert json.loads(marker.read_text())["version"] == 0
+    data.open()
+    assert not marker.exists()
+    data.crash()
+    data.manager.close()
+    assert marker.exists()
+
+
+def test_after_a_crash_all_is_there_and_the_epoch_is_a_new_one(data: Folder) -> None:
+    for number in range(5):
+        fill(data.manager.create("t", number, TOPIC_ID, TopicConfig()), [[NOW]] * number)
+    data.crash()
+    ends = {key[1]: log.log_end_offset for key, log in data.manager.logs.items()}
+    assert ends == {number: number for number in range(5)}
+    assert {log.leader_epoch for log in data.manager.logs.values()} == {1}
+
+
+def test_a_clean_start_reads_no_log_and_opens_no_file(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        log = data.manager.create("t", number, TOPIC_ID, TopicConfig())
+        fill(log, [[NOW]])
+        log.roll(NOW)
+        fill(log, [[NOW]])
+    data.manager.close()
+    monkeypatch.setattr("tidelog.storage.files.File.__init__", None)
+    data.open()
+    assert len(data.manager.logs) == 20
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "0\n", "0\n5\nt 0 1\n", "0\n1\nt zero 1\n", "1\n1\nt 0 1\n", "0\n1\nt 0\n", "\0\0\0"]
+)
+def test_P10_a_broken_checkpoint_keeps_nobody_from_starting(data: Folder, name: str, text: str) -> None:
+    fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]] * 3)
+    for stop in ("close", "abandon"):
+        getattr(data.manager, stop)()
+        (data.path / name).write_text(text)
+        data.open()
+        assert len(scan(data.manager.logs["t", 0])) == 3
+
+
+def test_P10_nor_does_a_broken_file_of_a_partition(data: Folder) -> None:
+    fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]] * 3)
+    data.manager.close()
+    for name in ("leader-epoch-checkpoint", "partition.metadata"):
+        (data.path / "t-0" / name).write_bytes(b"\xff\0garbage")
+    data.open()
+    log = data.manager.logs["t", 0]
+    assert (len(scan(log)), log.leader_epoch, log.topic_id) == (3, 0, None)
+
+
+def test_checkpoints_are_in_kafkas_format(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 3)
+    log.flush()
+    log.advance_start(1)
+    fill(log, [[NOW]])
+    data.manager.create("s", 11, TOPIC_ID, TopicConfig())
+    data.manager.checkpoint()
+    assert (data.path / "recovery-point-offset-checkpoint").read_text() == "0\n2\ns 11 0\nt 0 3\n"
+    assert (data.path / "log-start-offset-checkpoint").read_text() == "0\n2\ns 11 0\nt 0 1\n"
+    assert (
+        data.path / "t-0" / "partition.metadata"
+    ).read_text() == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+    assert (data.path / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    data.crash()
+    assert data.manager.logs["t", 0].log_start_offset == 1
+
+
+def test_a_log_start_survives_a_clean_stop(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 3)
+    log.advance_start(2)
+    data.restart()
+    assert data.manager.logs["t", 0].log_start_offset == 2
+
+
+def test_a_deleted_topic_is_gone_also_if_the_removal_was_cut_short(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("gone", "kept"):
+        for number in range(2):
+            fill(data.manager.create(topic, number, TOPIC_ID, TopicConfig()), [[NOW]])
+    gone = data.manager.logs["gone", 0]
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.storage.files.remove_folder", lambda path: None)
+        data.manager.delete_topic("gone")
+    left = [path.name for path in data.path.iterdir() if path.name.startswith("gone")]
+    assert [re.fullmatch(r"gone-[01]\.[0-9a-f]{32}-delete", name) is not None for name in left] == [
+        True,
+        True,
+    ]
+    with pytest.raises(StorageError):
+        gone.append(batch([NOW]), NOW)
+    data.crash()
+    assert sorted(data.manager.logs) == [("kept", 0), ("kept", 1)]
+    assert not [path for path in data.path.iterdir() if path.name.startswith("gone")]
+    data.manager.create("gone", 0, TOPIC_ID, TopicConfig())
+    data.manager.delete_topic("gone")
+    assert not list(data.path.glob("gone*"))
+    data.manager.delete_topic("never was")
+
+
+@pytest.mark.parametrize("topic", ["../x", "a/b", "", ".", "..", "x" * 250, "nul\0", "sp ace", "ü"])
+def test_a_topic_whose_name_is_no_folder_name_makes_none(data: Folder, topic: str) -> None:
+    before = sorted(data.path.parent.rglob("*"))
+    with pytest.raises(StorageError):
+        data.manager.create(topic, 0, TOPIC_ID, TopicConfig())
+    assert sorted(data.path.parent.rglob("*")) == before
+
+
+def test_a_partition_is_made_once(data: Folder) -> None:
+    data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    with pytest.raises(StorageError, match="t-0: exists"):
+        data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+
+
+def test_options_of_a_topic_are_asked_for_before_its_logs_are_recovered(data: Folder) -> None:
+    config = TopicConfig(index_interval_bytes=0)
+    fill(data.manager.create("t", 0, TOPIC_ID, config), [[NOW]] * 4)
+    data.manager.abandon()
+    manager = data.manager = LogManager(data.path, BrokerConfig(), lambda: NOW)
+    manager.open({"t": config}.__getitem__)
+    assert len(manager.logs["t", 0].active.offset_index) == 3
+
+
+def test_a_second_broker_on_the_folder_is_refused(data: Folder) -> None:
+    second = LogManager(data.path, BrokerConfig(), lambda: NOW)
+    with pytest.raises(DataDirLocked, match=f"{data.path}: another broker uses this data folder"):
+        second.open()
+    data.manager.close()
+    second.open()
+    second.abandon()
+
+
+def hold(path: Path, ready: "multiprocessing.connection.Connection") -> None:
+    manager = LogManager(path, BrokerConfig(), lambda: NOW)
+    manager.open()
+    ready.send(True)
+    time.sleep(60)
+
+
+def test_P25_the_lock_dies_with_its_process(tmp_path: Path) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path / "data", theirs))
+    process.start()
+    assert ours.poll(30)
+    manager = LogManager(tmp_path / "data", BrokerConfig(), lambda: NOW)
+    with pytest.raises(DataDirLocked):
+        manager.open()
+    assert process.pid is not None
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    manager.open()
+    manager.abandon()
+    ours.close()
+    theirs.close()
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"x")
+    with pytest.raises(ForeignDataDir, match=r"holds 'holiday.jpg' but no meta.properties"):
+        Folder(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {"holiday.jpg", ".lock"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("version=0\nbroker.id=1\n", "version '0' is not 1"),
+        ("version=1\nnode.id=7\ncluster.id=x\n", "belongs to node 7, this broker is 1; set node.id=7"),
+        ("version=1\nnode.id=1\n", "no cluster.id"),
+        ("", "version None is not 1"),
+        ("\0\xff", "version None"),
+    ],
+)
+def test_a_folder_of_another_kind_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(ForeignDataDir, match=message) as refused:
+        Folder(tmp_path)
+    assert "\n" not in str(refused.value)
+    # The lock is not held by who was refused.
+    folder_identity.lock(tmp_path).release()
+
+
+def test_a_file_where_the_folder_should_be_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("x")
+    with pytest.raises(ForeignDataDir, match=f"{path}: cannot be used as a data folder"):
+        Folder(path)
+
+
+def test_meta_properties_as_kafka_formats_them_are_read(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(
+        "#\n#Tue Oct 01 10:00:00 UTC 2024\ncluster.id=4L6g3nShT-eMCtK--X86sw\nversion=1\n"
+        "directory.id=v_uRSEhGOUHwVnwVHkQaTg\nnode.id=1\n"
+    )
+    folder = Folder(tmp_path)
+    assert (folder.manager.cluster_id, folder.manager.directory_id) == (
+        "4L6g3nShT-eMCtK--X86sw",
+        "v_uRSEhGOUHwVnwVHkQaTg",
+    )
+    folder.manager.abandon()
+
+
+def test_a_partition_folder_that_kafka_wrote_is_found(data: Folder) -> None:
+    written = Path(__file__).parents[1] / "data" / "kafka-written" / "m2-none-ct-0"
+    data.manager.close()
+    shutil.copytree(written, data.path / "from-kafka-0")
+    data.open()
+    log = data.manager.logs["from-kafka", 0]
+    assert log.log_start_offset == 5000
+    assert log.append(batch([NOW]), NOW).base_offset == log.log_end_offset - 1
+
+
+def test_retention_and_expiry_go_through_all_logs(data: Folder) -> None:
+    for number in range(3):
+        log = data.manager.create("t", number, TOPIC_ID, TopicConfig(retention_ms=100))
+        log.append(batch([5], producer_id=1, producer_epoch=0, base_sequence=0), NOW - 101)
+    data.manager.enforce_retention()
+    assert {log.log_start_offset for log in data.manager.logs.values()} == {1}
+    assert {len(log.producers.producers) for log in data.manager.logs.values()} == {1}
+
+
+def test_S41_idle_partitions_hold_no_file_open(data: Folder) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(50):
+        log = data.manager.create("t", number, TOPIC_ID, TopicConfig())
+        assert len(log.read(0, 100, True)) == 0
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    for log in data.manager.logs.values():
+        fill(log, [[NOW]])
+        log.roll(NOW)
+        fill(log, [[NOW]])
+        log.read(0, 100, True)
+    data.manager.enforce_retention()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 50
+
+
+def test_a_thousand_partitions_are_made_without_a_sync(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sync", "sync_folder", "write_atomically"):
+        monkeypatch.setattr(f"tidelog.storage.files.{name}", None)
+    for number in range(100):
+        data.manager.create("t", number, TOPIC_ID, TopicConfig())
