@@ -6,6 +6,7 @@ imported on first use: a broker that never meets a codec does not pay for it at 
 """
 
 import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -103,39 +104,44 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
     """Decompress snappy-java's blocks, or one raw block as librdkafka sends it."""
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, limit_bytes, limit_bytes)
-    parts: list[bytes] = []
-    left = limit_bytes
-    at = len(_XERIAL_HEADER)
-    if len(view) < at:
+        return b"".join(_decompress_snappy_blocks([view], limit_bytes))
+    if len(view) < len(_XERIAL_HEADER):
         raise _corrupt(SNAPPY, "the stream is cut short")
+    return b"".join(_decompress_snappy_blocks(_xerial_blocks(view), limit_bytes))
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    at = len(_XERIAL_HEADER)
     while at < len(view):
-        length = int.from_bytes(view[at : at + 4], "big")
-        at += 4
-        if length > len(view) - at:
+        start = at + 4
+        at = start + int.from_bytes(view[at:start], "big")
+        if at > len(view):
             raise _corrupt(SNAPPY, "a block's length leads past the end")
-        parts.append(_decompress_snappy_block(view[at : at + length], left, limit_bytes))
-        left -= len(parts[-1])
-        at += length
-    return b"".join(parts)
+        yield view[start:at]
 
 
-def _decompress_snappy_block(block: memoryview, left_bytes: int, limit_bytes: int) -> bytes:
-    """Decompress one raw block after a look at the size that it promises, which the decoder allocates."""
+def _decompress_snappy_blocks(blocks: Iterable[memoryview], limit_bytes: int) -> Iterator[bytes]:
+    """Decompress raw blocks, each after a look at the size that it promises, which the decoder allocates."""
     import snappy
 
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > left_bytes:
-        raise _too_large(SNAPPY, limit_bytes)
-    try:
-        return bytes(snappy.uncompress(block))
-    except snappy.UncompressError as error:
-        raise _corrupt(SNAPPY, "a block does not decompress") from error
+    left = limit_bytes
+    for block in blocks:
+        size = shift = 0
+        for byte in block[:5]:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if size > left:
+            raise _too_large(SNAPPY, limit_bytes)
+        if size == 0:
+            # Nobody writes them, and a megabyte of them would take a second to read.
+            raise _corrupt(SNAPPY, "a block is empty")
+        try:
+            yield snappy.uncompress(block)
+        except snappy.UncompressError as error:
+            raise _corrupt(SNAPPY, "a block does not decompress") from error
+        left -= size
 
 
 def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:

@@ -1,0 +1,316 @@
+"""The record kernel, compiled and interpreted: what it finds, what it refuses, and where."""
+
+import gc
+import threading
+import time
+from array import array
+from typing import Any
+
+import pytest
+
+from tests.support.batches import batch_of, plain_record, record_bytes, some_records, varint
+from tests.support.kernels import BOTH, INSTALLED
+from tidelog.protocol.records.batch import HEADER_BYTES, PREFIX_BYTES
+from tidelog.protocol.records.build import Record, build_batch
+
+pytestmark = pytest.mark.parametrize("kernel", BOTH, ids=["installed", "interpreted"])
+
+NONE = varint(-1)
+ZERO = varint(0)
+
+
+def scan(kernel: Any, data: bytes, count: int = 1, contiguous: bool = True) -> Any:
+    return kernel.scan(data, 0, len(data), count, None, contiguous)
+
+
+def refusal(kernel: Any, data: bytes, count: int = 1) -> str:
+    with pytest.raises(kernel.RecordError) as caught:
+        scan(kernel, data, count)
+    return str(caught.value)
+
+
+def test_scan_gives_largest_delta_its_first_record_and_smallest(kernel: Any) -> None:
+    data = b"".join(plain_record(index, delta) for index, delta in enumerate((5, 9, -3, 9)))
+    assert scan(kernel, data, 4) == (9, 1, -3)
+
+
+def test_scan_of_nothing(kernel: Any) -> None:
+    assert scan(kernel, b"", 0) == (0, -1, 0)
+
+
+def test_scan_when_all_deltas_are_negative(kernel: Any) -> None:
+    data = plain_record(0, -7) + plain_record(1, -9)
+    assert scan(kernel, data, 2) == (-7, 0, -9)
+
+
+def test_columns_say_where_everything_is(kernel: Any) -> None:
+    first = record_bytes(varint(3), varint(0), varint(2), b"kk", varint(1), b"v", ZERO)
+    header = varint(1) + b"h" + NONE
+    second = record_bytes(varint(-70_000), varint(1), NONE, NONE, varint(1), header)
+    data = b"...." + first + second
+    columns = kernel.Columns()
+    assert kernel.scan(data, 4, len(data), 2, columns) == (3, 0, -70_000)
+    assert columns.count == 2
+    assert list(columns.start[:2]) == [4, 4 + len(first)]
+    assert list(columns.offset_delta[:2]) == [0, 1]
+    assert list(columns.timestamp_delta[:2]) == [3, -70_000]
+    key, value = columns.key_position[0], columns.value_position[0]
+    assert data[key : key + columns.key_length[0]] == b"kk"
+    assert data[value : value + columns.value_length[0]] == b"v"
+    assert (columns.key_length[1], columns.value_length[1]) == (-1, -1)
+    assert data[columns.headers_position[1] :] == varint(1) + header
+    assert list(columns.headers_count[:2]) == [0, 1]
+
+
+def test_S79_an_empty_key_is_not_a_null_key(kernel: Any) -> None:
+    data = record_bytes(ZERO, ZERO, ZERO, ZERO, ZERO) + record_bytes(ZERO, varint(1), NONE, NONE, ZERO)
+    columns = kernel.Columns()
+    kernel.scan(data, 0, len(data), 2, columns)
+    assert list(columns.key_length[:2]) == [0, -1]
+    assert list(columns.value_length[:2]) == [0, -1]
+
+
+def test_columns_are_reused_and_grow(kernel: Any) -> None:
+    columns = kernel.Columns(1)
+    block = columns._block
+    kernel.scan(plain_record(), 0, 8, 1, columns)
+    assert columns._block is block
+    data = b"".join(plain_record(index, index) for index in range(100))
+    kernel.scan(data, 0, len(data), 100, columns)
+    assert list(columns.timestamp_delta[:100]) == list(range(100))
+    kernel.scan(plain_record(), 0, 8, 1, columns)
+    assert columns.count == 1
+
+
+def test_columns_cannot_be_resized_behind_the_kernels_back(kernel: Any) -> None:
+    columns = kernel.Columns(4)
+    with pytest.raises(BufferError):
+        columns._block.append(1)
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda data: array("B", data)])
+def test_any_flat_buffer_can_be_scanned(kernel: Any, wrap: Any) -> None:
+    assert scan(kernel, wrap(plain_record(timestamp_delta=2)), 1) == (2, 0, 2)
+
+
+def test_gaps_are_for_those_who_ask(kernel: Any) -> None:
+    data = plain_record(3) + plain_record(7)
+    assert "record 0" in refusal(kernel, data, 2)
+    assert scan(kernel, data, 2, contiguous=False) == (0, 0, 0)
+    with pytest.raises(kernel.RecordError, match="does not follow"):
+        scan(kernel, plain_record(3) + plain_record(3), 2, contiguous=False)
+    with pytest.raises(kernel.RecordError, match="does not follow"):
+        scan(kernel, plain_record(-1), 1, contiguous=False)
+
+
+HEADER = varint(1) + b"h" + varint(1) + b"v"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\x80\x80\x80\x80\x10" + b"\0" * 20, "length"),  # five bytes, beyond an int32
+        (b"\xff" * 30, "length"),
+        (varint(-7) + b"\0" * 9, "length"),
+        (varint(5) + b"\0" * 9, "length"),
+        (varint(30) + b"\0" * 9, "length"),
+        (varint(2**31 - 1) + b"\0" * 9, "length"),
+        (record_bytes(b"\xff" * 9 + b"\x02", ZERO, NONE, NONE, ZERO), "timestamp delta"),  # beyond an int64
+        (record_bytes(b"\xff" * 20), "timestamp delta"),
+        (record_bytes(ZERO, b"\xff" * 12), "offset delta"),
+        (record_bytes(ZERO, varint(1), NONE, NONE, ZERO), "does not follow"),
+        (record_bytes(ZERO, varint(-1), NONE, NONE, ZERO), "does not follow"),
+        (record_bytes(ZERO, ZERO, varint(-2), NONE, ZERO), "key length"),
+        (record_bytes(ZERO, ZERO, varint(50), NONE, ZERO), "key length"),
+        (record_bytes(ZERO, ZERO, varint(2**31 - 1), NONE, ZERO), "key length"),
+        (record_bytes(ZERO, ZERO, NONE, varint(-2), ZERO), "value length"),
+        (record_bytes(ZERO, ZERO, NONE, varint(50), ZERO), "value length"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, varint(-1)), "headers"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, varint(9), HEADER), "headers"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, varint(2**31 - 1), HEADER), "headers"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, varint(1), NONE, NONE), "headers"),  # a header has a name
+        (record_bytes(ZERO, ZERO, NONE, NONE, varint(1), ZERO, varint(-2)), "headers"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, varint(1), ZERO, varint(9)), "headers"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, ZERO, b"\0"), "add up"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, ZERO) + b"\0", "left over"),
+        (record_bytes(ZERO, ZERO, NONE, NONE, varint(1), HEADER, b"\0\0"), "add up"),
+    ],
+)
+def test_a_wrong_record_is_refused_and_named(kernel: Any, data: bytes, reason: str) -> None:
+    assert reason in refusal(kernel, data)
+    # The same behind a record that is right, and far from the end of the data.
+    behind = refusal(kernel, plain_record(0) + data + b"\0" * 64, 2)
+    assert "record 1 at position 8" in behind or "record 2" in behind
+
+
+def test_a_count_that_the_bytes_cannot_hold_is_refused_before_any_walk(kernel: Any) -> None:
+    data = plain_record()
+    for count in (-1, 2, 2**31 - 1):
+        assert "cannot lie" in refusal(kernel, data, count)
+    columns = kernel.Columns()
+    with pytest.raises(kernel.RecordError):
+        kernel.scan(data, 0, len(data), 2**31 - 1, columns)
+    assert columns.capacity == 0
+
+
+def test_one_record_fewer_or_more_than_counted(kernel: Any) -> None:
+    data = plain_record(0, 0, b"v" * 20) + plain_record(1, 0, b"v" * 20)
+    assert "left over" in refusal(kernel, data, 1)
+    assert "record 2" in refusal(kernel, data, 3)
+
+
+@pytest.mark.parametrize(("position", "end"), [(-1, 8), (0, 9), (4, 2), (-(2**40), 2**40), (0, 2**40)])
+def test_nothing_beyond_the_data_is_read(kernel: Any, position: int, end: int) -> None:
+    with pytest.raises(kernel.RecordError):
+        kernel.scan(plain_record(), position, end, 1)
+    if position <= 0:
+        with pytest.raises(kernel.RecordError):
+            kernel.find_batch(plain_record(), position, end, 0)
+
+
+def test_every_cut_of_a_record_is_refused(kernel: Any) -> None:
+    data = plain_record(0, 0, b"value") + record_bytes(
+        varint(2**40), varint(1), varint(3), b"key", NONE, varint(1), HEADER
+    )
+    for end in range(len(data)):
+        with pytest.raises(kernel.RecordError):
+            kernel.scan(data, 0, end, 2)
+
+
+def test_a_long_walk_lets_other_threads_run(kernel: Any) -> None:
+    if not kernel.COMPILED:
+        pytest.skip("an interpreted walk gives way as all Python does")
+    count = 200_000
+    data = batch_of(b"".join(plain_record(index) for index in range(count)), count=count)
+    ticks: list[float] = []
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.is_set():
+            ticks.append(time.perf_counter())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        for _ in range(50):
+            start = time.perf_counter()
+            kernel.scan(data, HEADER_BYTES, len(data), count)
+            end = time.perf_counter()
+            if any(start < at < end for at in list(ticks)):
+                break
+        else:
+            pytest.fail("no other thread ran during a walk")
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_S35_first_record_at_or_after_a_time_and_an_offset(kernel: Any) -> None:
+    data = b"".join(plain_record(index, delta) for index, delta in enumerate((100, 200, 120, 300)))
+    columns = kernel.Columns()
+    kernel.scan(data, 0, len(data), 4, columns)
+    assert kernel.first_at_or_after(columns, 4, 150, 0) == 1
+    assert kernel.first_at_or_after(columns, 4, 150, 2) == 3
+    assert kernel.first_at_or_after(columns, 4, 301, 0) == -1
+    assert kernel.first_at_or_after(columns, 3, 300, 0) == -1
+    assert kernel.first_at_or_after(columns, 4, -5, 0) == 0
+    # A count from elsewhere does not lead out of the columns.
+    assert kernel.first_at_or_after(columns, 10**9, 10**9, 10**9) == -1
+
+
+def log_of(*bases: int) -> bytes:
+    """Three records a batch."""
+    return b"".join(
+        build_batch([Record(base + index, base * 10 + index, None, b"v") for index in range(3)])
+        for base in bases
+    )
+
+
+def test_find_batch_by_last_offset(kernel: Any) -> None:
+    data = log_of(0, 3, 6)
+    size = len(data) // 3
+    found = [kernel.find_batch(data, 0, len(data), offset) for offset in range(9)]
+    assert found == [0, 0, 0, size, size, size, 2 * size, 2 * size, 2 * size]
+    assert kernel.find_batch(data, size, len(data), 0) == size
+    assert kernel.find_batch(data, 0, len(data), -5) == 0
+
+
+def test_find_batch_that_ends_first_says_where_to_read_on(kernel: Any) -> None:
+    data = log_of(0, 3, 6)
+    size = len(data) // 3
+    assert kernel.find_batch(data, 0, len(data), 9) == -1 - 3 * size
+    # The header is there, the batch is not: it is known not to be the one, so reading goes on behind it.
+    assert kernel.find_batch(data, 0, size + 50, 9) == -1 - 2 * size
+    assert kernel.find_batch(data, 0, size + 50, 4) == size
+    assert kernel.find_batch(data, 0, size + 20, 9) == -1 - size
+    assert kernel.find_batch(data, 0, 0, 9) == -1
+
+
+def test_find_timestamp_by_the_headers(kernel: Any) -> None:
+    data = log_of(0, 3, 6)
+    size = len(data) // 3
+    assert [kernel.find_timestamp(data, 0, len(data), at) for at in (0, 2, 3, 32, 33, 62)] == [
+        0, 0, size, size, 2 * size, 2 * size,
+    ]  # fmt: skip
+    assert kernel.find_timestamp(data, 0, len(data), 63) == -1 - len(data)
+    assert kernel.find_timestamp(data, 0, len(data), -(2**63)) == 0
+
+
+def legacy(offset: int, magic: int, timestamp: int, size: int = 40) -> bytes:
+    body = b"\0\0\0\0" + bytes([magic, 0]) + timestamp.to_bytes(8, "big", signed=True)
+    return offset.to_bytes(8, "big") + size.to_bytes(4, "big") + body.ljust(size, b"\0")
+
+
+def test_legacy_entries_are_stepped_over(kernel: Any) -> None:
+    data = legacy(5, 0, 0) + legacy(6, 1, 700) + log_of(7)
+    assert kernel.find_batch(data, 0, len(data), 6) == 52
+    assert kernel.find_batch(data, 0, len(data), 9) == 104
+    assert kernel.find_timestamp(data, 0, len(data), 1) == 52
+    assert kernel.find_timestamp(data, 0, len(data), 701) == -1 - len(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (batch_of(b"", count=0, batch_length=48), "size"),
+        (batch_of(b"", count=0, batch_length=-1), "size"),
+        (batch_of(b"", count=0, batch_length=-(2**31)), "size"),
+        (batch_of(b"", magic=3), "magic"),
+        (batch_of(b"", magic=-1), "magic"),
+        (batch_of(b"", base_offset=-1), "negative"),
+        (batch_of(b"", last_offset_delta=-1), "negative"),
+        (legacy(0, 0, 0, size=13).ljust(60, b"\0"), "size"),
+        (bytes(61), "size"),
+    ],
+)
+def test_what_is_no_batch_is_refused_and_named(kernel: Any, data: bytes, reason: str) -> None:
+    good = log_of(0)
+    with pytest.raises(kernel.RecordError, match=rf"batch at position {len(good)}: .*{reason}"):
+        kernel.find_batch(good + data, 0, len(good) + len(data), 100)
+
+
+def test_offsets_at_the_ends_of_an_int64(kernel: Any) -> None:
+    data = bytes(batch_of(b"", base_offset=2**63 - 1, last_offset_delta=2**31 - 1))
+    for offset in (-(2**63), 0, 2**63 - 1):
+        assert kernel.find_batch(data, 0, len(data), offset) == 0
+    late = bytes(batch_of(b"", max_timestamp=2**63 - 1))
+    assert kernel.find_timestamp(late, 0, len(late), 2**63 - 1) == 0
+
+
+def test_buffers_are_let_go(kernel: Any) -> None:
+    data = bytearray(build_batch(some_records(3)))
+    columns = kernel.Columns()
+    kernel.scan(data, HEADER_BYTES, len(data), 3, columns)
+    with pytest.raises(kernel.RecordError):
+        kernel.scan(data, PREFIX_BYTES, len(data), 3, columns)
+    kernel.find_batch(data, 0, len(data), 1)
+    gc.collect()
+    data.append(0)  # BufferError if a view were still held
+
+
+def test_both_refuse_in_the_same_words(kernel: Any) -> None:
+    if kernel is INSTALLED:
+        pytest.skip("compared from the other side")
+    for cut in range(1, 57):
+        data = plain_record(0, 0, b"v" * 50)[:cut]
+        assert refusal(kernel, data) == refusal(INSTALLED, data)

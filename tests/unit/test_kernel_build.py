@@ -1,0 +1,91 @@
+"""Installing without a working compiler: it succeeds, says so in a line, and the kernel runs interpreted."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+SAY_WHICH = (
+    "from tidelog.protocol.records import kernel as k;"
+    "print(k.COMPILED, k.__file__, k.scan(bytes([14, 0, 4, 0, 1, 2, 65, 0]), 0, 8, 1))"
+)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """As much of the repository as a build needs, with nothing built in it."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    built = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", tree / "src", symlinks=True, ignore=built)
+    shutil.copytree(ROOT / "protocol", tree / "protocol", ignore=built)
+    return tree
+
+
+def run(tree: Path, *command: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=tree,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build_in_place(tree: Path, compiler: str) -> str:
+    return run(tree, "setup.py", "-q", "build_ext", "--inplace", CC=compiler)
+
+
+def which_kernel(path: Path) -> list[str]:
+    """Import the kernel from path and nowhere else: compiled or not, its file, what it answers."""
+    said = run(path, "-P", "-c", SAY_WHICH, PYTHONPATH=str(path), PYTHONDONTWRITEBYTECODE="1")
+    return said.strip().split(" ", 2)
+
+
+@pytest.mark.parametrize("compiler", ["/bin/false", "/no/such/compiler"])
+def test_without_a_compiler_the_build_succeeds_and_the_kernel_is_interpreted(
+    tree: Path, compiler: str
+) -> None:
+    stale = tree / "protocol" / "records" / f"kernel{SUFFIX}"
+    stale.write_bytes(b"from an earlier build")
+    os.utime(stale, (0, 0))
+    said = [line for line in build_in_place(tree, compiler).splitlines() if line]
+    assert len(said) == 1
+    assert said[0].startswith("tidelog: the record kernel was not compiled and will run interpreted")
+    assert not stale.exists()
+    compiled, path, answer = which_kernel(tree / "src")
+    assert compiled == "False"
+    assert path.endswith("kernel.py")
+    assert answer == "(2, 0, 2)"
+
+
+def test_a_wheel_built_without_a_compiler_holds_the_kernels_source(tree: Path, tmp_path: Path) -> None:
+    pip = ("-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--disable-pip-version-check")
+    run(tree, *pip, "-w", str(tmp_path), ".", CC="/bin/false")
+    (wheel,) = tmp_path.glob("tidelog-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "site")
+    assert "tidelog/protocol/records/kernel.py" in names
+    assert not [name for name in names if name.endswith((".so", ".c"))]
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"tidelog"}
+    assert which_kernel(tmp_path / "site")[0] == "False"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_with_a_compiler_the_extension_lands_beside_its_source(tree: Path) -> None:
+    assert build_in_place(tree, "cc").strip() == ""
+    assert (tree / "protocol" / "records" / f"kernel{SUFFIX}").is_file()
+    assert which_kernel(tree / "src")[::2] == ["True", "(2, 0, 2)"]
