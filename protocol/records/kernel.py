@@ -90,6 +90,8 @@ _REASONS: Final = {
     14: "its offset or its last offset delta is negative",
 }
 
+_INT64_MAX: Final = (1 << 63) - 1
+_INT64_MIN: Final = -(1 << 63)
 _NO_ROWS: Final[Rows] = array("q")
 
 
@@ -181,6 +183,10 @@ def scan(
 
 def first_at_or_after(columns: Columns, count: int, timestamp_delta: int, offset_delta_min: int) -> int:
     """Find the first of count records whose deltas are at least these; its index, or -1."""
+    # A time to look for and a base timestamp may lie further apart than an int64 reaches.
+    if timestamp_delta > _INT64_MAX:
+        return -1
+    timestamp_delta = max(timestamp_delta, _INT64_MIN)
     rows = min(count, columns.capacity)
     return _first(columns._block, columns._address, columns.capacity, rows, timestamp_delta, offset_delta_min)
 

@@ -214,6 +214,9 @@ def test_S35_first_record_at_or_after_a_time_and_an_offset(kernel: Any) -> None:
     assert kernel.first_at_or_after(columns, 4, 301, 0) == -1
     assert kernel.first_at_or_after(columns, 3, 300, 0) == -1
     assert kernel.first_at_or_after(columns, 4, -5, 0) == 0
+    # A time far from the batch's own is further from its base than an int64 reaches.
+    assert kernel.first_at_or_after(columns, 4, 2**63, 0) == -1
+    assert kernel.first_at_or_after(columns, 4, -(2**64), 0) == 0
     # A count from elsewhere does not lead out of the columns.
     assert kernel.first_at_or_after(columns, 10**9, 10**9, 10**9) == -1
 
