@@ -91,7 +91,9 @@ class Topics:
             raise TopicExists(f"topic {name} exists")
         self._config(name, options)
         if name in self._catalog.deletions():
-            self._delete_folders(name)  # Else the next start would take the new topic for what is left of the old.
+            self._delete_folders(
+                name
+            )  # Else the next start would take the new topic for what is left of the old.
         record = TopicRecord(name, new_topic_id(), partitions, options)
         self._catalog.add_topic(record)
         try:

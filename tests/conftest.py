@@ -1,8 +1,11 @@
 """What holds for every test."""
 
+import asyncio
 import os
+from collections.abc import Callable
 
 import pytest
+import uvloop
 from hypothesis import settings
 
 # A shared machine may stall any single example; the test's own time limit is what catches a hang.
@@ -15,3 +18,8 @@ def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the options of whoever runs the tests out of them."""
     for variable in [name for name in os.environ if name.startswith("KAFKA_")]:
         monkeypatch.delenv(variable)
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run on the loop that the broker runs on: transports differ in when they say that they are full."""
+    return {"uvloop": uvloop.new_event_loop}

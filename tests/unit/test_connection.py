@@ -1,6 +1,8 @@
 """One connection: the order of answers, what it may make us hold, and how it ends. In one process, over loopback."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -107,7 +109,12 @@ async def connect() -> AsyncIterator[Connect]:
     writers: list[asyncio.StreamWriter] = []
 
     async def open_one(served: Served) -> Client:
-        reader, writer = await asyncio.open_connection(*served.address)
+        # A small receive buffer: what a client does not read piles up with the broker, not in the kernel.
+        receiver = socket.socket()
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        receiver.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(receiver, served.address)
+        reader, writer = await asyncio.open_connection(sock=receiver)
         writers.append(writer)
         return Client(reader, writer)
 
@@ -142,8 +149,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callable[[], None]]:
     """Make every flush wait until it is let through; return an event set at the first one, and the way through."""
-    import threading
-
     loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
     flush = Log.flush
 
