@@ -6,7 +6,7 @@ for.
 
 import linecache
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from struct import calcsize
 from typing import Any
@@ -19,11 +19,12 @@ _LINE_LENGTH = 100
 class Source:
     """Lines of one function under construction, with the globals that they use."""
 
-    def __init__(self, scope: dict[str, Any]) -> None:
+    def __init__(self, scope: dict[str, Any], names: Iterable[str]) -> None:
+        """Begin a function that uses these globals and has these names for its own."""
         self.scope = scope
         self._lines: list[str] = []
         self._depth = 0
-        self._names: set[str] = set()
+        self._names = {*scope, *names}
 
     def add(self, line: str) -> None:
         """Append a line at the current indentation."""

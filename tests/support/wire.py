@@ -66,6 +66,28 @@ class Everything:
     moved: bytes = field(UUID, "1+", default=ZERO_UUID, tag=5, tagged="3+", ignorable=True)
 
 
+@message
+class Awkward:
+    """Named like what the generated code calls its own."""
+
+    tags: list[Leaf] = field(Array(Leaf))
+    size: list[str] = field(Array(STRING))
+    count: list[Leaf] = field(Array(Leaf))
+    text: str | None = field(STRING, nullable="0+")
+    put: list[str] | None = field(Array(STRING), nullable="0+")
+    view: bytes | None = field(RECORDS, nullable="0+")
+    end: list[int] = field(Array(INT32))
+    position: list[Leaf] = field(Array(Leaf))
+    stop: Leaf | None = field(Leaf, nullable="0+")
+    pack: list[Leaf] = field(Array(Leaf))
+    new: list[Leaf] = field(Array(Leaf))
+    item: list[str] = field(Array(STRING))
+    error: str = field(STRING)
+    tag_end: list[Leaf] = field(Array(Leaf), "2+", default=[], tag=1, tagged="2+")
+    parts: list[Leaf] = field(Array(Leaf), "2+", default=[], tag=2, tagged="2+")
+    tagged: str = field(STRING, "2+", default="", tag=3, tagged="2+")
+
+
 class Case(NamedTuple):
     """One message class in one version."""
 
@@ -106,9 +128,14 @@ def _struct_of(case: Case) -> MessageStruct:
 
 
 EVERYTHING = [Case(Everything, version, version >= 2) for version in range(4)]
-CASES = EVERYTHING + [
-    Case(message, version, api.is_flexible(version))
-    for api in APIS.values()
-    for message in (api.request, api.response)
-    for version in range(api.min_version, api.max_version + 1)
+CASES = [
+    *EVERYTHING,
+    Case(Awkward, 1, False),
+    Case(Awkward, 2, True),
+    *(
+        Case(message, version, api.is_flexible(version))
+        for api in APIS.values()
+        for message in (api.request, api.response)
+        for version in range(api.min_version, api.max_version + 1)
+    ),
 ]

@@ -20,8 +20,9 @@ from tidelog.protocol.messages.list_offsets import (
 from tidelog.protocol.messages.metadata import METADATA
 from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.registry import ADVERTISED, APIS
-from tidelog.protocol.wire.compiler import _ReaderSource, _WriterSource
 from tidelog.protocol.wire.constructs import ArrayOf, MessageStruct, Text, Uvarint, plain
+from tidelog.protocol.wire.emit_reader import ReaderEmitter
+from tidelog.protocol.wire.emit_writer import WriterEmitter
 from tidelog.protocol.wire.errors import CompileError, EncodeError, WireError
 from tidelog.protocol.wire.runtime import read_uvarint, skip_tagged_fields, uvarint
 from tidelog.protocol.wire.show import codec_source, main
@@ -338,7 +339,7 @@ def test_a_tag_whose_size_is_wrong_is_a_wire_error(tags: bytes) -> None:
 def test_a_construct_that_the_compiler_does_not_know_is_an_error() -> None:
     for unknown in (VarInt, Byte[2], Struct("x" / Byte)):
         struct = MessageStruct(Leaf, 0, ["number" / unknown], [])
-        for source in (_ReaderSource, _WriterSource):
+        for source in (ReaderEmitter, WriterEmitter):
             with pytest.raises(CompileError, match="number is a"):
                 source(struct)
 
@@ -347,14 +348,14 @@ def test_an_array_whose_elements_take_no_bytes_is_an_error() -> None:
     empty = MessageStruct(Leaf, 0, [], [])
     struct = MessageStruct(Leaf, 0, ["number" / ArrayOf(Uvarint(), False, empty)], [])
     with pytest.raises(CompileError, match="nothing bounds its count"):
-        _ReaderSource(struct)
+        ReaderEmitter(struct)
 
 
 def test_a_struct_of_another_byte_order_is_an_error() -> None:
     from construct import Int32sl
 
     with pytest.raises(CompileError, match="teach the compiler"):
-        _ReaderSource(MessageStruct(Leaf, 0, ["number" / Int32sl], []))
+        ReaderEmitter(MessageStruct(Leaf, 0, ["number" / Int32sl], []))
 
 
 def test_the_source_is_the_same_each_time() -> None:
