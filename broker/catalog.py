@@ -45,15 +45,19 @@ class Catalog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # EXTRA makes a rollback journal's removal durable as well: a committed topic survives a power cut.
             self._db.executescript(
                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE;"
                 "PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON;"
             )
             self._migrate()
+        except CatalogError:
+            self._db.close()
+            raise
         except sqlite3.DatabaseError as error:
+            self._db.close()
             message = f"{path}: not a catalogue that can be read ({error}); restore it from a backup"
             raise CatalogError(message) from error
         self._next_producer_id = 0
