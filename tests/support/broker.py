@@ -46,6 +46,7 @@ class Broker:
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", 0
         self._side = data_dir.with_name(data_dir.name + ".broker")
+        self.ready_file = self._side / "ready"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,9 +77,9 @@ class Broker:
 
     def start(self, timeout_s: float = 20) -> Self:
         """Start the broker and wait until it says that it serves."""
-        ready_file = self.spawn()
+        self.spawn()
         deadline = time.monotonic() + timeout_s
-        while not ready_file.exists():
+        while not self.ready_file.exists():
             if not self.is_running:
                 raise BrokerEndedError(
                     f"status {self._process and self._process.returncode}:\n{self.printed}"
@@ -86,26 +87,24 @@ class Broker:
             if time.monotonic() > deadline:
                 raise BrokerEndedError(f"not ready after {timeout_s} s:\n{self.printed}")
             time.sleep(POLL_S)
-        host, _, port = ready_file.read_text().strip().rpartition(":")
+        host, _, port = self.ready_file.read_text().strip().rpartition(":")
         # A broker that listens on every address is reached on this one.
         self.host, self.port = "127.0.0.1" if host in {"0.0.0.0", "[::]"} else host, int(port)
         return self
 
-    def spawn(self) -> Path:
-        """Start the process without waiting; return the path of its ready-file."""
+    def spawn(self) -> None:
+        """Start the process without waiting for it."""
         assert not self.is_running, "the broker runs already"
         self._side.mkdir(parents=True, exist_ok=True)
-        ready_file = self._side / "ready"
-        ready_file.unlink(missing_ok=True)
+        self.ready_file.unlink(missing_ok=True)
         with (self._side / "printed").open("wb") as printed:
             self._process = subprocess.Popen(
-                serve_command(self.data_dir, self.port, ready_file, self.overrides, self.arguments),
+                serve_command(self.data_dir, self.port, self.ready_file, self.overrides, self.arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 env=environment(),
             )
-        return ready_file
 
     def stop(self, how: signal.Signals = signal.SIGTERM, timeout_s: float = 20) -> None:
         """Ask the broker to stop in order; it must end with status 0."""

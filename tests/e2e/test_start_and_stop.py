@@ -1,0 +1,291 @@
+"""Starting and stopping: what scripts rely on, and the one line that says why a broker cannot start."""
+
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.broker import Broker, environment, run_to_end
+from tests.support.raw_client import FETCH, RawClient
+from tests.support.workload import one_batch
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+NEW_BROKER = Callable[..., Broker]
+
+
+def serve(data_dir: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `tidelog serve` where it should end by itself, and soon."""
+    return run_to_end("serve", "--data-dir", str(data_dir), "--port", "0", *arguments, timeout_s=5)
+
+
+def assert_one_line_of_refusal(done: "subprocess.CompletedProcess[str]", *words: str) -> None:
+    """A refusal is a non-zero status, one line on standard error that says what is wrong, and nothing else."""
+    assert done.returncode not in {0, -signal.SIGTERM, -signal.SIGKILL}
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert done.stdout == ""
+    for word in words:
+        assert word in lines[0]
+
+
+# -- starting --------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_data_folder_is_made(new_broker: NEW_BROKER) -> None:
+    broker = new_broker(name="not/yet/there")
+    with RawClient(broker) as client:
+        client.create("t", 2)
+        client.produce("t", one_batch(1), 1)
+    assert {path.name for path in broker.data_dir.iterdir() if path.is_dir()} == {"t-0", "t-1"}
+    assert (broker.data_dir / "t-1" / f"{0:020}.log").stat().st_size == len(one_batch(1))
+
+
+def test_start_up_line_says_address_folder_and_kernel(new_broker: NEW_BROKER) -> None:
+    broker = new_broker()
+    said = broker.printed
+    assert str(broker.port) in said
+    assert str(broker.data_dir) in said
+    assert re.search(r"\b(compiled|interpreted)\b", said)
+
+
+def test_once_ready_every_partition_can_be_written_and_read(new_broker: NEW_BROKER) -> None:
+    """There is no grace of NOT_LEADER answers behind the ready-file."""
+    broker = new_broker()
+    with RawClient(broker) as client:
+        client.create("t", 20)
+        for partition in range(20):
+            assert client.produce("t", one_batch(1), partition).error_code == 0
+    for end in (broker.stop, broker.kill):
+        end()
+        broker.start()
+        with RawClient(broker) as client:
+            for partition in range(20):
+                before = client.list_offsets("t", -1, partition).offset
+                assert client.produce("t", one_batch(1), partition).base_offset == before
+                assert client.fetch("t", 0, partition).error_code == 0
+
+
+def test_idle_memory_is_small(new_broker: NEW_BROKER) -> None:
+    assert new_broker().rss_bytes <= 60_000_000
+
+
+def test_two_brokers_on_two_folders(new_broker: NEW_BROKER) -> None:
+    first, second = new_broker(name="first"), new_broker(name="second")
+    with RawClient(first) as client:
+        client.create("t")
+    with RawClient(second) as client:
+        assert client.list_offsets("t", -1).error_code == 3
+
+
+# -- refusing to start -----------------------------------------------------------------------------------------
+
+
+def test_second_broker_on_the_same_folder(new_broker: NEW_BROKER) -> None:
+    broker = new_broker()
+    assert_one_line_of_refusal(serve(broker.data_dir), str(broker.data_dir))
+    with RawClient(broker) as client:
+        client.create("t")
+        assert client.produce("t", one_batch(1)).base_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("log.retention.hour=1", ["log.retention.hour", "log.retention.hours"]),
+        ("no.such.option.at.all=1", ["no.such.option.at.all"]),
+        ("log.segment.bytes=many", ["log.segment.bytes", "many"]),
+        ("log.segment.bytes=-1", ["log.segment.bytes", "-1"]),
+        ("num.partitions=0", ["num.partitions", "0"]),
+        ("log.message.timestamp.type=Sometimes", ["log.message.timestamp.type", "Sometimes"]),
+        ("nonsense", ["nonsense"]),
+    ],
+)
+def test_bad_option(tmp_path: Path, override: str, words: list[str]) -> None:
+    assert_one_line_of_refusal(serve(tmp_path / "data", "--override", override), *words)
+    assert not (tmp_path / "data").exists()
+
+
+def test_bad_option_in_a_file_or_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=1\nlog.segment.byts=1000000\n")
+    refused = serve(tmp_path / "data", "--config", str(file))
+    assert_one_line_of_refusal(refused, "log.segment.byts", "log.segment.bytes", str(file))
+    arguments = ["serve", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    refused = run_to_end(*arguments, timeout_s=5, environ={"KAFKA_LOG_SEGMENT_BYTES": "few"})
+    assert_one_line_of_refusal(refused, "few")
+
+
+def foreign_file(folder: Path) -> None:
+    folder.write_text("I am no folder")
+
+
+def foreign_files(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "holiday.jpg").write_bytes(b"\xff\xd8")
+
+
+def foreign_version(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+
+
+def foreign_node(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=AAAAAAAAAAAAAAAAAAAAAQ\n")
+
+
+@pytest.mark.parametrize("make", [foreign_file, foreign_files, foreign_version, foreign_node])
+def test_data_folder_of_another_kind(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    folder = tmp_path / "data"
+    make(folder)
+    before = {path: path.read_bytes() for path in [folder, *folder.rglob("*")] if path.is_file()}
+    assert_one_line_of_refusal(serve(folder), str(folder))
+    after = {path: path.read_bytes() for path in [folder, *folder.rglob("*")] if path.is_file()}
+    assert {path: data for path, data in after.items() if path.name != ".lock"} == before
+
+
+def test_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run_to_end("serve", "--data-dir", str(tmp_path / "data"), "--port", port, timeout_s=5)
+    lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert len(lines) == 1
+    assert port in lines[0]
+
+
+def test_bad_command_line(tmp_path: Path) -> None:
+    for arguments in (["serve", "--no-such-flag"], ["no-such-command"], ["serve", "--port", "many"]):
+        done = run_to_end(*arguments, timeout_s=5)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+    assert serve(tmp_path / "data", "--log-level", "chatty").returncode != 0
+
+
+# -- stopping --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_orderly_stop_is_status_0_and_leaves_a_clean_folder(
+    new_broker: NEW_BROKER, how: signal.Signals
+) -> None:
+    broker = new_broker()
+    with RawClient(broker) as client:
+        client.create("t")
+        client.produce("t", one_batch(3))
+        # An idle connection must not hold up the stop.
+        broker.stop(how, timeout_s=5)
+        assert client.is_closed_by_peer()
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+    assert "Traceback" not in broker.printed
+    broker.start()
+    with RawClient(broker) as client:
+        assert client.produce("t", one_batch(1)).base_offset == 3
+
+
+def test_stop_answers_a_fetch_that_waits(new_broker: NEW_BROKER) -> None:
+    broker = new_broker()
+    with RawClient(broker) as client:
+        client.create("t")
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        topics = [FetchTopic(topic="t", partitions=[wanted])]
+        client.send(
+            FETCH, 12, FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=topics)
+        )
+        began = time.monotonic()
+        broker.stop(timeout_s=10)
+        assert time.monotonic() - began < 5
+        _, answer = client.receive(FETCH, 12)
+        assert answer.responses[0].partitions[0].error_code == 0
+
+
+def test_stop_while_a_request_is_half_there(new_broker: NEW_BROKER) -> None:
+    broker = new_broker()
+    with RawClient(broker) as client:
+        client.send_bytes(b"\x00\x00\x10\x00half")
+        broker.stop(timeout_s=5)
+
+
+def test_stop_while_starting(new_broker: NEW_BROKER) -> None:
+    """A service manager may change its mind: whenever the signal comes, the broker ends and the folder is whole."""
+    broker = new_broker()
+    broker.stop()
+    for delay_s in (0.05, 0.15, 0.3):
+        broker.spawn()
+        time.sleep(delay_s)
+        broker.send_signal(signal.SIGTERM)
+        # Before the handler is there, the signal's default action ends the process.
+        assert broker.wait(5) in {0, -signal.SIGTERM}
+    broker.restart() if broker.is_running else broker.start()
+
+
+def test_ready_file_of_a_stopped_broker_is_replaced_not_appended(new_broker: NEW_BROKER) -> None:
+    broker = new_broker()
+    first = broker.ready_file.read_text()
+    assert re.fullmatch(r"127\.0\.0\.1:\d+\n?", first)
+    broker.stop()
+    broker.ready_file.write_text("left over from another life")
+    broker.start()
+    assert broker.ready_file.read_text() == first
+
+
+# Takes its standard input as the terminal of a session of its own, as a login does, and becomes the command.
+AT_A_TERMINAL = "import os, sys; os.login_tty(0); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_ctrl_c_under_make_run(tmp_path: Path) -> None:
+    """At a real terminal: Ctrl-C ends the broker in good order, and `make` with status 0."""
+    terminal, its_end = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", AT_A_TERMINAL, "make", "run", "PORT=0", f"DATA={tmp_path / 'data'}"],
+        cwd=ROOT,
+        env=without_virtual_environment(),
+        stdin=its_end,
+    )
+    os.close(its_end)
+    try:
+        read_until(terminal, b"listens on")
+        os.write(terminal, b"\x03")
+        read_until(terminal, b"stopped")
+        assert process.wait(10) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        os.close(terminal)
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def read_until(terminal: int, words: bytes, timeout_s: float = 30) -> None:
+    said, deadline = b"", time.monotonic() + timeout_s
+    while words not in said:
+        ready, _, _ = select.select([terminal], [], [], deadline - time.monotonic())
+        assert ready, f"{words!r} did not come: {said!r}"
+        said += os.read(terminal, 4096)
+
+
+def without_virtual_environment() -> dict[str, str]:
+    """Return the environment as a person's shell has it; a `make` above this test must not speak to the one below."""
+    hidden = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "VIRTUAL_ENV"}
+    return {name: value for name, value in environment().items() if name not in hidden}
+
+
+def test_version() -> None:
+    done = run_to_end("--version")
+    assert done.returncode == 0
+    assert re.fullmatch(r"tidelog \d+\.\S+\n", done.stdout)
