@@ -28,8 +28,6 @@ class _Tidelog(TyperGroup):
         extra["standalone_mode"] = False
         try:
             status = super().main(*args, **extra)
-        except typer.Abort:
-            status = 1
         except typer.TyperException as error:
             # Without a message it is the help, which has been shown.
             if message := error.format_message():

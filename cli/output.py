@@ -31,7 +31,9 @@ def print_rows(columns: Sequence[Column], rows: Iterable[Row], *, as_json: bool,
         return
     lines = [[column.show(row[column.key]) for column in columns] for row in rows]
     if is_terminal(sys.stdout):
-        _print_table(columns, lines, caption)
+        if caption:
+            print(caption)
+        _print_table(columns, lines)
     else:
         _print_aligned(columns, lines)
 
@@ -78,12 +80,12 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         yield lambda more: bar.advance(task, more)
 
 
-def _print_table(columns: Sequence[Column], lines: Sequence[Sequence[str]], caption: str) -> None:
+def _print_table(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=caption or None, title_justify="left")
+    table = Table()
     for column in columns:
         table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
     for line in lines:

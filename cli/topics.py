@@ -4,9 +4,8 @@ Owns the words of these verbs. Refuses to know what a topic's options mean: name
 are, and its answer comes back.
 """
 
+import sys
 from collections.abc import Sequence
-
-import typer
 
 from tidelog.cli import client, offsets
 from tidelog.cli.errors import FAILED, OK, USAGE, CommandError
@@ -63,7 +62,7 @@ def delete(name: str, is_sure: bool, bootstrap: str) -> int:
     """Delete a topic, after asking unless the person is sure; return the exit code."""
     with client.admin(bootstrap) as session:
         client.describe(session, name)
-        if not is_sure and not typer.confirm(f"Delete topic {name} and all its records?", err=True):
+        if not is_sure and not _confirm(f"Delete topic {name} and all its records?"):
             print(f"topic {name} kept")
             return FAILED
         (answer,) = session.delete_topics([name], raise_errors=False)["topics"]
@@ -83,3 +82,9 @@ def parse_options(texts: Sequence[str]) -> dict[str, str]:
             )
         options[name.strip()] = value.strip()
     return options
+
+
+def _confirm(question: str) -> bool:
+    """Ask a person; no answer is no."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,307 @@
+"""The verbs of the command line against a running broker, as a person or a script would use them."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from tests.support.broker import COMMAND, Broker, Running, environment
+
+pytestmark = pytest.mark.e2e
+
+START_MS = 1_709_283_600_000  # 2024-03-01 09:00 UTC
+# Up to seven seconds late, some together, over two partitions.
+LATE_MS = (0, 0, 7000, 100, 6999, 3500, 0, 2500, 1)
+SENT = [(number % 2, START_MS + number * 1000 - LATE_MS[number * 5 % 9]) for number in range(60)]
+
+
+def command(broker: Running, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    return [str(COMMAND), *arguments], {**environment(), "TIDELOG_BOOTSTRAP": broker.address}
+
+
+def tidelog(
+    broker: Running, *arguments: str, text: str = "", **environ: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a verb to its end."""
+    line, variables = command(broker, *arguments)
+    return subprocess.run(
+        line, input=text, capture_output=True, text=True, timeout=30, env=variables | environ, check=False
+    )
+
+
+def ok(done: "subprocess.CompletedProcess[str]") -> str:
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def rows(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in ok(done).splitlines()]
+
+
+@pytest.fixture
+def late(shared_broker: Running, topic: str) -> str:
+    """A topic of two partitions whose timestamps are out of order."""
+    ok(tidelog(shared_broker, "topics", "create", topic, "--partitions", "2"))
+    with closing(KafkaProducer(bootstrap_servers=shared_broker.address)) as to:
+        for number, (partition, at) in enumerate(SENT):
+            to.send(topic, b"%d" % number, partition=partition, timestamp_ms=at)
+        to.flush()
+    return topic
+
+
+def test_the_life_of_a_topic(shared_broker: Running, topic: str) -> None:
+    create = ("topics", "create", topic, "--partitions", "3", "--option", "segment.bytes=100000")
+    assert ok(tidelog(shared_broker, *create)) == f"topic {topic} created, 3 partitions\n"
+    again = tidelog(shared_broker, *create)
+    assert (again.returncode, again.stdout, again.stderr.count("\n")) == (1, "", 1)
+    assert again.stderr.startswith(f"tidelog: topic {topic} was not created: ")
+
+    listed = {
+        row["topic"]: row["partitions"] for row in rows(tidelog(shared_broker, "topics", "list", "--json"))
+    }
+    assert listed[topic] == 3
+    (described,) = rows(tidelog(shared_broker, "topics", "describe", topic, "--json"))
+    assert described["options"] == {"segment.bytes": "100000"}
+    assert [part["end"] for part in described["partitions"]] == [0, 0, 0]
+
+    kept = tidelog(shared_broker, "topics", "delete", topic, text="n\n")
+    assert (kept.returncode, kept.stdout) == (1, f"topic {topic} kept\n")
+    unanswered = tidelog(shared_broker, "topics", "delete", topic)
+    assert (unanswered.returncode, unanswered.stdout) == (1, f"topic {topic} kept\n")
+    assert ok(tidelog(shared_broker, "topics", "delete", topic, "--yes")) == f"topic {topic} deleted\n"
+    gone = tidelog(shared_broker, "topics", "describe", topic)
+    assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
+    assert "no such topic" in gone.stderr
+
+
+def test_a_topic_option_that_is_wrong(shared_broker: Running, topic: str) -> None:
+    wrong = tidelog(shared_broker, "topics", "create", topic, "--option", "segment.bytes=many")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
+    assert "segment.bytes" in wrong.stderr
+
+
+def test_lines_in_and_lines_out(shared_broker: Running, topic: str) -> None:
+    lines = "harbour:3.2 m\nbr\u00fccke:a:b\n:no key\nempty:\n"
+    done = tidelog(shared_broker, "produce", topic, "--key-separator", ":", text=lines)
+    assert ok(done) == "4 records acknowledged\n"
+    assert ok(tidelog(shared_broker, "tail", topic, "--format", "{key}:{value}")) == lines
+    texts = ok(tidelog(shared_broker, "tail", topic, "--limit", "1")).rstrip("\n").split("\t")
+    assert texts[1:] == ["0:0", "harbour", "3.2 m"]
+    assert [row["key"] for row in rows(tidelog(shared_broker, "tail", topic, "--format", "json"))] == [
+        "harbour",
+        "br\u00fccke",
+        "",
+        "empty",
+    ]
+
+
+def test_a_rejected_line_is_named_and_what_came_before_is_counted(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic, "--option", "max.message.bytes=1000"))
+    lines = "".join(f"{number}\n" for number in range(500)) + "x" * 2000 + "\nafter\n"
+    done = tidelog(shared_broker, "produce", topic, text=lines)
+    assert (done.returncode, done.stdout) == (1, "500 records acknowledged\n")
+    assert done.stderr.startswith(
+        "tidelog: line 501 was rejected, and no line was read after it: larger than"
+    )
+    assert done.stderr.count("\n") == 1
+    (part,) = rows(tidelog(shared_broker, "offsets", topic, "--json"))
+    assert part["end"] == 500
+
+    done = tidelog(shared_broker, "produce", topic, "--key-separator", ":", "--json", text="a:b\nc\nd:e\n")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["acknowledged"] == 1
+    assert "line 2 was rejected" in done.stderr
+
+
+def in_range(since: int, until: int) -> list[int]:
+    """Return by hand what `tail` promises: behind the first at or after since, since <= timestamp < until, merged."""
+    queues = [
+        [n for n, (part, _) in enumerate(SENT) if part == which and since <= SENT[n][1]] for which in (0, 1)
+    ]
+    merged = []
+    while any(queues):
+        first = min(
+            (queue for queue in queues if queue), key=lambda queue: (SENT[queue[0]][1], queues.index(queue))
+        )
+        merged.append(first.pop(0))
+    return [number for number in merged if SENT[number][1] < until]
+
+
+def epoch(ms: int) -> str:
+    return f"{ms // 1000}.{ms % 1000:03d}"
+
+
+def test_tail_by_time_is_exact_for_records_out_of_order(shared_broker: Running, late: str) -> None:
+    for since, until in ((START_MS + 20_000, START_MS + 30_000), (START_MS + 33_001, START_MS + 90_000)):
+        span = ("--since", epoch(since), "--until", epoch(until), "--format", "{value}")
+        found = [int(line) for line in ok(tidelog(shared_broker, "tail", late, *span)).split()]
+        # Which record of one partition waits for which of the other is known only for what is there already.
+        assert sorted(found) == sorted(in_range(since, until))
+        for which in (0, 1):
+            assert [n for n in found if n % 2 == which] == [
+                n for n in in_range(since, until) if n % 2 == which
+            ]
+        assert found == in_range(since, until)
+
+
+def test_times_are_local(shared_broker: Running, late: str) -> None:
+    span = ("--since", "2024-03-01 10:00:55", "--until", "2024-03-01T09:00:58Z", "--partition", "1")
+    lines = ok(tidelog(shared_broker, "tail", late, *span, TZ="Europe/Berlin")).splitlines()
+    expected = [n for n in in_range(START_MS + 55_000, START_MS + 58_000) if n % 2 == 1]
+    assert [line.split("\t")[3] for line in lines] == [str(number) for number in expected]
+    assert all(line.startswith("2024-03-01T10:00:5") for line in lines)
+    assert all("+01:00\t1:" in line for line in lines)
+
+
+def test_offsets_at_a_time_equal_a_linear_scan(shared_broker: Running, late: str) -> None:
+    for at in (0, START_MS + 20_500, START_MS + 58_000, START_MS + 99_000):
+        expected = []
+        for which in (0, 1):
+            there = [when for part, when in SENT if part == which]
+            found = next(((n, when) for n, when in enumerate(there) if when >= at), (None, None))
+            expected.append({"partition": which, "offset": found[0], "timestamp": found[1]})
+        assert rows(tidelog(shared_broker, "offsets", late, "--at", epoch(at), "--json")) == expected
+
+
+def test_offsets_without_a_time(shared_broker: Running, late: str) -> None:
+    parts = rows(tidelog(shared_broker, "offsets", late, "--json"))
+    assert [(part["start"], part["end"]) for part in parts] == [(0, 30), (0, 30)]
+    assert parts[0]["max_timestamp"] == max(when for part, when in SENT if part == 0)
+
+
+class Following:
+    """A `tail --follow` in the background, and its lines."""
+
+    def __init__(self, broker: Running, *arguments: str) -> None:
+        line, variables = command(broker, "tail", *arguments, "--follow", "--format", "{value}")
+        self.process = subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=variables
+        )
+
+    def line(self) -> bytes:
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], 20)
+        assert ready, "no line for 20 s"
+        return self.process.stdout.readline()
+
+    def end(self, how: signal.Signals) -> tuple[int, bytes]:
+        self.process.send_signal(how)
+        _, err = self.process.communicate(timeout=20)
+        return self.process.returncode, err
+
+
+def test_follow_until_ctrl_c(new_broker: Callable[..., Broker], topic: str) -> None:
+    broker = new_broker()
+    ok(tidelog(broker, "produce", topic, text="before\n"))
+    following = Following(broker, topic, "--since", "1 hour ago")
+    try:
+        assert following.line() == b"before\n"
+        ok(tidelog(broker, "produce", topic, text="one\n"))
+        assert following.line() == b"one\n"
+        broker.restart()
+        ok(tidelog(broker, "produce", topic, text="two\n"))
+        assert following.line() == b"two\n"
+    finally:
+        status = following.end(signal.SIGINT)
+    assert status == (0, b"")
+
+
+def test_a_reader_that_has_had_enough_is_no_error(shared_broker: Running, topic: str) -> None:
+    text = "".join(f"line {number} of very many\n" for number in range(20_000))
+    ok(tidelog(shared_broker, "produce", topic, text=text))
+    line, variables = command(shared_broker, "tail", topic)
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"line 0 of" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 0
+
+
+def test_what_does_not_exist_is_one_line(shared_broker: Running, topic: str) -> None:
+    for verb in ("tail", "offsets"):
+        done = tidelog(shared_broker, verb, topic)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert topic not in ok(tidelog(shared_broker, "topics", "list"))
+
+
+def test_a_table_on_a_terminal(shared_broker: Running, late: str) -> None:
+    line, variables = command(shared_broker, "offsets", late, "--at", "2024-03-01T09:00:10")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(line, stdout=theirs, env=variables | {"TZ": "UTC", "COLUMNS": "100"})
+    os.close(theirs)
+    shown = b""
+    try:
+        while data := os.read(ours, 4096):
+            shown += data
+    except OSError:  # how a terminal says that nobody writes to it any more
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(20) == 0
+    caption, _, titles, *_ = shown.decode().splitlines()
+    assert caption == f"{late}: the first record at or after 2024-03-01T09:00:10.000+00:00"
+    assert "offset" in titles
+
+
+def dumped(path: Path, *options: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [str(COMMAND), "dump", str(path), "--json", *options],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return rows(done)
+
+
+def test_dump_of_live_files(new_broker: Callable[..., Broker], topic: str) -> None:
+    broker = new_broker()
+    ok(tidelog(broker, "topics", "create", topic, "--option", "index.interval.bytes=100"))
+    stop = threading.Event()
+    with closing(KafkaProducer(bootstrap_servers=broker.address, batch_size=2000)) as to:
+
+        def keep_sending() -> None:
+            while not stop.is_set():
+                to.send(topic, os.urandom(50), timestamp_ms=START_MS).get(timeout=20)
+
+        sender = threading.Thread(target=keep_sending)
+        sender.start()
+        folder = broker.data_dir / f"{topic}-0"
+        log = folder / f"{0:020d}.log"
+        try:
+            deadline = time.monotonic() + 20
+            while not log.exists() or log.stat().st_size < 20_000:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            sizes = []
+            for _ in range(3):
+                parts = [part for part in dumped(log, "--records") if part["kind"] != "torn"]
+                records = [part["offset"] for part in parts if part["kind"] == "record"]
+                assert records == list(range(len(records)))
+                assert all(part["crc_ok"] for part in parts if part["kind"] == "batch")
+                sizes.append(len(records))
+            assert 0 < sizes[0] < sizes[2]
+        finally:
+            stop.set()
+            sender.join()
+    broker.stop()
+    batches = {part["position"]: part["last_offset"] for part in dumped(log)}
+    entries = dumped(log.with_suffix(".index"))
+    assert len(entries) > 10
+    assert all(batches[entry["position"]] == entry["offset"] for entry in entries)
+    assert dumped(log.with_suffix(".timeindex"))[-1]["timestamp"] == START_MS
+    (summary,) = dumped(log.with_suffix(".summary"))
+    assert summary["batch_count"] == len(batches)
