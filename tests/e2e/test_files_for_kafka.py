@@ -1,6 +1,5 @@
 """The files that we write, judged by Apache's DumpLogSegments; and folders that Kafka wrote, served by us."""
 
-import base64
 import json
 import shutil
 from collections.abc import Callable
@@ -110,5 +109,3 @@ def test_partition_that_kafka_wrote_is_served(new_broker: Callable[..., Broker],
         assert (answer.offset, answer.timestamp) == (first["offset"], first["ts"])
         end = expected[-1]["offset"] + 1
         assert client.produce("adopted", one_batch(1)).base_offset == end
-    text = (broker.data_dir / "adopted-0" / "partition.metadata").read_text()
-    assert len(base64.urlsafe_b64decode(text.split("topic_id: ")[1].strip() + "==")) == 16

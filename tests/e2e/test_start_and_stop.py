@@ -247,7 +247,9 @@ def test_ready_file_of_a_stopped_broker_is_replaced_not_appended(new_broker: NEW
 AT_A_TERMINAL = "import os, sys; os.login_tty(0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.skipif(Path(sys.prefix).name != ".venv", reason="`make run` runs the environment in .venv")
 def test_ctrl_c_under_make_run(tmp_path: Path) -> None:
     """At a real terminal: Ctrl-C ends the broker in good order, and `make` with status 0."""
     terminal, its_end = os.openpty()
