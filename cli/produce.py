@@ -67,6 +67,9 @@ class Sending:
         except CommandError as error:
             self._count_the_rest()
             return str(error)
+        except KeyboardInterrupt:
+            self._count_the_rest()
+            return "stopped by Ctrl-C; no more lines were read"
         return None
 
     def _send(self, number: int, line: bytes) -> None:

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from kafka import KafkaProducer
+from typer.testing import CliRunner
 
 from tests.support.broker import COMMAND, Broker, Running, environment
+from tidelog.cli.main import app
 
 pytestmark = pytest.mark.e2e
 
@@ -30,22 +32,26 @@ def command(broker: Running, *arguments: str) -> tuple[list[str], dict[str, str]
     return [str(COMMAND), *arguments], {**environment(), "TIDELOG_BOOTSTRAP": broker.address}
 
 
-def tidelog(
-    broker: Running, *arguments: str, text: str = "", **environ: str
-) -> "subprocess.CompletedProcess[str]":
-    """Run a verb to its end."""
-    line, variables = command(broker, *arguments)
-    return subprocess.run(
-        line, input=text, capture_output=True, text=True, timeout=30, env=variables | environ, check=False
-    )
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def ok(done: "subprocess.CompletedProcess[str]") -> str:
+def tidelog(broker: Running, *arguments: str, text: str = "") -> Done:
+    """Run a verb to its end, in this process, which has loaded the client library already."""
+    result = CliRunner().invoke(app, arguments, input=text, env={"TIDELOG_BOOTSTRAP": broker.address})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def ok(done: Done) -> str:
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def rows(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
+def rows(done: Done) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ok(done).splitlines()]
 
 
@@ -157,7 +163,10 @@ def test_tail_by_time_is_exact_for_records_out_of_order(shared_broker: Running, 
 
 def test_times_are_local(shared_broker: Running, late: str) -> None:
     span = ("--since", "2024-03-01 10:00:55", "--until", "2024-03-01T09:00:58Z", "--partition", "1")
-    lines = ok(tidelog(shared_broker, "tail", late, *span, TZ="Europe/Berlin")).splitlines()
+    line, variables = command(shared_broker, "tail", late, *span)
+    variables["TZ"] = "Europe/Berlin"
+    out = subprocess.run(line, capture_output=True, text=True, timeout=30, env=variables, check=True).stdout
+    lines = out.splitlines()
     expected = [n for n in in_range(START_MS + 55_000, START_MS + 58_000) if n % 2 == 1]
     assert [line.split("\t")[3] for line in lines] == [str(number) for number in expected]
     assert all(line.startswith("2024-03-01T10:00:5") for line in lines)
@@ -237,6 +246,12 @@ def test_what_does_not_exist_is_one_line(shared_broker: Running, topic: str) -> 
     assert topic not in ok(tidelog(shared_broker, "topics", "list"))
 
 
+def test_a_verb_as_a_process_of_its_own(shared_broker: Running, topic: str) -> None:
+    line, variables = command(shared_broker, "produce", topic)
+    done = subprocess.run(line, input=b"x", capture_output=True, timeout=30, env=variables, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1 record acknowledged\n", b"")
+
+
 def test_a_table_on_a_terminal(shared_broker: Running, late: str) -> None:
     line, variables = command(shared_broker, "offsets", late, "--at", "2024-03-01T09:00:10")
     ours, theirs = pty.openpty()
@@ -257,14 +272,8 @@ def test_a_table_on_a_terminal(shared_broker: Running, late: str) -> None:
 
 
 def dumped(path: Path, *options: str) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [str(COMMAND), "dump", str(path), "--json", *options],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    return rows(done)
+    result = CliRunner().invoke(app, ["dump", str(path), "--json", *options])
+    return rows(Done(result.exit_code, result.stdout, result.stderr))
 
 
 def test_dump_of_live_files(new_broker: Callable[..., Broker], topic: str) -> None:
