@@ -288,13 +288,18 @@ def _walk(
             record = _any_record(octets, at, end)
             if record[0] != _OK:
                 return record[0], index, at, 0, 0, 0
-        if record[3] < next_offset or (contiguous and record[3] > next_offset):
-            return _NOT_NEXT, index, at, 0, 0, 0
-        next_offset = record[3] + 1
-        if first < 0 or record[2] > largest:
+        if record[3] != next_offset:
+            if contiguous or record[3] < next_offset:
+                return _NOT_NEXT, index, at, 0, 0, 0
+            next_offset = record[3]
+        next_offset += 1
+        if index == 0:
+            largest = smallest = record[2]
+            first = 0
+        elif record[2] > largest:
             largest = record[2]
             first = index
-        if index == 0 or record[2] < smallest:
+        elif record[2] < smallest:
             smallest = record[2]
         if stride > 0:
             rows[index] = at
