@@ -4,6 +4,8 @@ Owns the step from a batch to a record: read, decompress within the topic's boun
 segments or indexes.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tidelog.protocol.records import compression, kernel
@@ -12,7 +14,10 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
 
-_INT64_MAX = (1 << 63) - 1
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+# Columns that nobody uses: making them costs more than a lookup. Those of huge batches are not kept.
+_SPARE_ROWS_MAX = 16384
+_spare: list[kernel.Columns] = []
 
 
 class Found(NamedTuple):
@@ -25,36 +30,38 @@ class Found(NamedTuple):
 
 def first_record(
     file: File, position: int, size: int, timestamp: int, offset_min: int, limit_bytes: int
-) -> tuple[BatchHeader, Found | None]:
-    """Return a batch's header, and its first record at or after both a timestamp and an offset, or None."""
-    header, columns = _scan(file, position, size, limit_bytes)
-    if header.is_log_append_time:
-        # All records have the time of the batch: only the offset is left to look for.
-        if header.max_timestamp < timestamp:
-            return header, None
-        delta = -_INT64_MAX - 1
-    else:
-        delta = timestamp - header.base_timestamp
+) -> Found | None:
+    """Return the first record of a batch at or after both a timestamp and an offset, or None."""
+    with _scanned(file, position, size, limit_bytes) as (header, columns):
+        if header.is_log_append_time:
+            # All records have the time of the batch: only the offset is left to look for.
+            delta = _INT64_MIN if header.max_timestamp >= timestamp else _INT64_MAX + 1
+        else:
+            delta = timestamp - header.base_timestamp
         if delta > _INT64_MAX:
-            return header, None
-    row = kernel.first_at_or_after(
-        columns, columns.count, max(delta, -_INT64_MAX - 1), offset_min - header.base_offset
-    )
-    return header, None if row < 0 else _found(header, columns, row)
+            return None
+        first = offset_min - header.base_offset
+        row = kernel.first_at_or_after(columns, columns.count, max(delta, _INT64_MIN), first)
+        return None if row < 0 else _found(header, columns, row)
 
 
 def largest_record(file: File, position: int, size: int, offset_min: int, limit_bytes: int) -> Found | None:
     """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
-    header, columns = _scan(file, position, size, limit_bytes)
-    first = offset_min - header.base_offset
-    rows = [row for row in range(columns.count) if columns.offset_delta[row] >= first]
-    if not rows:
-        return None
-    return _found(header, columns, max(rows, key=lambda row: (_timestamp(header, columns, row), -row)))
+    with _scanned(file, position, size, limit_bytes) as (header, columns):
+        first = offset_min - header.base_offset
+        rows = [row for row in range(columns.count) if columns.offset_delta[row] >= first]
+        if not rows:
+            return None
+        return _found(header, columns, max(rows, key=lambda row: (_timestamp(header, columns, row), -row)))
 
 
-def _scan(file: File, position: int, size: int, limit_bytes: int) -> tuple[BatchHeader, kernel.Columns]:
+@contextmanager
+def _scanned(
+    file: File, position: int, size: int, limit_bytes: int
+) -> Iterator[tuple[BatchHeader, kernel.Columns]]:
+    """Lend the header of a batch and the columns of its records."""
     data = file.pread(size, position)
+    columns = _spare.pop() if _spare else kernel.Columns()
     try:
         header = read_header(data)
         records: Buffer = data
@@ -62,19 +69,18 @@ def _scan(file: File, position: int, size: int, limit_bytes: int) -> tuple[Batch
         if header.codec:
             records = compression.decompress(header.codec, memoryview(data)[HEADER_BYTES:], limit_bytes)
             start = 0
-        columns = kernel.Columns()
         kernel.scan(records, start, len(records), header.record_count, columns, False)
     except (RecordsError, kernel.RecordError) as error:
         raise CorruptLog(f"{file.path}@{position}: {error}") from error
-    return header, columns
+    yield header, columns
+    if columns.capacity <= _SPARE_ROWS_MAX:
+        _spare.append(columns)
 
 
 def _timestamp(header: BatchHeader, columns: kernel.Columns, row: int) -> int:
-    return (
-        header.max_timestamp
-        if header.is_log_append_time
-        else header.base_timestamp + columns.timestamp_delta[row]
-    )
+    if header.is_log_append_time:
+        return header.max_timestamp
+    return header.base_timestamp + columns.timestamp_delta[row]
 
 
 def _found(header: BatchHeader, columns: kernel.Columns, row: int) -> Found:

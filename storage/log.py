@@ -18,14 +18,13 @@ from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
-from tidelog.protocol.records.validate import Rules, validate
+from tidelog.protocol.records.validate import Rules, ValidBatch, validate
 from tidelog.storage import files, producer_state, retention
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import ProducerState
 from tidelog.storage.segment import Segment
-from tidelog.storage.walk import INT32_MAX
 
 __all__ = ["Appended", "FileSlice", "Log"]
 
@@ -34,6 +33,7 @@ SAVE_INTERVAL_BYTES = 64 << 20
 SNAPSHOTS_KEPT = 2
 NEVER = 1 << 63
 
+_new = tuple.__new__
 _log = logging.getLogger(__name__)
 
 
@@ -115,6 +115,7 @@ class Log:
         """Go by other options from now on; the index interval of a segment that has batches stays."""
         self.config = config
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._segment_bytes = config.segment_bytes
         self._rules = Rules(
             log_append_time=self._log_append_time,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
@@ -123,7 +124,7 @@ class Log:
             max_decompressed_bytes=config.max_decompressed_bytes,
         )
         with self.lock:
-            self.active.index_bytes_max = config.segment_index_bytes
+            self.active.bound_indexes(config.segment_index_bytes)
             if not self.active.size:
                 self.active.summary.index_interval_bytes = config.index_interval_bytes
             self._jitter_ms = self._choose_jitter()
@@ -140,45 +141,47 @@ class Log:
         if self._log_append_time and now_ms < self.last_append_ms:
             now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
         valid = validate(data, self._rules, now_ms)
+        # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
+        self.lock.acquire()
+        try:
+            return _new(Appended, self._store(data, valid, now_ms))
+        finally:
+            self.lock.release()
+
+    def _store(
+        self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int
+    ) -> tuple[int, int, int, bool]:
+        """Give a valid batch its offsets and write it; return what Appended holds."""
+        if self.failure is not None:
+            raise self._offline()
         header = valid.header
-        with self.lock:
-            if self.failure is not None:
-                raise self._offline()
-            if header.producer_id >= 0:
-                sent = self.producers.check(header)
-                if sent is not None:
-                    return Appended(sent.base_offset, sent.last_offset, self._told_ms(sent.append_ms), True)
-            base_offset = self.log_end_offset
-            last_offset = base_offset + header.last_offset_delta
-            segment = self.active
-            try:
-                if (
-                    segment.size + len(data) > self.config.segment_bytes
-                    or valid.max_timestamp > self._roll_timestamp
-                    or now_ms > self._roll_wall_ms
-                    or segment.full
-                    or last_offset - segment.base_offset > INT32_MAX
-                ):
-                    segment = self._roll(now_ms)
-                set_base(data, 0, base_offset, self.leader_epoch)
-                segment.append(
-                    data,
-                    header.record_count,
-                    last_offset,
-                    valid.max_timestamp,
-                    base_offset + valid.max_timestamp_offset_delta,
-                    valid.min_timestamp,
-                    now_ms,
-                )
-            except OSError as error:
-                raise self._write_failed(error) from error
-            if header.producer_id >= 0:
-                self.producers.note(header, base_offset, now_ms)
-            if base_offset == segment.base_offset:
-                self._set_roll_times()
-            self.last_append_ms = now_ms
-            self.log_end_offset = last_offset + 1
-        return Appended(base_offset, last_offset, now_ms if self._log_append_time else -1, False)
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            sent = self.producers.check(header)
+            if sent is not None:
+                return sent.base_offset, sent.last_offset, self._told_ms(sent.append_ms), True
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        segment = self.active
+        try:
+            if (
+                segment.size + len(data) > self._segment_bytes
+                or last_offset > segment.last_offset_max
+                or valid.max_timestamp > self._roll_timestamp
+                or now_ms > self._roll_wall_ms
+            ):
+                segment = self._roll(now_ms)
+            set_base(data, 0, base_offset, self.leader_epoch)
+            segment.append(data, valid, base_offset, last_offset, now_ms)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        if producer_id >= 0:
+            self.producers.note(header, base_offset, now_ms)
+        if base_offset == segment.base_offset:
+            self._set_roll_times()
+        self.last_append_ms = now_ms
+        self.log_end_offset = last_offset + 1
+        return base_offset, last_offset, self._told_ms(now_ms), False
 
     def _told_ms(self, append_ms: int) -> int:
         return append_ms if self._log_append_time else -1

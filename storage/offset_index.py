@@ -6,10 +6,12 @@ answer.
 """
 
 from bisect import bisect_right
+from functools import partial
 from struct import Struct
 
 from tidelog.storage.index_file import IndexFile
 
+INT32_MAX = (1 << 31) - 1
 _ENTRY = Struct(">ii")
 
 
@@ -25,12 +27,15 @@ class OffsetIndex(IndexFile):
 
     def entry(self, number: int) -> tuple[int, int]:
         """Return entry `number` as (relative offset, position)."""
-        relative_offset, position = _ENTRY.unpack_from(self.data, number * 8)
+        relative_offset, position = _ENTRY.unpack_from(self.data, number * _ENTRY.size)
         return relative_offset, position
 
     def position_before(self, relative_offset: int) -> int:
         """Return where to start looking for an offset: the batch of the greatest entry at or before it, or 0."""
         data = self.data
-        unpack = _ENTRY.unpack_from
-        number = bisect_right(range(len(self)), relative_offset, key=lambda at: unpack(data, at * 8)[0])
-        return self.entry(number - 1)[1] if number else 0
+        starts = range(0, len(data), _ENTRY.size)
+        if starts and (last := _ENTRY.unpack_from(data, starts[-1]))[0] <= relative_offset:
+            return int(last[1])  # Most readers are near the end.
+        # An entry compares as a pair, so that no step of the search leaves C.
+        after = bisect_right(starts, (relative_offset, INT32_MAX), key=partial(_ENTRY.unpack_from, data))
+        return self.entry(after - 1)[1] if after else 0

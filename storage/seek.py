@@ -29,19 +29,18 @@ def first_at_or_after(log: Log, timestamp_ms: int) -> Found | None:
 
 
 def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int) -> Found | None:
-    relative_offset = segment.time_index.offset_before(wanted)
-    # Up to that entry's offset every record is older.
-    position, size = segment.locate(max(segment.base_offset + relative_offset + 1, start), skip_damage=True)
+    # Up to the offset of that entry every record is older.
+    relative_offset = max(segment.time_index.offset_before(wanted) + 1, start - segment.base_offset)
+    position = segment.offset_index.position_before(relative_offset)
     limit_bytes = log.config.max_decompressed_bytes
-    while size:
+    while True:
         position, size = segment.locate_timestamp(wanted, position)
         if not size:
-            break
-        _, found = first_record(segment.file, position, size, wanted, start, limit_bytes)
+            return None
+        found = first_record(segment.file, position, size, wanted, start, limit_bytes)
         if found is not None:
             return found
         position += size
-    return None
 
 
 def largest_timestamp(log: Log) -> Found | None:

@@ -15,12 +15,14 @@ from struct import Struct
 
 from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader
 from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
+from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, walk
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
+from tidelog.storage.walk import INT32_MAX
 
 LOG, INDEX, TIME_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".summary"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, SUMMARY)
@@ -43,9 +45,9 @@ class Segment:
         "_time_index",
         "base_offset",
         "folder",
-        "full",
         "index_bytes_max",
         "is_active",
+        "last_offset_max",
         "size",
         "summary",
     )
@@ -58,9 +60,10 @@ class Segment:
         self.base_offset = base_offset
         self.size = size
         self.summary = summary
-        self.index_bytes_max = index_bytes_max
         self.is_active = False
-        self.full = self._is_full(summary.offset_entries, summary.time_entries)
+        self.index_bytes_max = index_bytes_max
+        self.last_offset_max = 0
+        self._limit_offsets(summary.offset_entries, summary.time_entries)
         self._finished_size = -1
         self._file: files.File | None = None
         self._offset_index: OffsetIndex | None = None
@@ -127,11 +130,9 @@ class Segment:
     def append(
         self,
         data: memoryview | bytearray,
-        record_count: int,
+        valid: ValidBatch,
+        base_offset: int,
         last_offset: int,
-        max_timestamp: int,
-        max_timestamp_offset: int,
-        min_timestamp: int,
         now_ms: int,
     ) -> None:
         """Write one batch that has its offsets, and take note of it. After an OSError call `cut_torn`."""
@@ -139,12 +140,19 @@ class Segment:
             self._load_indexes()
         position = self.size
         (self._file or self.file).append(data)
-        self._note(position, record_count, last_offset, max_timestamp, max_timestamp_offset, min_timestamp)
+        self._note(
+            position,
+            valid.header.record_count,
+            last_offset,
+            valid.max_timestamp,
+            base_offset + valid.max_timestamp_offset_delta,
+            valid.min_timestamp,
+        )
         self.summary.last_append_ms = now_ms
         self.size = position + len(data)
         if position == 0:
             self.summary.first_append_ms = now_ms
-            if max_timestamp == NONE:
+            if valid.max_timestamp == NONE:
                 self._remember_creation()
 
     def _remember_creation(self) -> None:
@@ -189,14 +197,23 @@ class Segment:
             summary.max_timestamp, summary.max_timestamp_last_offset - self.base_offset
         )
         summary.indexed_position = position
-        self.full = self._is_full(len(offset_index), len(time_index))
+        self._limit_offsets(len(offset_index), len(time_index))
 
-    def _is_full(self, offset_entries: int, time_entries: int) -> bool:
+    def bound_indexes(self, index_bytes_max: int) -> None:
+        """Let no index grow beyond a size from now on."""
+        if index_bytes_max != self.index_bytes_max:
+            self.index_bytes_max = index_bytes_max
+            self._limit_offsets(len(self.offset_index), len(self.time_index))
+
+    def _limit_offsets(self, offset_entries: int, time_entries: int) -> None:
+        """Set the last offset that fits: by its distance from the base, or none where an index is full."""
+        self.last_offset_max = self.base_offset + INT32_MAX
         # One slot of the time index is kept for the entry that sealing adds.
-        return (
+        if (
             offset_entries >= self.index_bytes_max // OffsetIndex.entry_bytes
             or time_entries >= self.index_bytes_max // TimeIndex.entry_bytes - 1
-        )
+        ):
+            self.last_offset_max = -1
 
     def cut_torn(self) -> None:
         """Remove what a failed append left behind the published end."""
@@ -242,7 +259,7 @@ class Segment:
     def believe(self, summary: Summary, *, finished: bool) -> None:
         """Take what a summary says; `finished` if it was written when the segment was sealed or closed."""
         self.summary = summary
-        self.full = self._is_full(summary.offset_entries, summary.time_entries)
+        self._limit_offsets(summary.offset_entries, summary.time_entries)
         self._finished_size = self.size if finished else -1
 
     def load_indexes(self) -> bool:
@@ -276,7 +293,7 @@ class Segment:
     def _empty_indexes(self) -> None:
         self._offset_index = OffsetIndex(self.path(INDEX), bytearray())
         self._time_index = TimeIndex(self.path(TIME_INDEX), bytearray())
-        self.full = False
+        self._limit_offsets(0, 0)
 
     def rebuild(self) -> None:
         """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
@@ -346,17 +363,14 @@ class Segment:
                 end = min(end, damage.start)
         return FileSlice(self.file, position, min(length, end - position))
 
-    def locate(self, offset: int, *, skip_damage: bool = False) -> tuple[int, int]:
-        """Return position and size of the first batch whose last offset is at least `offset`; size 0 if none is.
-
-        CorruptLog if it may lie in damaged bytes, unless those are to be skipped.
-        """
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Return position and size of the first batch whose last offset is at least `offset`; size 0 if none is."""
         position = self.offset_index.position_before(offset - self.base_offset)
         for damage in self.summary.damage:
             found = self._search(find_batch, position, damage.start, offset)
             if found[1]:
                 return found
-            if offset < damage.next_offset and not skip_damage:
+            if offset < damage.next_offset:
                 place = f"{self.path(LOG)}@{damage.start}-{damage.end}"
                 raise CorruptLog(
                     f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}"

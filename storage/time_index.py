@@ -8,6 +8,7 @@ For an entry (T, o), every record of the segment with a timestamp above T has an
 """
 
 from bisect import bisect_left
+from functools import partial
 from struct import Struct
 
 from tidelog.storage.index_file import IndexFile
@@ -23,7 +24,7 @@ class TimeIndex(IndexFile):
 
     def entry(self, number: int) -> tuple[int, int]:
         """Return entry `number` as (timestamp, relative offset)."""
-        timestamp, relative_offset = _ENTRY.unpack_from(self.data, number * 12)
+        timestamp, relative_offset = _ENTRY.unpack_from(self.data, number * _ENTRY.size)
         return timestamp, relative_offset
 
     def append_if_larger(self, timestamp: int, relative_offset: int) -> None:
@@ -34,10 +35,10 @@ class TimeIndex(IndexFile):
 
     def offset_before(self, timestamp: int) -> int:
         """Return the relative offset of the greatest entry below a timestamp, or -1: none before it can match."""
-        data = self.data
-        unpack = _ENTRY.unpack_from
-        number = bisect_left(range(len(self)), timestamp, key=lambda at: unpack(data, at * 12)[0])
-        return self.entry(number - 1)[1] if number else -1
+        starts = range(0, len(self.data), _ENTRY.size)
+        # An entry compares as a pair, and is more than the timestamp alone; no step of the search leaves C.
+        after = bisect_left(starts, (timestamp,), key=partial(_ENTRY.unpack_from, self.data))
+        return self.entry(after - 1)[1] if after else -1
 
     def drop_final(self, relative_offset: int) -> None:
         """Drop the entry that closing the segment added: its offset is beyond the last offset entry's."""
