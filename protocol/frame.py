@@ -12,7 +12,7 @@ from typing import Any
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import UnsupportedRequest, WireError
-from tidelog.protocol.wire.runtime import misfit, skip_tagged_fields
+from tidelog.protocol.wire.runtime import MAX_ELEMENTS, misfit, read_uvarint, skip_tagged_fields, too_many
 from tidelog.protocol.wire.types import Buffer
 
 __all__ = [
@@ -124,7 +124,13 @@ def skip_header_tags(buffer: Buffer, position: int, end: int) -> int:
         return position + 1
     view = memoryview(buffer)[:end]
     try:
-        return skip_tagged_fields(view, position + 1, view[position])
+        count = view[position]
+        position += 1
+        if count > 127:
+            count, position = read_uvarint(view, position, count)
+        if count > MAX_ELEMENTS:
+            raise too_many(position)
+        return skip_tagged_fields(view, position, count)
     except IndexError as error:
         raise WireError(f"header is cut short near position {position}") from error
 

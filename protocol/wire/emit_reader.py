@@ -32,10 +32,12 @@ _SCOPE: dict[str, Any] = {
     "read_text_length": runtime.read_text_length,
     "skip_tagged_fields": runtime.skip_tagged_fields,
     "misfit": runtime.misfit,
+    "too_many": runtime.too_many,
+    "MAX_ELEMENTS": runtime.MAX_ELEMENTS,
     "WireError": WireError,
     "struct_error": error,
 }
-_LOCALS = "buffer position end view count size stop tags tag presence item error"
+_LOCALS = "buffer position end view count size stop tags tag presence item elements error"
 
 
 class ReaderEmitter(Emitter):
@@ -51,6 +53,7 @@ class ReaderEmitter(Emitter):
         add, block = self.source.add, self.source.block
         with block(f"def {self.name}(buffer, position, end):"):
             add("view = memoryview(buffer)[:end]")
+            add("elements = 0")
             with block("try:"):
                 root = self.visit_message(self.struct, "", "")
                 self.flush()
@@ -167,6 +170,7 @@ class ReaderEmitter(Emitter):
             add(f'{expression} = list(unpack_from(f">{{count}}{code_of(node.subcon)}", view, position))')
             add(f"position += {least} * count")
             return
+        self.count_elements("count")
         items = self.source.unique(path.rpartition(".")[2])
         add(f"{expression} = {items} = []")
         with block("for _ in range(count):"):
@@ -178,6 +182,12 @@ class ReaderEmitter(Emitter):
             self.flush()
             add(f"{items}.append({element})")
 
+    def count_elements(self, count: str) -> None:
+        """Emit the check of what the whole message holds."""
+        self.source.add(f"elements += {count}")
+        with self.source.block("if elements > MAX_ELEMENTS:"):
+            self.source.add("raise too_many(position)")
+
     def visit_tagged(self, node: TaggedSection, expression: str, path: str) -> None:
         """Emit the reading of the tagged section: defaults first, then whatever is there."""
         add, block = self.source.add, self.source.block
@@ -185,12 +195,17 @@ class ReaderEmitter(Emitter):
         self.flush()
         for field, _ in node.members.values():
             add(f"{expression}.{field.name} = {self.default(field)}")
-        if not node.members:
-            with block("if tags:"):
+        with block("if tags:"):
+            with block("if tags > 127:"):
+                add("tags, position = read_uvarint(view, position, tags)")
+            self.count_elements("tags")
+            if node.members:
+                self._tagged_fields(node, expression, path)
+            else:
                 add("position = skip_tagged_fields(view, position, tags)")
-            return
-        with block("if tags > 127:"):
-            add("tags, position = read_uvarint(view, position, tags)")
+
+    def _tagged_fields(self, node: TaggedSection, expression: str, path: str) -> None:
+        add, block = self.source.add, self.source.block
         with block("for _ in range(tags):"):
             self.read_length(Uvarint(), "tag")
             self.read_length(Uvarint(), "size")

@@ -10,18 +10,23 @@ from typing import Any
 from tidelog.protocol.wire.errors import EncodeError, WireError
 
 __all__ = [
+    "MAX_ELEMENTS",
     "SHORT_UVARINTS",
     "misfit",
     "read_text_length",
     "read_uvarint",
     "skip_tagged_fields",
     "text_prefix",
+    "too_many",
     "uvarint",
     "write_tagged_fields",
 ]
 
 # Kafka's limit for a string, whichever way its length is written.
 MAX_STRING_BYTES = 0x7FFF
+# What one message may hold, over all its arrays and tags. Two bytes of a frame can become an object, at 60 bytes and
+# 2 us: without a bound, a frame of 100 MiB takes gigabytes and stops the event loop for minutes. Our own.
+MAX_ELEMENTS = 1 << 18
 _MAX_UVARINT_BYTES = 5
 
 SHORT_UVARINTS = tuple(bytes((value,)) for value in range(128))
@@ -53,9 +58,7 @@ def read_text_length(view: memoryview, position: int, first: int) -> tuple[int, 
 
 
 def skip_tagged_fields(view: memoryview, position: int, count: int) -> int:
-    """Pass over unknown tagged fields, given the first byte of their count; return the position after."""
-    if count > 127:
-        count, position = read_uvarint(view, position, count)
+    """Pass over as many unknown tagged fields; return the position after."""
     for _ in range(count):
         position = skip_uvarint(view, position)
         size = view[position]
@@ -79,6 +82,11 @@ def misfit(what: str, length: int, position: int, end: int) -> WireError:
     return WireError(
         f"{what}: length {length} at position {position} does not fit the {end - position} bytes left"
     )
+
+
+def too_many(position: int) -> WireError:
+    """Make the error for a message with more elements than any client sends."""
+    return WireError(f"more than {MAX_ELEMENTS} elements and tags in one message, at position {position}")
 
 
 def uvarint(value: int) -> bytes:

@@ -82,6 +82,7 @@ class Awkward:
     pack: list[Leaf] = field(Array(Leaf))
     new: list[Leaf] = field(Array(Leaf))
     item: list[str] = field(Array(STRING))
+    elements: list[Leaf] = field(Array(Leaf))
     error: str = field(STRING)
     tag_end: list[Leaf] = field(Array(Leaf), "2+", default=[], tag=1, tagged="2+")
     parts: list[Leaf] = field(Array(Leaf), "2+", default=[], tag=2, tagged="2+")

@@ -133,6 +133,14 @@ def test_tags_of_a_header_are_passed_over() -> None:
             read_request_header(header[:end], 0, end)
 
 
+def test_many_tags_of_a_header_are_passed_over_or_refused() -> None:
+    header = b"\x00\x02\x00\x07\x00\x00\x00\x01\xff\xff"
+    some = header + b"\xac\x02" + b"\x07\x01z" * 300
+    assert read_request_header(some, 0, len(some))[-1] == len(some)
+    with pytest.raises(WireError, match="elements and tags"):
+        read_request_header(header + b"\xff\xff\xff\x7f" + bytes(64), 0, len(header) + 68)
+
+
 def test_a_client_id_that_crosses_the_end_is_a_wire_error() -> None:
     buffer = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x02me"
     assert read_request_header(buffer, 0, 12)[3] == "me"

@@ -24,7 +24,7 @@ from tidelog.protocol.wire.constructs import ArrayOf, MessageStruct, Text, Uvari
 from tidelog.protocol.wire.emit_reader import ReaderEmitter
 from tidelog.protocol.wire.emit_writer import WriterEmitter
 from tidelog.protocol.wire.errors import CompileError, EncodeError, WireError
-from tidelog.protocol.wire.runtime import read_uvarint, skip_tagged_fields, uvarint
+from tidelog.protocol.wire.runtime import MAX_ELEMENTS, read_uvarint, uvarint
 from tidelog.protocol.wire.show import codec_source, main
 
 
@@ -104,6 +104,29 @@ def test_a_count_is_bounded_by_what_its_elements_need() -> None:
     frame = b"\xff\xff\xff\xff" + b"\x00" + b"\x04" + b"\x01\x01\x00" * 2 + b"\x00\x00"
     with pytest.raises(WireError, match="topics: length 3 at position 6 does not fit the 8 bytes left"):
         LIST_OFFSETS.reader(6)(frame, 0, len(frame))
+
+
+def test_a_message_holds_so_many_elements_and_no_more() -> None:
+    head, topic = b"\x00" + bytes(6), b"\x01\x02" + bytes(4) + b"\x00\x00\x00"  # one partition each
+    for topics in (MAX_ELEMENTS // 2, MAX_ELEMENTS // 2 + 1):
+        frame = head + uvarint(topics + 1) + topic * topics + b"\x00"
+        if topics * 2 <= MAX_ELEMENTS:
+            request, position = PRODUCE.reader(9)(frame, 0, len(frame))
+            assert (len(request.topic_data), position) == (topics, len(frame))
+        else:
+            with pytest.raises(WireError, match="more than 262144 elements"):
+                PRODUCE.reader(9)(frame, 0, len(frame))
+
+
+@pytest.mark.parametrize("version", [9, 13])
+def test_tags_count_as_elements(version: int) -> None:
+    """Version 9 of the response knows no tags of a partition's, version 13 knows one."""
+    tags = uvarint(MAX_ELEMENTS) + b"\x63\x00" * MAX_ELEMENTS
+    topic_id = bytes(16) if version == 13 else b"\x01"
+    partition = bytes(4 + 2 + 8 + 8 + 8) + b"\x01\x00" + tags
+    frame = b"\x02" + topic_id + b"\x02" + partition + b"\x00" + bytes(4) + b"\x00"
+    with pytest.raises(WireError, match="more than 262144 elements"):
+        PRODUCE.response_reader(version)(frame, 0, len(frame))
 
 
 def test_nothing_after_the_end_of_the_frame_is_read() -> None:
@@ -307,12 +330,10 @@ def test_unknown_tags_are_passed_over() -> None:
 
 
 def test_any_number_of_unknown_tags_is_passed_over() -> None:
-    tags = b"\xac\x02" + b"\x05\x01z" * 300
-    assert skip_tagged_fields(memoryview(tags), 1, tags[0]) == len(tags)
-    with pytest.raises(
-        WireError, match="tagged field: length 1 at position 901 does not fit the 0 bytes left"
-    ):
-        skip_tagged_fields(memoryview(tags)[:-1], 1, tags[0])
+    frame = bytes(5) + b"\x01" + b"\xac\x02" + b"\x05\x01z" * 300
+    assert LIST_OFFSETS.reader(7)(frame, 0, len(frame))[1] == len(frame)
+    with pytest.raises(WireError, match="tagged field: length 1 at position 907 does not fit the 0 bytes"):
+        LIST_OFFSETS.reader(7)(frame, 0, len(frame) - 1)
 
 
 def test_unknown_tags_beside_known_ones_are_passed_over() -> None:
