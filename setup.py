@@ -13,7 +13,8 @@ from setuptools.command.build_ext import build_ext
 KERNEL = Extension(
     "tidelog.protocol.records.kernel",
     ["src/tidelog/protocol/records/kernel.py"],
-    extra_compile_args=["-O3", "-g0"],
+    # Aligned, because where the linker happens to put the walk is worth a fifth of its speed.
+    extra_compile_args=["-O3", "-g0", "-falign-functions=64"],
 )
 
 
