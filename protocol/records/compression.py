@@ -1,7 +1,7 @@
 """The four codecs, each read with a bound on what comes out of it.
 
-Owns codec numbers and framings. Knows nothing of batches. Invariant: `decompress` holds limit_bytes of output and a
-chunk at most, whatever the input promises (P26), and takes one whole stream with nothing behind it. Libraries are
+Owns codec numbers and framings. Knows nothing of batches. Invariant: `decompress` takes about twice limit_bytes of
+memory at most, whatever the input promises (P26), and takes one whole stream with nothing behind it. Libraries are
 imported on first use: a broker that never meets a codec does not pay for it at start-up.
 """
 
