@@ -54,7 +54,7 @@ def run(path: Path, with_records: bool, as_json: bool) -> int:
     try:
         with open(path, "rb") as file, progress(path.name, _size(file)) as advance:
             for part in parts_of(file, base_offset, with_records, advance):
-                print(to_json(part.fields) if as_json else part.text)
+                print(to_json(part.fields | {"ok": part.is_sound}) if as_json else part.text)
                 is_sound &= part.is_sound
     except OSError as error:
         if isinstance(error, BrokenPipeError):
@@ -291,7 +291,7 @@ def _part(fields: dict[str, Any], *, is_sound: bool = True) -> Part:
     """Return a part whose text is its fields as name=value words behind their kind."""
     words = [f"{name}={_word(name, value)}" for name, value in fields.items() if name != "kind"]
     verdict = [] if is_sound else ["DAMAGED"]
-    return Part(fields | {"ok": is_sound}, " ".join([fields["kind"], *words, *verdict]), is_sound)
+    return Part(fields, " ".join([fields["kind"], *words, *verdict]), is_sound)
 
 
 def _word(name: str, value: Any) -> str:

@@ -67,7 +67,7 @@ def late(shared_broker: Running, topic: str) -> str:
 
 
 def test_the_life_of_a_topic(shared_broker: Running, topic: str) -> None:
-    create = ("topics", "create", topic, "--partitions", "3", "--option", "segment.bytes=100000")
+    create = ("topics", "create", topic, "--partitions", "3", "--option", "retention.ms=100000")
     assert ok(tidelog(shared_broker, *create)) == f"topic {topic} created, 3 partitions\n"
     again = tidelog(shared_broker, *create)
     assert (again.returncode, again.stdout, again.stderr.count("\n")) == (1, "", 1)
@@ -78,7 +78,7 @@ def test_the_life_of_a_topic(shared_broker: Running, topic: str) -> None:
     }
     assert listed[topic] == 3
     (described,) = rows(tidelog(shared_broker, "topics", "describe", topic, "--json"))
-    assert described["options"] == {"segment.bytes": "100000"}
+    assert described["options"] == {"retention.ms": "100000"}
     assert [part["end"] for part in described["partitions"]] == [0, 0, 0]
 
     kept = tidelog(shared_broker, "topics", "delete", topic, text="n\n")

@@ -118,7 +118,7 @@ def test_an_empty_file(folder: Path) -> None:
 def test_a_half_written_last_batch_is_said_and_no_error(folder: Path, kept: int) -> None:
     code, parts = dump(write(folder, FIRST + THIRD[:kept]))
     assert code == OK
-    assert parts[1] == {"kind": "torn", "position": len(FIRST), "bytes": kept}
+    assert parts[1] == {"kind": "torn", "position": len(FIRST), "bytes": kept, "ok": True}
 
 
 def test_a_wrong_checksum_is_damage_and_the_rest_is_read(folder: Path) -> None:
@@ -135,13 +135,16 @@ def test_a_wrong_length_in_the_middle_is_damage_up_to_the_next_batch(folder: Pat
     code, parts = dump(write(folder, FIRST + broken + THIRD))
     assert code == FAILED
     assert [part["kind"] for part in parts] == ["batch", "unreadable", "batch"]
-    assert parts[1] == {"kind": "unreadable", "position": len(FIRST), "bytes": len(SECOND)}
+    assert parts[1] == {"kind": "unreadable", "position": len(FIRST), "bytes": len(SECOND), "ok": False}
     assert parts[2]["base_offset"] == 105
 
 
 def test_zeros_at_the_end_are_no_batch(folder: Path) -> None:
     code, parts = dump(write(folder, FIRST + bytes(4096)))
-    assert (code, parts[1]) == (FAILED, {"kind": "unreadable", "position": len(FIRST), "bytes": 4096})
+    assert (code, parts[1]) == (
+        FAILED,
+        {"kind": "unreadable", "position": len(FIRST), "bytes": 4096, "ok": False},
+    )
 
 
 def test_records_that_cannot_be_read_are_damage(folder: Path) -> None:
