@@ -61,7 +61,10 @@ def _scanned(
 ) -> Iterator[tuple[BatchHeader, kernel.Columns]]:
     """Lend the header of a batch and the columns of its records."""
     data = file.pread(size, position)
-    columns = _spare.pop() if _spare else kernel.Columns()
+    try:
+        columns = _spare.pop()
+    except IndexError:
+        columns = kernel.Columns()
     try:
         header = read_header(data)
         records: Buffer = data

@@ -156,13 +156,23 @@ def status(path: Path) -> Status | None:
     return Status(stat.st_size, stat.st_mtime_ns // 1_000_000)
 
 
+_PART_BYTES = 65536
+
+
 def load(path: Path) -> bytes | None:
     """Return the content of a small file, or None if it is missing."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    try:
+        data = part = os.read(fd, _PART_BYTES)
+        while len(part) == _PART_BYTES:
+            part = os.read(fd, _PART_BYTES)
+            data += part
+        return data
+    finally:
+        os.close(fd)
 
 
 def map_readonly(path: Path) -> bytes | mmap.mmap:
@@ -179,11 +189,14 @@ def create(path: Path) -> None:
 
 
 def write(path: Path, data: Readable) -> None:
-    """Replace a file at once, for readers; after a power cut it may be torn (write what carries a checksum)."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb", buffering=0) as file:
-        _write_all(file.fileno(), data)
-    os.replace(temporary, path)
+    """Overwrite a file in place; after a crash it may be torn, so only for what shows it and can be made again."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _write_all(fd, data)
+        if os.fstat(fd).st_size > len(data):
+            os.ftruncate(fd, len(data))
+    finally:
+        os.close(fd)
 
 
 def write_atomically(path: Path, data: Readable) -> None:

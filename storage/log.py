@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
-from tidelog.storage import files, producer_state, retention
+from tidelog.storage import files, folder_identity, producer_state, retention
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -60,13 +60,11 @@ class Log:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         epochs: LeaderEpochs | None = None,
-        topic_id: bytes | None = None,
     ) -> None:
         """Serve segments whose batches are known; the last one is active."""
         self.directory = folder
         self.topic = topic
         self.partition = partition
-        self.topic_id = topic_id
         self.lock = threading.Lock()
         self.segments: tuple[Segment, ...] = tuple(segments)
         self.active = segments[-1]
@@ -91,6 +89,11 @@ class Log:
     def __str__(self) -> str:
         """Return `topic-partition`."""
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The 16 bytes of the topic's id, as its folder says; None if it does not."""
+        return folder_identity.load_topic_id(self.directory)
 
     @property
     def high_watermark(self) -> int:

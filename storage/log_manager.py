@@ -29,6 +29,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
 # After a crash most of the time goes into reading and checksums, both of which let other threads run.
 RECOVERY_THREADS = 4
+# Flushes of several files at once share the file system's commits.
+CLOSING_THREADS = 8
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 _log = logging.getLogger(__name__)
@@ -77,9 +79,7 @@ class LogManager:
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             key = (topic, partition)
-            known = recovery.Known(
-                clean, points.get(key, 0), starts.get(key, 0), folder_identity.load_topic_id(folder)
-            )
+            known = recovery.Known(clean, points.get(key, 0), starts.get(key, 0))
             return recovery.load(folder, topic, partition, configs[topic], known, now_ms)
 
         found = list(self._partitions())
@@ -120,7 +120,7 @@ class LogManager:
         except OSError as error:
             files.remove_folder(folder)
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
-        log = Log(folder, topic, partition, config, [segment], epochs=epochs, topic_id=topic_id)
+        log = Log(folder, topic, partition, config, [segment], epochs=epochs)
         self.logs[topic, partition] = log
         return log
 
@@ -159,13 +159,8 @@ class LogManager:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go."""
         if self._lock is None:
             return
-        clean = True
-        for log in self.logs.values():
-            try:
-                clean = log.close() and clean
-            except (StorageError, OSError) as error:
-                clean = False
-                _log.error("close failed log=%s error=%r", log, str(error))
+        with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
+            clean = all(list(pool.map(_closed, self.logs.values())))
         self.checkpoint()
         if clean:
             files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
@@ -177,3 +172,12 @@ class LogManager:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _closed(log: Log) -> bool:
+    """Close a log; tell whether all of it is safe."""
+    try:
+        return log.close()
+    except (StorageError, OSError) as error:
+        _log.error("close failed log=%s error=%r", log, str(error))
+        return False

@@ -39,7 +39,6 @@ class Known(NamedTuple):
     clean: bool = False
     recovery_point: int = 0
     log_start_offset: int = 0
-    topic_id: bytes | None = None
 
 
 class _Found(NamedTuple):
@@ -69,7 +68,6 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
         segments,
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
-        topic_id=known.topic_id,
     )
     _load_epochs(log, known.clean)
     log.load_producers(found.snapshots)
