@@ -12,7 +12,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
-from tidelog.broker.dispatch import Answer, Deferred, Route, dispatch, encode
+from tidelog.broker.dispatch import Answer, Deferred, Route, dispatch
 from tidelog.broker.waiting import Later
 from tidelog.protocol.wire.errors import WireError
 
@@ -23,9 +23,12 @@ _log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i").unpack_from
 
-# Most connections never need another buffer. A frame that does not fit gets one of its own size, and is received
-# to its exact end, so that nothing behind it has to be moved.
+# Most connections never need another buffer. A frame that does not fit gets a larger one, and is received to its
+# exact end, so that nothing behind it has to be moved.
 SMALL_BUFFER_BYTES = 16 * 1024
+# That much is taken on the word of a client. A frame that says it is larger gets its buffer as its bytes come, each
+# twice as large as the last: announcing 100 MB costs a client 14 bytes, and must not cost us 100 MB.
+TRUSTED_FRAME_BYTES = 1024 * 1024
 # Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
 MAX_REQUESTS_IN_FLIGHT = 1000
 # Unsent answers above this stop the reading of further requests.
@@ -89,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
             later.cancel()
         self._waiting.clear()
         self._slots.clear()
-        self.server.memory.give(len(self._buffer) - SMALL_BUFFER_BYTES)
+        self.server.memory.give_back(self)
         if error is not None:
             _log.debug("connection lost peer=%s error=%r", self.peer, str(error))
 
@@ -103,6 +106,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled += size_bytes
         if self._filled >= self._frame_end:
             self._process()
+        elif self._filled == len(self._buffer):
+            self._grow()
 
     def pause_writing(self) -> None:
         """Stop taking requests: the client does not read its answers."""
@@ -174,17 +179,17 @@ class Connection(asyncio.BufferedProtocol):
             if end > SMALL_BUFFER_BYTES:
                 self._frame_end = end
                 if end > len(self._buffer):
-                    self._grow(end)
+                    self._grow()
         elif self.server.memory.is_short:
             self._give_back()
 
-    def _grow(self, size_bytes: int) -> None:
-        """Take a buffer for a large frame, or wait until other connections give back theirs."""
-        self._give_back()
-        if self.server.memory.take(self, size_bytes - SMALL_BUFFER_BYTES):
-            self._use_buffer(size_bytes)
+    def _grow(self) -> None:
+        """Take a larger buffer for the frame, or wait until other connections give back theirs."""
+        size = min(self._frame_end, max(TRUSTED_FRAME_BYTES, 2 * len(self._buffer)))
+        if self.server.memory.take(self, size):
+            self._use_buffer(size)
         else:
-            self._wanted_bytes = size_bytes
+            self._wanted_bytes = size
             self._transport.pause_reading()
 
     def memory_granted(self) -> None:
@@ -205,10 +210,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _give_back(self) -> None:
         """Return to a small buffer. Between large frames no more than that is filled."""
-        held = len(self._buffer) - SMALL_BUFFER_BYTES
-        if held:
+        if len(self._buffer) > SMALL_BUFFER_BYTES:
             self._use_buffer(SMALL_BUFFER_BYTES)
-            self.server.memory.give(held)
+            self.server.memory.give_back(self)
 
     def idle_sweeps(self) -> int:
         """Return for how many sweeps nothing has come; a large buffer is given back after the first."""
@@ -246,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(later.response, Exception):
             self._fail(later.response)
         else:
-            self._ready(slot, encode(route, correlation_id, later.response))
+            self._ready(slot, route.encode(correlation_id, later.response))
 
     def _ready(self, slot: _Slot, parts: Answer) -> None:
         slot.parts = parts

@@ -37,12 +37,11 @@ Answer = list[bytes]
 class Route(NamedTuple):
     """What serves one version of one API."""
 
-    reader: Callable[[memoryview, int, int], tuple[Any, int]]
-    writer: Callable[[Any, Callable[[Any], None]], None]
+    read: Callable[[memoryview, int, int], tuple[Any, int]]
+    encode: frame.ResponseEncoder
     handle: Callable[["Connection", Any, int], Any]
     version: int
     request_is_flexible: bool
-    response_head: Struct
     api_name: str
 
 
@@ -71,8 +70,6 @@ API_VERSIONS = 18
 
 _routes: dict[int, Route] = {}
 _KEY_VERSION_CORRELATION = Struct(">Iih").unpack_from
-_PLAIN_HEAD = Struct(">ii")
-_FLEXIBLE_HEAD = Struct(">iib")
 
 
 def dispatch(connection: "Connection", view: memoryview, position: int, end: int) -> Answer | Deferred | None:
@@ -86,7 +83,7 @@ def dispatch(connection: "Connection", view: memoryview, position: int, end: int
     position += 10 + max(client_id_length, 0)
     if route.request_is_flexible:
         position = frame.skip_header_tags(view, position, end)
-    request, position = route.reader(view, position, end)
+    request, position = route.read(view, position, end)
     if position != end:
         raise WireError(f"{route.api_name} v{route.version}: {end - position} bytes behind the request")
     response = route.handle(connection, request, route.version)
@@ -94,19 +91,7 @@ def dispatch(connection: "Connection", view: memoryview, position: int, end: int
         return None
     if isinstance(response, Later):
         return Deferred(response, route, correlation_id)
-    return encode(route, correlation_id, response)
-
-
-def encode(route: Route, correlation_id: int, response: Any) -> Answer:
-    """Return the parts of a response frame, its size and header first."""
-    parts: Answer = [b""]
-    route.writer(response, parts.append)
-    head = route.response_head
-    size = sum(map(len, parts)) + head.size - 4
-    parts[0] = (
-        head.pack(size, correlation_id, 0) if head is _FLEXIBLE_HEAD else head.pack(size, correlation_id)
-    )
-    return parts
+    return route.encode(correlation_id, response)
 
 
 def _find_route(key_version: int) -> Route:
@@ -121,12 +106,11 @@ def _find_route(key_version: int) -> Route:
             return _unsupported_api_versions(api)
         raise WireError(f"{api.name} v{version} is not served, only v{api.min_version} to v{api.max_version}")
     route = Route(
-        reader=api.reader(version),
-        writer=api.writer(version),
+        read=api.reader(version),
+        encode=frame.response_encoder(api, version),
         handle=HANDLERS[key],
         version=version,
         request_is_flexible=api.is_flexible(version),
-        response_head=_FLEXIBLE_HEAD if frame.response_header_version(api, version) else _PLAIN_HEAD,
         api_name=api.name,
     )
     _routes[key_version] = route
@@ -136,11 +120,10 @@ def _find_route(key_version: int) -> Route:
 def _unsupported_api_versions(api: Api) -> Route:
     """Return the route of a version of ApiVersions that is not served: whatever it says, it gets the table."""
     return Route(
-        reader=lambda _view, _position, end: (None, end),
-        writer=api.writer(0),
+        read=lambda _view, _position, end: (None, end),
+        encode=frame.response_encoder(api, 0),
         handle=lambda _connection, _request, _version: api_versions.unsupported_version(),
         version=0,
         request_is_flexible=False,
-        response_head=_PLAIN_HEAD,
         api_name=api.name,
     )

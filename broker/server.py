@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,27 +31,36 @@ class Memory:
 
     def __init__(self, limit_bytes: int) -> None:
         self._free_bytes = limit_bytes
-        self._waiting: deque[tuple[Connection, int]] = deque()
+        self._held: dict[Connection, int] = {}
+        self._waiting: dict[Connection, int] = {}
 
     def take(self, connection: Connection, size_bytes: int) -> bool:
-        """Take memory; False means that `connection.memory_granted` is called once it has been taken."""
-        if self._waiting or size_bytes > self._free_bytes:
-            self._waiting.append((connection, size_bytes))
+        """Let a connection hold so much; False means that its `memory_granted` is called once it may."""
+        if self._waiting or not self._grant(connection, size_bytes):
+            self._waiting[connection] = size_bytes
             return False
-        self._free_bytes -= size_bytes
         return True
 
-    def give(self, size_bytes: int) -> None:
-        """Give memory back, and grant it to those who wait, first come first served."""
-        self._free_bytes += size_bytes
-        while self._waiting and self._waiting[0][1] <= self._free_bytes:
-            connection, wanted = self._waiting.popleft()
-            self._free_bytes -= wanted
-            connection.memory_granted()
+    def give_back(self, connection: Connection) -> None:
+        """Let a connection hold nothing and wait for nothing, and grant to others what they wait for."""
+        self._free_bytes += self._held.pop(connection, 0)
+        self._waiting.pop(connection, None)
+        while self._waiting:
+            first, wanted = next(iter(self._waiting.items()))
+            if not self._grant(first, wanted):
+                return
+            del self._waiting[first]
+            first.memory_granted()
 
-    def leave(self, connection: Connection) -> None:
-        """Stop waiting."""
-        self._waiting = deque(entry for entry in self._waiting if entry[0] is not connection)
+    def _grant(self, connection: Connection, size_bytes: int) -> bool:
+        more = size_bytes - self._held.get(connection, 0)
+        # Where all that hold memory wait for more, one must get it beyond the limit, or none would ever go on.
+        stuck = self._held.keys() <= self._waiting.keys() | {connection}
+        if more > self._free_bytes and not stuck:
+            return False
+        self._free_bytes -= more
+        self._held[connection] = size_bytes
+        return True
 
     @property
     def is_short(self) -> bool:
@@ -135,7 +144,6 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is gone, if it was ever admitted."""
-        self.memory.leave(connection)
         self._left.set()
         if connection in self._connections:
             self._connections.remove(connection)

@@ -39,8 +39,8 @@ def describe() -> str:
         _INTRODUCTION,
         "## APIs",
         "",
-        "| Key | API | Versions | Announced | Flexible |",
-        "| --: | --- | --- | --- | --- |",
+        "| Key | API | Versions | Flexible |",
+        "| --: | --- | --- | --- |",
         *map(_summary, APIS.values()),
         "",
     ]
@@ -61,8 +61,7 @@ _TABLE_HEAD = (
 
 def _summary(api: Api) -> str:
     served = f"{api.min_version}-{api.max_version}"
-    announced = f"{api.advertised_min_version}-{api.max_version}"
-    return f"| {api.key} | [{api.name}](#{api.name.lower()}) | {served} | {announced} | {api.flexible} |"
+    return f"| {api.key} | [{api.name}](#{api.name.lower()}) | {served} | {api.flexible} |"
 
 
 def _docstring(message: type) -> str:

@@ -6,6 +6,7 @@ because both must be readable before the two sides know one another's versions (
 nothing of sockets.
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
@@ -17,14 +18,17 @@ from tidelog.protocol.wire.types import Buffer
 
 __all__ = [
     "SIZE_BYTES",
+    "ResponseEncoder",
     "decode_request",
     "decode_response",
     "encode_request",
-    "encode_response",
     "read_request_header",
+    "response_encoder",
     "response_header_version",
     "skip_header_tags",
 ]
+
+ResponseEncoder = Callable[[int, object], list[Any]]
 
 SIZE_BYTES = 4
 _API_VERSIONS_KEY = 18
@@ -32,7 +36,6 @@ _API_VERSIONS_KEY = 18
 # API key, version, correlation id, length of the client id.
 _REQUEST_HEADER = Struct(">hhih")
 _RESPONSE_HEAD = Struct(">ii")
-_FLEXIBLE_RESPONSE_HEAD = Struct(">iib")
 _SIZE = Struct(">i")
 
 
@@ -68,19 +71,23 @@ def response_header_version(api: Api, version: int) -> int:
     return int(api.is_flexible(version) and api.key != _API_VERSIONS_KEY)
 
 
-def encode_response(api: Api, version: int, correlation_id: int, message: object) -> list[Any]:
-    """Encode a response frame as its parts, the first of which holds the size and the header.
+def response_encoder(api: Api, version: int) -> ResponseEncoder:
+    """Give what encodes the responses of one version: (correlation id, message) -> the parts of a frame.
 
-    A part is bytes, or whatever object stands for `records` in the message; they are never joined here.
+    The first part holds the size and the header. A part is bytes, or whatever object stands for `records` in the
+    message; they are never joined here.
     """
-    parts: list[Any] = [b""]
-    api.writer(version)(message, parts.append)
-    body_bytes = sum(map(len, parts))
-    if response_header_version(api, version):
-        parts[0] = _FLEXIBLE_RESPONSE_HEAD.pack(5 + body_bytes, correlation_id, 0)
-    else:
-        parts[0] = _RESPONSE_HEAD.pack(4 + body_bytes, correlation_id)
-    return parts
+    write = api.writer(version)
+    tags = b"\x00" * response_header_version(api, version)
+    pack, header_bytes = _RESPONSE_HEAD.pack, _RESPONSE_HEAD.size - SIZE_BYTES + len(tags)
+
+    def encode(correlation_id: int, message: object) -> list[Any]:
+        parts: list[Any] = [b""]
+        write(message, parts.append)
+        parts[0] = pack(header_bytes + sum(map(len, parts)), correlation_id) + tags
+        return parts
+
+    return encode
 
 
 def encode_request(

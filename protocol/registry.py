@@ -16,7 +16,7 @@ from tidelog.protocol.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_
 from tidelog.protocol.messages.produce import PRODUCE
 from tidelog.protocol.wire.api import Api
 
-__all__ = ["ADVERTISED", "APIS"]
+__all__ = ["APIS"]
 
 # In the order of their keys.
 APIS: dict[int, Api] = {
@@ -35,8 +35,3 @@ APIS: dict[int, Api] = {
         DESCRIBE_CLUSTER,
     )
 }
-
-# (key, smallest version, largest version), the rows of the ApiVersions response.
-ADVERTISED: tuple[tuple[int, int, int], ...] = tuple(
-    (api.key, api.advertised_min_version, api.max_version) for api in APIS.values()
-)

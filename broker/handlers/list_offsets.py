@@ -5,11 +5,13 @@ Behaviour: a timestamp of 0 or more asks for the first record at or after it, ex
 questions of their own: -1 the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4
 (v8) the start of what is local, -5 (v9) and -6 (v11) the end of what was moved to another tier and the
 start of what is to be: there is no tier here, so -4 is the start, and -5 and -6 answer offset -1. Nothing
-found is offset -1 and timestamp -1, without an error.
+found is offset -1 and timestamp -1, without an error. A partition that is asked for twice in a topic is answered
+once, with INVALID_REQUEST.
 Departures from Kafka: its cases of a wrong "nothing found" (pinned log start, empty batches) are answered
 exactly.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.codes import error_code
@@ -52,21 +54,23 @@ _SINCE = {
 def handle(connection: "Connection", request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
     """Answer every partition of the request."""
     by_name = connection.broker.topics.by_name
-    seen: set[tuple[str, int]] = set()
     topics = []
     for asked in request.topics:
         topic = by_name.get(asked.name)
+        wanted = {want.partition_index: want for want in asked.partitions}
+        if len(wanted) < len(asked.partitions):
+            times = Counter(want.partition_index for want in asked.partitions)
+        else:
+            times = None
         answers = []
-        for want in asked.partitions:
-            key = (asked.name, want.partition_index)
-            partition = topic.partition(want.partition_index) if topic else None
-            if key in seen:
+        for index, want in wanted.items():
+            partition = topic.partition(index) if topic else None
+            if times and times[index] > 1:
                 answers.append(_failure(want, ErrorCode.INVALID_REQUEST))
             elif partition is None:
                 answers.append(_failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
                 answers.append(_answer(partition, want, version))
-            seen.add(key)
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
@@ -93,7 +97,7 @@ def _answer(partition: Partition, want: ListOffsetsPartition, version: int) -> L
         error_code=ErrorCode.NONE,
         timestamp=found.timestamp,
         offset=found.offset,
-        leader_epoch=found.leader_epoch,
+        leader_epoch=found.leader_epoch if version >= 4 else -1,
     )
 
 

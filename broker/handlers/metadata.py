@@ -72,7 +72,7 @@ def _answer(
     if wants_all:
         topics = [_describe(broker, topic, operations) for topic in broker.topics.by_name.values()]
     else:
-        topics = [_find(broker, asked, failures, operations) for asked in request.topics or []]
+        topics = [_find(broker, asked, version, failures, operations) for asked in request.topics or []]
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
@@ -85,7 +85,11 @@ def _answer(
 
 
 def _find(
-    broker: "Broker", asked: MetadataRequestTopic, failures: dict[str, ErrorCode], operations: int
+    broker: "Broker",
+    asked: MetadataRequestTopic,
+    version: int,
+    failures: dict[str, ErrorCode],
+    operations: int,
 ) -> MetadataResponseTopic:
     if asked.name is None:
         topic = broker.topics.by_id.get(asked.topic_id)
@@ -97,8 +101,9 @@ def _find(
             missing = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
         return _describe(broker, topic, operations)
+    name = "" if asked.name is None and version < 12 else asked.name
     return MetadataResponseTopic(
-        error_code=missing, name=asked.name, topic_id=asked.topic_id, is_internal=False, partitions=[]
+        error_code=missing, name=name, topic_id=asked.topic_id, is_internal=False, partitions=[]
     )
 
 

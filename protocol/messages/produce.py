@@ -109,13 +109,10 @@ class ProduceResponse:
     node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), "10+", default=[], tag=0, tagged="10+")
 
 
-# Announced from 0, and still refused below 3, because librdkafka turns compression off when the range does not start
-# at 0 (KAFKA-18659).
 PRODUCE = Api(
     key=0,
     versions="3-13",
     flexible="9+",
     request=ProduceRequest,
     response=ProduceResponse,
-    advertised_min_version=0,
 )

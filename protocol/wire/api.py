@@ -21,7 +21,6 @@ class Api:
         "_request_writers",
         "_response_readers",
         "_response_writers",
-        "advertised_min_version",
         "flexible",
         "key",
         "max_version",
@@ -38,16 +37,14 @@ class Api:
         flexible: str,
         request: type,
         response: type,
-        advertised_min_version: int | None = None,
     ) -> None:
-        """Declare an API; `advertised_min_version` is for a range that must be announced wider than it is."""
+        """Declare an API."""
         known = Versions.parse(versions)
         if known.high is None:
             raise ValueError(f"{request.__name__}: the versions of an API must have an end, not {versions!r}")
         self.key = key
         self.name = request.__name__.removesuffix("Request")
         self.min_version, self.max_version = known.low, known.high
-        self.advertised_min_version = known.low if advertised_min_version is None else advertised_min_version
         self.flexible = Versions.parse(flexible)
         self.request = request
         self.response = response

@@ -10,8 +10,8 @@ from tidelog.protocol.frame import (
     decode_request,
     decode_response,
     encode_request,
-    encode_response,
     read_request_header,
+    response_encoder,
     response_header_version,
 )
 from tidelog.protocol.messages.api_versions import (
@@ -38,7 +38,7 @@ def test_a_request_survives_its_frame(version: int, client_id: str | None) -> No
 @pytest.mark.parametrize("version", range(12))
 def test_a_response_survives_its_frame(version: int) -> None:
     response = ListOffsetsResponse(topics=[])
-    frame = b"".join(encode_response(LIST_OFFSETS, version, 77, response))
+    frame = b"".join(response_encoder(LIST_OFFSETS, version)(77, response))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert decode_response(LIST_OFFSETS, version, frame[4:]) == (77, response)
 
@@ -50,14 +50,14 @@ def test_the_bytes_of_a_header_by_hand() -> None:
     flexible = encode_request(LIST_OFFSETS, 6, 258, "me", REQUEST)
     assert flexible[4:17] == b"\x00\x02\x00\x06\x00\x00\x01\x02\x00\x02me\x00"
     response = ListOffsetsResponse(topics=[])
-    assert encode_response(LIST_OFFSETS, 1, 258, response)[0] == b"\x00\x00\x00\x08\x00\x00\x01\x02"
-    assert encode_response(LIST_OFFSETS, 6, 258, response)[0] == b"\x00\x00\x00\x0b\x00\x00\x01\x02\x00"
+    assert response_encoder(LIST_OFFSETS, 1)(258, response)[0] == b"\x00\x00\x00\x08\x00\x00\x01\x02"
+    assert response_encoder(LIST_OFFSETS, 6)(258, response)[0] == b"\x00\x00\x00\x0b\x00\x00\x01\x02\x00"
 
 
 def test_the_response_header_of_api_versions_stays_at_0() -> None:
     assert [response_header_version(API_VERSIONS, version) for version in range(5)] == [0] * 5
     assert [response_header_version(LIST_OFFSETS, version) for version in (5, 6)] == [0, 1]
-    assert encode_response(API_VERSIONS, 3, 1, ApiVersionsResponse(error_code=0, api_keys=[]))[0] == (
+    assert response_encoder(API_VERSIONS, 3)(1, ApiVersionsResponse(error_code=0, api_keys=[]))[0] == (
         b"\x00\x00\x00\x0c\x00\x00\x00\x01"
     )
 
@@ -72,7 +72,7 @@ def test_an_unknown_version_of_api_versions_can_be_answered_in_version_0() -> No
     answer = ApiVersionsResponse(
         error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
     )
-    parts = encode_response(API_VERSIONS, 0, refused.correlation_id, answer)
+    parts = response_encoder(API_VERSIONS, 0)(refused.correlation_id, answer)
     assert b"".join(parts) == (
         b"\x00\x00\x00\x10\x00\x00\x00\x07\x00\x23\x00\x00\x00\x01\x00\x12\x00\x00\x00\x04"
     )
@@ -120,7 +120,7 @@ def test_bytes_after_the_message_are_a_wire_error(version: int) -> None:
     frame = encode_request(LIST_OFFSETS, version, 1, "me", REQUEST)[4:]
     with pytest.raises(WireError, match="ends at position"):
         decode_request(frame + b"\x00")
-    response = b"".join(encode_response(LIST_OFFSETS, version, 1, ListOffsetsResponse(topics=[])))[4:]
+    response = b"".join(response_encoder(LIST_OFFSETS, version)(1, ListOffsetsResponse(topics=[])))[4:]
     with pytest.raises(WireError, match="ends at position"):
         decode_response(LIST_OFFSETS, version, response + b"\x00")
 
