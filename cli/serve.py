@@ -83,7 +83,9 @@ def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
 
 def _start_logging(level: str) -> None:
     """One line an event on stderr: time, level, logger, event and its name=value pairs."""
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
+    )
     formatter.converter = time.gmtime
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)
