@@ -19,12 +19,13 @@ NONE = -1
 class LeaderEpochs:
     """The epochs of one log, oldest first."""
 
-    __slots__ = ("entries", "path")
+    __slots__ = ("entries", "is_saved", "path")
 
     def __init__(self, folder: Path, entries: Iterable[tuple[int, int]] = ()) -> None:
         """Hold epochs; nothing is written."""
         self.path = folder / FILE_NAME
         self.entries = list(entries)
+        self.is_saved = False
 
     @classmethod
     def load(cls, folder: Path) -> "LeaderEpochs | None":
@@ -35,7 +36,11 @@ class LeaderEpochs:
         except ValueError:
             return None
         increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
-        return cls(folder, entries) if lines is not None and increasing else None
+        if lines is None or not increasing:
+            return None
+        epochs = cls(folder, entries)
+        epochs.is_saved = True
+        return epochs
 
     @property
     def latest(self) -> int:
@@ -79,7 +84,10 @@ class LeaderEpochs:
         checkpoints.save_lines(
             self.path, [f"{epoch} {offset}" for epoch, offset in self.entries], durably=False
         )
+        self.is_saved = True
 
     def sync(self) -> None:
-        """Return once the file is on disk."""
+        """Return once the file is on disk, written if it never was."""
+        if not self.is_saved:
+            self.save()
         files.sync(self.path)

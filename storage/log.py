@@ -19,12 +19,13 @@ from typing import NamedTuple
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
-from tidelog.storage import files, folder_identity, producer_state, retention
+from tidelog.storage import files, folder_identity, lookup, producer_state, retention
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import ProducerState
 from tidelog.storage.segment import Segment
+from tidelog.storage.unflushed import Unflushed
 
 __all__ = ["Appended", "FileSlice", "Log"]
 
@@ -79,10 +80,10 @@ class Log:
         self.failure: str | None = None
         self.deleted = retention.DeletedFiles(folder)
         self._flush_lock = threading.Lock()
-        # Sealed segments that are not on disk yet, and whether a name in the folder, or the folder's own, may not be.
-        self._unflushed = [segment for segment in segments[:-1] if segment.next_offset > recovery_point]
-        self._new_names = bool(self._unflushed) or self.active.base_offset >= recovery_point
-        self._new_folder = self._new_names
+        unflushed = [segment for segment in segments[:-1] if segment.next_offset > recovery_point]
+        names = bool(unflushed) or self.active.base_offset >= recovery_point
+        self._unflushed = Unflushed(folder, unflushed, names)
+        self._cuts = 0
         self._saved_bytes = self.active.size
         self.update_config(config)
 
@@ -219,14 +220,14 @@ class Log:
         old.finish()
         new = self._create_segment(new_base, now_ms)
         old.seal()
-        self._unflushed.append(old)
+        self._unflushed.sealed.append(old)
         self._publish((*self.segments, new))
         self.save_producers()
         return new
 
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
         config = self.config
-        self._new_names = True
+        self._unflushed.names = True
         return Segment.create(
             self.directory, base_offset, config.index_interval_bytes, config.segment_index_bytes, now_ms
         )
@@ -277,7 +278,7 @@ class Log:
             )
         if offset < self.log_end_offset:
             for number in range(self._segment_number(segments, offset), len(segments)):
-                found = segments[number].read(offset, max_bytes, at_least_one)
+                found = lookup.read(segments[number], offset, max_bytes, at_least_one)
                 if found is not None:
                     return found
         return files.NOTHING
@@ -293,7 +294,7 @@ class Log:
         """Yield (segment, position, header) of every readable batch from the one that holds `offset` on."""
         segments = self.segments
         for segment in segments[self._segment_number(segments, offset) :]:
-            for position, header in segment.headers(offset):
+            for position, header in lookup.headers(segment, offset):
                 yield segment, position, header
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
@@ -315,35 +316,21 @@ class Log:
             with self.lock:
                 if self.failure is not None:
                     raise self._offline()
-                target = self.log_end_offset
+                target, cuts = self.log_end_offset, self._cuts
                 if target == self.recovery_point:
                     return target
-                file = self.active.file
-                sealed, self._unflushed = self._unflushed, []
-                new_names, self._new_names = self._new_names, False
+                pending = self._unflushed.take(self.active.file)
             try:
-                for segment in sealed:
-                    segment.sync()
-                file.sync()
-                if new_names:
-                    self._sync_names()
+                self._unflushed.sync(pending, self.epochs)
             except OSError as error:
                 self.failure = f"a flush failed ({error})"
                 raise self._offline() from error
             with self.lock:
-                # A truncation in between has moved the end back: then nothing is claimed.
-                if target <= self.log_end_offset:
-                    self.recovery_point = max(self.recovery_point, target)
+                if cuts == self._cuts:
+                    self.recovery_point = target
                 if self.active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES:
                     self._save_state()
             return target
-
-    def _sync_names(self) -> None:
-        self.epochs.sync()
-        files.sync_folder(self.directory)
-        if self._new_folder:
-            files.sync_folder(self.directory.parent)
-            self._new_folder = False
 
     def _save_state(self) -> None:
         """Save what a recovery need not scan for, though it will believe it only once it is flushed."""
@@ -392,8 +379,9 @@ class Log:
                 kept = [self.segments[0]]
                 gone = self.segments[1:]
             self.deleted.remove_now(gone)
-            kept[-1].truncate(offset)
-            self._unflushed = [segment for segment in self._unflushed if segment in kept[:-1]]
+            kept[-1].truncate(lookup.locate(kept[-1], offset)[0])
+            self._cuts += 1
+            self._unflushed.forget((*gone, kept[-1]))
             self._publish(tuple(kept))
             self._saved_bytes = 0
             self._set_roll_times()
@@ -423,7 +411,7 @@ class Log:
         if count == len(self.segments):
             self._roll(now_ms)
         gone, left = self.segments[:count], self.segments[count:]
-        self._unflushed = [segment for segment in self._unflushed if segment not in gone]
+        self._unflushed.forget(gone)
         self._publish(left)
         self.log_start_offset = max(self.log_start_offset, left[0].base_offset)
         self.epochs.drop_before(self.log_start_offset)

@@ -115,12 +115,10 @@ class LogManager:
             segment = Segment.create(
                 folder, 0, config.index_interval_bytes, config.segment_index_bytes, self._now_ms()
             )
-            epochs = LeaderEpochs(folder, [(0, 0)])
-            epochs.save()
         except OSError as error:
             files.remove_folder(folder)
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
-        log = Log(folder, topic, partition, config, [segment], epochs=epochs)
+        log = Log(folder, topic, partition, config, [segment], epochs=LeaderEpochs(folder, [(0, 0)]))
         self.logs[topic, partition] = log
         return log
 

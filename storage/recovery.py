@@ -69,7 +69,7 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
     )
-    _load_epochs(log, known.clean)
+    _load_epochs(log, known.clean or not found.bases)
     log.load_producers(found.snapshots)
     return log
 
@@ -197,9 +197,12 @@ def _load_epochs(log: Log, clean: bool) -> None:
     if epochs.entries and epochs.entries[-1][1] > end:
         epochs.keep(end + 1)
         changed = True
-    if not clean or epochs.latest < 0:
-        epochs.begin(max(epochs.latest, newest) + 1, end)
+    if not clean:
+        # Records that a client read may be gone, with the file that named their epoch: it was 0 at least.
+        epochs.begin(max(epochs.latest, newest, 0) + 1, end)
         changed = True
+    elif epochs.latest < 0:
+        epochs.begin(0, end)
     if changed:
         epochs.save()
     log.epochs = epochs

@@ -6,6 +6,7 @@ nothing the search goes on behind it, so neither the density of an index nor a m
 A record without a timestamp (-1) is never an answer.
 """
 
+from tidelog.storage import lookup
 from tidelog.storage.batch_scan import Found, first_record, largest_record
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -34,7 +35,7 @@ def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int) -> Fo
     position = segment.offset_index.position_before(relative_offset)
     limit_bytes = log.config.max_decompressed_bytes
     while True:
-        position, size = segment.locate_timestamp(wanted, position)
+        position, size = lookup.locate_timestamp(segment, wanted, position)
         if not size:
             return None
         found = first_record(segment.file, position, size, wanted, start, limit_bytes)
@@ -70,7 +71,7 @@ def _largest_behind(log: Log, segment: Segment, start: int) -> Found | None:
     """Look at every batch from the log's start on: it lies within the segment, and the maximum may lie before it."""
     best: Found | None = None
     limit_bytes = log.config.max_decompressed_bytes
-    for position, header in segment.headers(start):
+    for position, header in lookup.headers(segment, start):
         least = best.timestamp if best is not None else NONE
         if header.max_timestamp > least and header.record_count:
             found = largest_record(segment.file, position, header.size_bytes, start, limit_bytes)

@@ -2,23 +2,19 @@
 
 Owns the bytes of one `<base>.log` and keeps its indexes a pure function of them and of the index interval: whether a
 batch arrives by append, by recovery or by a rebuild, it goes through `_note`. Knows nothing of other segments, of
-producers or of when to roll. Not locked: the log that owns it is.
+producers, of when to roll or of how it is searched (`lookup`). Not locked: the log that owns it is.
 
 The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
 is sealed. The summary vouches for the index files; where they do not match it, they are rebuilt from the log.
 """
 
 import logging
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from struct import Struct
 
-from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader
-from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
+from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, walk
-from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
-from tidelog.storage.files import FileSlice
+from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
@@ -27,11 +23,7 @@ from tidelog.storage.walk import INT32_MAX
 LOG, INDEX, TIME_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".summary"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, SUMMARY)
 OFFSET_MAX = (1 << 63) - 1
-# A lookup reads this much at first: the usual index interval and a batch or so. Then more, up to the second figure.
-LOOKUP_BYTES = 8192
-LOOKUP_MAX_BYTES = 65536
 
-_SIZE = Struct(">i").unpack_from
 _log = logging.getLogger(__name__)
 
 
@@ -339,80 +331,9 @@ class Segment:
         self.size = self.summary.log_bytes = tail.start
         self.file.truncate(tail.start)
 
-    def truncate(self, offset: int) -> None:
-        """Cut off the batch that holds `offset` and all behind it, and go on from there as the active segment."""
-        position, _ = self.locate(offset)
+    def truncate(self, position: int) -> None:
+        """Cut off the batch at `position` and all behind it, and go on from there as the active segment."""
         self.is_active = True
         self.size = position
         self.file.truncate(position)
         self.rebuild()
-
-    # Reading.
-
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
-        """Return a slice from the batch that holds `offset`, or the next one here; None if there is none."""
-        end = self.size
-        position, first_bytes = self.locate(offset)
-        if not first_bytes:
-            return None
-        length = max_bytes
-        if first_bytes > max_bytes:
-            length = first_bytes if at_least_one else 0
-        for damage in self.summary.damage:
-            if damage.start > position:
-                end = min(end, damage.start)
-        return FileSlice(self.file, position, min(length, end - position))
-
-    def locate(self, offset: int) -> tuple[int, int]:
-        """Return position and size of the first batch whose last offset is at least `offset`; size 0 if none is."""
-        position = self.offset_index.position_before(offset - self.base_offset)
-        for damage in self.summary.damage:
-            found = self._search(find_batch, position, damage.start, offset)
-            if found[1]:
-                return found
-            if offset < damage.next_offset:
-                place = f"{self.path(LOG)}@{damage.start}-{damage.end}"
-                raise CorruptLog(
-                    f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}"
-                )
-            position = max(position, damage.end)
-        return self._search(find_batch, position, self.size, offset)
-
-    def locate_timestamp(self, timestamp: int, position: int) -> tuple[int, int]:
-        """Return position and size of the first batch from `position` on with such a maximum; size 0 if none has."""
-        for damage in self.summary.damage:
-            found = self._search(find_timestamp, position, damage.start, timestamp)
-            if found[1]:
-                return found
-            position = max(position, damage.end)
-        return self._search(find_timestamp, position, self.size, timestamp)
-
-    def _search(
-        self, find: Callable[[bytes, int, int, int], int], position: int, end: int, wanted: int
-    ) -> tuple[int, int]:
-        """Return position and size of the first batch that `find` finds in a range, reading it in chunks."""
-        file = self.file
-        count = LOOKUP_BYTES
-        while position < end:
-            chunk = file.pread(min(count, end - position), position)
-            try:
-                at = find(chunk, 0, len(chunk), wanted)
-            except RecordError as error:
-                raise CorruptLog(f"{self.path(LOG)}@{position}: {error}") from error
-            if at >= 0:
-                return position + at, PREFIX_BYTES + _SIZE(chunk, at + 8)[0]
-            if at == -1:
-                raise CorruptLog(f"{self.path(LOG)}@{position}: a batch is cut short")
-            position += -1 - at
-            count = min(2 * count, LOOKUP_MAX_BYTES)
-        return end, 0
-
-    def headers(self, offset: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of every batch from the one that holds `offset` on; damage is left out."""
-        position = self.offset_index.position_before(offset - self.base_offset)
-        starts = [position, *(damage.end for damage in self.summary.damage)]
-        ends = [*(damage.start for damage in self.summary.damage), self.size]
-        for start, end in zip(starts, ends, strict=True):
-            for found in walk.headers(self.file, max(start, position), end):
-                if found[1].last_offset >= offset:
-                    yield found

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.logs import NOW, Row, batch, crash, fetch_all, open_log, scan
 from tests.support.reference_index import differences, rebuilt
-from tidelog.storage import seek
+from tidelog.storage import lookup, seek
 from tidelog.storage.retention import stamp_ms
 
 TIMESTAMPS = st.lists(st.integers(-1, 30), min_size=1, max_size=4)
@@ -115,7 +115,7 @@ class LogModel(RuleBasedStateMachine):
     def crash_with_torn_tail(self, cut: int, garbage: bytes) -> None:
         active = self.log.active
         flushed = active.base_offset < self.recovery_point
-        least = active.locate(self.recovery_point)[0] if flushed else 0
+        least = lookup.locate(active, self.recovery_point)[0] if flushed else 0
         path = active.path(".log")
         with open(path, "r+b") as file:
             file.truncate(max(least, active.size - cut))

@@ -1,25 +1,16 @@
 """One connection: the order of answers, what it may make us hold, and how it ends. In one process, over loopback."""
 
 import asyncio
-import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
+from tests.support.served import Connect, Serve, connect, serve
 from tidelog.broker import connection as connections
-from tidelog.broker.clock import Clock
-from tidelog.broker.connection import Connection
-from tidelog.broker.daemon import Broker
-from tidelog.broker.server import Server
-from tidelog.config.load import load
-from tidelog.protocol.frame import decode_response, encode_request
+from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -27,100 +18,11 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.protocol.wire.api import Api
 from tidelog.storage.log import Log
 
 ACKS_ALL = -1
 
-
-class Client:
-    """A client that sends and receives whole frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self.local = writer.get_extra_info("sockname")[:2]
-
-    def send(self, api: Api, version: int, correlation_id: int, request: object) -> None:
-        self.writer.write(encode_request(api, version, correlation_id, "test", request))
-
-    async def frame(self) -> bytes:
-        size = int.from_bytes(await self.reader.readexactly(4), "big")
-        return await self.reader.readexactly(size)
-
-    async def receive(self, api: Api, version: int) -> tuple[int, Any]:
-        return decode_response(api, version, await asyncio.wait_for(self.frame(), 20))
-
-    async def ask(self, api: Api, version: int, request: object) -> Any:
-        self.send(api, version, 1, request)
-        return (await self.receive(api, version))[1]
-
-    async def make_topic(self, name: str) -> None:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        response = await self.ask(METADATA, 9, request)
-        assert response.topics[0].error_code == 0
-
-
-class Served:
-    """A broker and its server in this process."""
-
-    def __init__(self, broker: Broker, server: Server, address: tuple[str, int]) -> None:
-        self.broker, self.server, self.address = broker, server, address
-
-    def connection_of(self, client: Client) -> Connection:
-        peer = f"{client.local[0]}:{client.local[1]}"
-        return next(found for found in self.server._connections if found.peer == peer)
-
-
-Serve = Callable[..., Awaitable[Served]]
-Connect = Callable[[Served], Awaitable[Client]]
-
-
-@asynccontextmanager
-async def _serving(folder: Path, options: dict[str, str]) -> AsyncIterator[Served]:
-    config = load(None, {}, {"log.dir": str(folder), **options}).on_port(0)
-    broker = Broker(config, Clock())
-    broker.start()
-    server = Server(broker)
-    ready: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(server.run(ready.set_result))
-    try:
-        yield Served(broker, server, (await ready)[0])
-    finally:
-        server.stop()
-        await asyncio.wait_for(running, 20)
-        broker.stop()
-
-
-@pytest.fixture
-async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
-    """Start a broker with these options."""
-    async with AsyncExitStack() as stack:
-
-        async def start(**options: str) -> Served:
-            named = {name.replace("_", "."): value for name, value in options.items()}
-            return await stack.enter_async_context(_serving(tmp_path / "data", named))
-
-        yield start
-
-
-@pytest.fixture
-async def connect() -> AsyncIterator[Connect]:
-    """Connect to a broker."""
-    writers: list[asyncio.StreamWriter] = []
-
-    async def open_one(served: Served) -> Client:
-        # A small receive buffer: what a client does not read piles up with the broker, not in the kernel.
-        receiver = socket.socket()
-        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-        receiver.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(receiver, served.address)
-        reader, writer = await asyncio.open_connection(sock=receiver)
-        writers.append(writer)
-        return Client(reader, writer)
-
-    yield open_one
-    for writer in writers:
-        writer.close()
+__all__ = ["connect", "serve"]  # fixtures
 
 
 def produce(topic: str, value: bytes, acks: int = ACKS_ALL) -> ProduceRequest:
