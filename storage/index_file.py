@@ -39,9 +39,12 @@ class IndexFile:
     def keep(self, count: int) -> None:
         """Drop all entries after the first `count`; the file follows when it is next saved."""
         if count < len(self):
-            self.data = bytearray(self.data[: count * self.entry_bytes])
-            self._saved_bytes = min(self._saved_bytes, len(self.data))
-            self._saved_crc = crc32c(self.data[: self._saved_bytes])
+            if not isinstance(self.data, bytearray):
+                self.data = bytearray(self.data)
+            del self.data[count * self.entry_bytes :]
+            if self._saved_bytes > len(self.data):
+                self._saved_bytes = len(self.data)
+                self._saved_crc = crc32c(self.data)
 
     def save(self) -> None:
         """Write what the file lacks; nothing is forced to disk."""

@@ -228,8 +228,17 @@ class Segment:
             return
         relative_offset = summary.max_timestamp_last_offset - self.base_offset
         self.time_index.append_if_larger(summary.max_timestamp, relative_offset)
-        self.save()
+        try:
+            self.save()
+        finally:
+            if self.is_active:
+                self._drop_final_entry()
         self._finished_size = self.size
+
+    def _drop_final_entry(self) -> None:
+        """Take back what closing added to the time index: the log, as it may go on, does not call for it."""
+        entries = len(self.offset_index)
+        self.time_index.drop_final(self.offset_index.entry(entries - 1)[0] if entries else -1)
 
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
@@ -269,10 +278,9 @@ class Segment:
         time_index = TimeIndex(self.path(TIME_INDEX), time_data)
         if (offset_index.crc, time_index.crc) != (summary.offset_crc, summary.time_crc):
             return False
-        if self.is_active:
-            # Closing added an entry that the log as it will go on does not call for.
-            time_index.drop_final(offset_index.entry(len(offset_index) - 1)[0] if len(offset_index) else -1)
         self._offset_index, self._time_index = offset_index, time_index
+        if self.is_active:
+            self._drop_final_entry()
         return True
 
     def _load_indexes(self) -> None:

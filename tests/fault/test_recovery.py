@@ -174,7 +174,7 @@ def test_I9_recovering_again_changes_nothing(tmp_path: Path) -> None:
     data = bytearray(first.read_bytes())
     data[100] ^= 1
     first.write_bytes(bytes(data))
-    last = sorted(folder.glob("*.log"))[-1]
+    last = max(folder.glob("*.log"))
     last.write_bytes(last.read_bytes()[:-5])
     again = open_log(folder, recovery_point=10, segment_bytes=700, **OPTIONS)
     state = (scan(again), again.log_end_offset, again.damaged, log_bytes(folder))
@@ -191,7 +191,7 @@ def test_I9_a_recovery_that_is_itself_cut_short_is_begun_again(
     """Every change that a recovery makes to a file is a place where it may die."""
     log = made(tmp_path / "a", 30, segment_bytes=700)
     folder = crash(log, tmp_path / "b")
-    last = sorted(folder.glob("*.log"))[-1]
+    last = max(folder.glob("*.log"))
     last.write_bytes(last.read_bytes()[:-5])
     (folder / f"{0:020d}.index").unlink()
     whole = open_log(crash_copy(folder, tmp_path / "c"), segment_bytes=700, **OPTIONS)
@@ -225,13 +225,13 @@ def crash_copy(folder: Path, to: Path) -> Path:
     return Path(shutil.copytree(folder, to))
 
 
-def die_at(monkeypatch: pytest.MonkeyPatch, number: int, folder: Path):  # noqa: ANN201
+def die_at(monkeypatch: pytest.MonkeyPatch, number: int, folder: Path):
     """Return a maker of stand-ins for file calls, which count together and die at the given one."""
     from tidelog.storage import files
 
     left = [number]
 
-    def stand_in(name: str):  # noqa: ANN202
+    def stand_in(name: str):
         owner, _, attribute = name.rpartition(".")
         real = getattr(getattr(files, owner) if owner else files, attribute)
 
@@ -259,7 +259,7 @@ def test_S17_P7_only_what_lies_behind_the_recovery_point_is_scanned(
     scanned = []
     verified = walk.verified
 
-    def watched(file, position, end, base_offset, next_offset):  # noqa: ANN001, ANN202
+    def watched(file, position, end, base_offset, next_offset):
         scanned.append((base_offset, position, end))
         return verified(file, position, end, base_offset, next_offset)
 

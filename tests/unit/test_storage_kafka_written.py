@@ -64,19 +64,18 @@ def test_V2_appending_the_same_batches_writes_the_same_indexes(folder: Path, tmp
 def test_every_record_is_read_back(folder: Path) -> None:
     log = open_log(folder, clean=True, **INTERVAL)
     assert (log.log_start_offset, log.leader_epoch) == (5000, 3)
-    rows = []
-    for segment, position, header in log.headers(5000):
-        for r in read_records(segment.file.pread(header.size_bytes, position)):
-            rows.append(
-                {
-                    "offset": r.offset,
-                    "ts": r.timestamp,
-                    "tt": "LogAppendTime" if header.is_log_append_time else "CreateTime",
-                    "key": None if r.key is None else r.key.hex(),
-                    "value": None if r.value is None else r.value.hex(),
-                    "headers": [[name, None if value is None else value.hex()] for name, value in r.headers],
-                }
-            )
+    rows = [
+        {
+            "offset": r.offset,
+            "ts": r.timestamp,
+            "tt": "LogAppendTime" if header.is_log_append_time else "CreateTime",
+            "key": None if r.key is None else r.key.hex(),
+            "value": None if r.value is None else r.value.hex(),
+            "headers": [[name, None if value is None else value.hex()] for name, value in r.headers],
+        }
+        for segment, position, header in log.headers(5000)
+        for r in read_records(segment.file.pread(header.size_bytes, position))
+    ]
     assert rows == expected(folder)
     assert [row.offset for row in fetch_all(log, 500)] == [row["offset"] for row in rows]
 
