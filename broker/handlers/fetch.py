@@ -108,6 +108,8 @@ class _Fetch:
         )
         if want.last_fetched_epoch >= 0:
             epoch, end_offset = log.epoch_end(want.last_fetched_epoch)
+            if epoch < 0:
+                return self._failure(want.partition, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
             if epoch != want.last_fetched_epoch or end_offset < want.fetch_offset:
                 # KIP-595: what the reader last saw is not in this log; it must cut back to here.
                 answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)

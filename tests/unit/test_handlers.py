@@ -1,0 +1,612 @@
+"""Every API in every version that is announced, asked over loopback: the answer can be read and says the truth."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.served import Client, Connect, Serve, connect, serve
+from tidelog.broker.operations import NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages import create_topics as create
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from tidelog.protocol.messages.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
+from tidelog.protocol.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from tidelog.protocol.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.protocol.registry import APIS
+from tidelog.protocol.wire.api import Api
+
+__all__ = ["connect", "serve"]  # fixtures
+
+T0 = 1_700_000_000_000
+NO_ID = bytes(16)
+
+
+def versions(api: Api) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
+
+
+def records(*values: bytes, step_ms: int = 1000) -> memoryview:
+    made = [Record(i, T0 + i * step_ms, None, value, ()) for i, value in enumerate(values)]
+    return memoryview(build_batch(made, base_offset=0))
+
+
+async def make_topic(client: Client, name: str, partitions: int = 1, **options: str) -> bytes:
+    configs = [
+        create.CreatableTopicConfig(name=option.replace("_", "."), value=value)
+        for option, value in options.items()
+    ]
+    topic = create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+    response = await client.ask(
+        create.CREATE_TOPICS, 7, create.CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+    )
+    assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
+    return bytes(response.topics[0].topic_id)
+
+
+async def produce(
+    client: Client, topic: str, data: memoryview, *, acks: int = 1, version: int = 9, topic_id: bytes = NO_ID
+) -> Any:
+    partition = PartitionProduceData(index=0, records=data)
+    named = TopicProduceData(
+        name=topic if version < 13 else "", topic_id=topic_id, partition_data=[partition]
+    )
+    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named])
+    response = await client.ask(PRODUCE, version, request)
+    return response.responses[0].partition_responses[0]
+
+
+def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
+    asked = {PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, create.CREATE_TOPICS, DELETE_TOPICS}
+    asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER}
+    assert asked == set(APIS.values())
+
+
+@versions(API_VERSIONS)
+async def test_api_versions(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    response = await client.ask(API_VERSIONS, version, request)
+    announced = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+    assert announced == {key: (api.min_version, api.max_version) for key, api in APIS.items()}
+
+
+async def test_an_unknown_version_of_api_versions_gets_the_table_in_version_0(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve())
+    header = b"\x00\x12" + (99).to_bytes(2, "big") + (5).to_bytes(4, "big") + b"\x00\x01c" + b"\x00 who knows"
+    client.writer.write(len(header).to_bytes(4, "big") + header)
+    correlation_id, response = await client.receive(API_VERSIONS, 0)
+    assert (correlation_id, response.error_code) == (5, ErrorCode.UNSUPPORTED_VERSION)
+    assert next(row.max_version for row in response.api_keys if row.api_key == 18) == API_VERSIONS.max_version
+    assert (await client.ask(API_VERSIONS, 0, ApiVersionsRequest())).error_code == ErrorCode.NONE
+
+
+async def test_a_client_may_not_call_itself_anything(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    request = ApiVersionsRequest(client_software_name="no spaces", client_software_version="1")
+    assert (await client.ask(API_VERSIONS, 3, request)).error_code == ErrorCode.INVALID_REQUEST
+
+
+@versions(METADATA)
+async def test_metadata(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    client = await connect(served)
+    topic_id = await make_topic(client, "t", 3)
+    wanted = [MetadataRequestTopic(name="t"), MetadataRequestTopic(name="../x")]
+    response = await client.ask(METADATA, version, MetadataRequest(topics=wanted))
+    found, illegal = response.topics
+    assert [(node.node_id, node.host, node.port) for node in response.brokers] == [(1, *served.address)]
+    assert (found.error_code, illegal.error_code) == (ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert [p.partition_index for p in found.partitions] == [0, 1, 2]
+    assert {(p.leader_id, tuple(p.replica_nodes), tuple(p.isr_nodes)) for p in found.partitions} == {
+        (1, (1,), (1,))
+    }
+    assert found.topic_id == (topic_id if version >= 10 else NO_ID)
+    if version >= 1:
+        assert response.controller_id == 1
+    if version >= 2:
+        assert response.cluster_id == served.broker.cluster_id
+    if version >= 8:
+        assert found.topic_authorized_operations == NOT_ASKED
+
+
+@versions(METADATA)
+async def test_metadata_of_all_topics_and_of_none(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "a")
+    await make_topic(client, "b")
+    everything = MetadataRequest(topics=None if version else [])
+    assert {t.name for t in (await client.ask(METADATA, version, everything)).topics} == {"a", "b"}
+    if version:
+        assert (await client.ask(METADATA, version, MetadataRequest(topics=[]))).topics == []
+
+
+@versions(METADATA)
+async def test_metadata_creates_what_is_missing_where_it_may(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    client = await connect(await serve(num_partitions="2"))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+    (topic,) = (await client.ask(METADATA, version, request)).topics
+    assert (topic.error_code, len(topic.partitions)) == (ErrorCode.NONE, 2)
+    assert (await produce(client, "new", records(b"at once"))).error_code == ErrorCode.NONE
+    if version >= 4:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name="unwanted")], allow_auto_topic_creation=False
+        )
+        (topic,) = (await client.ask(METADATA, version, request)).topics
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_metadata_creates_nothing_where_the_broker_forbids_it(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve(auto_create_topics_enable="false"))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+    (topic,) = (await client.ask(METADATA, 1, request)).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await client.ask(METADATA, 1, MetadataRequest(topics=None))).topics == []
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_metadata_by_id(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    topic_id = await make_topic(client, "t")
+    ids = [
+        MetadataRequestTopic(topic_id=topic_id, name=None),
+        MetadataRequestTopic(topic_id=b"?" * 16, name=None),
+    ]
+    request = MetadataRequest(topics=ids, include_topic_authorized_operations=True)
+    known, unknown = (await client.ask(METADATA, version, request)).topics
+    assert (known.name, known.topic_authorized_operations) == ("t", TOPIC_OPERATIONS)
+    assert (unknown.error_code, unknown.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, b"?" * 16)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_metadata_without_a_name_before_ids_are_understood(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    client = await connect(await serve())
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"?" * 16, name=None)])
+    (topic,) = (await client.ask(METADATA, version, request)).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@versions(PRODUCE)
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_produce(serve: Serve, connect: Connect, version: int, acks: int) -> None:
+    client = await connect(await serve())
+    topic_id = await make_topic(client, "t")
+    for expected in (0, 2):
+        answer = await produce(
+            client, "t", records(b"a", b"b"), acks=acks, version=version, topic_id=topic_id
+        )
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, expected)
+        assert answer.log_append_time_ms == -1
+        assert answer.log_start_offset == (0 if version >= 5 else -1)
+
+
+@versions(PRODUCE)
+async def test_produce_to_what_is_not_there(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    answer = await produce(client, "nowhere", records(b"a"), version=version, topic_id=b"?" * 16)
+    code = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (answer.error_code, answer.base_offset) == (code, -1)
+
+
+async def test_produce_with_acks_that_do_not_exist(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    answer = await produce(client, "t", records(b"a"), acks=2)
+    assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert (await produce(client, "t", records(b"a"))).base_offset == 0
+
+
+async def test_produce_without_acks_is_not_answered_and_a_failure_ends_the_connection(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    data = PartitionProduceData(index=0, records=records(b"a"))
+    request = ProduceRequest(
+        acks=0, timeout_ms=0, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+    )
+    client.send(PRODUCE, 9, 1, request)
+    assert (await produce(client, "t", records(b"b"))).base_offset == 1
+    request.topic_data[0].name = "nowhere"
+    client.send(PRODUCE, 9, 1, request)
+    assert await client.reader.read() == b""
+
+
+async def test_S46_log_append_time_is_told_and_stored(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    served.broker.clock.hold(T0 + 5)
+    client = await connect(served)
+    await make_topic(client, "t", message_timestamp_type="LogAppendTime")
+    assert (await produce(client, "t", records(b"a", b"b"))).log_append_time_ms == T0 + 5
+    assert [r.timestamp for r in read_records(await fetched(client, "t", 0))] == [T0 + 5] * 2
+
+
+async def fetched(
+    client: Client, topic: str, offset: int, *, version: int = 11, topic_id: bytes = NO_ID
+) -> bytes:
+    part = await fetch_part(client, topic, offset, version=version, topic_id=topic_id)
+    assert part.error_code == ErrorCode.NONE
+    return bytes(part.records)
+
+
+async def fetch_part(
+    client: Client,
+    topic: str,
+    offset: int,
+    *,
+    version: int = 11,
+    topic_id: bytes = NO_ID,
+    max_wait_ms: int = 0,
+    **more: Any,
+) -> Any:
+    want = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **more)
+    named = FetchTopic(topic=topic if version < 13 else "", topic_id=topic_id, partitions=[want])
+    request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[named])
+    response = await client.ask(FETCH, version, request)
+    assert (response.error_code, response.session_id) == (ErrorCode.NONE, 0)
+    return response.responses[0].partitions[0]
+
+
+@versions(FETCH)
+async def test_fetch(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    topic_id = await make_topic(client, "t")
+    await produce(client, "t", records(b"a", b"b"))
+    await produce(client, "t", records(b"c"))
+    part = await fetch_part(client, "t", 1, version=version, topic_id=topic_id)
+    assert (part.error_code, part.high_watermark, part.last_stable_offset) == (ErrorCode.NONE, 3, 3)
+    assert part.log_start_offset == (0 if version >= 5 else -1)
+    data = bytes(part.records)
+    assert [r.value for r in read_records(data)] == [b"a", b"b"], "S81: the whole batch that holds the offset"
+    assert b"c" in data
+    at_end = await fetch_part(client, "t", 3, version=version, topic_id=topic_id)
+    assert (at_end.error_code, bytes(at_end.records)) == (ErrorCode.NONE, b"")
+
+
+@versions(FETCH)
+async def test_fetch_from_where_nothing_is(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    topic_id = await make_topic(client, "t")
+    behind = await fetch_part(client, "t", 1, version=version, topic_id=topic_id, max_wait_ms=60_000)
+    assert (behind.error_code, behind.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, 0)
+    unknown = await fetch_part(client, "no", 0, version=version, topic_id=b"?" * 16, max_wait_ms=60_000)
+    missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unknown.error_code == missing
+
+
+async def test_fetch_waits_for_what_comes(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client, producer = await connect(served), await connect(served)
+    await make_topic(client, "t")
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=600_000, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic="t", partitions=[want])]
+    )
+    client.send(FETCH, 11, 9, request)
+    await produce(producer, "t", records(b"here"))
+    _, response = await client.receive(FETCH, 11)
+    assert [r.value for r in read_records(bytes(response.responses[0].partitions[0].records))] == [b"here"]
+
+
+async def test_fetch_shares_its_bytes_between_partitions_and_the_first_batch_is_whole(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "big")
+    await make_topic(client, "other")
+    await produce(client, "big", records(b"x" * 5_000))
+    await produce(client, "other", records(b"y" * 100))
+    topics = [
+        FetchTopic(
+            topic=name, partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
+        )
+        for name in ("big", "other")
+    ]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1_000, topics=topics)
+    big, other = (await client.ask(FETCH, 11, request)).responses
+    assert len(bytes(big.partitions[0].records)) > 5_000
+    assert bytes(other.partitions[0].records) == b""
+
+
+async def test_a_fetch_session_is_not_kept_and_not_found(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=5, session_epoch=1, topics=[])
+    response = await client.ask(FETCH, 11, request)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_leader_epoch_that_is_not_ours_is_refused(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    newer = await fetch_part(client, "t", 0, current_leader_epoch=7)
+    assert newer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (await fetch_part(client, "t", 0, current_leader_epoch=0)).error_code == ErrorCode.NONE
+
+
+async def test_a_reader_that_saw_another_epoch_is_told_where_they_part(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    await produce(client, "t", records(b"a"))
+    part = await fetch_part(client, "t", 5, version=12, last_fetched_epoch=0)
+    assert (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, 1)
+    unheard_of = await fetch_part(client, "t", 0, version=12, last_fetched_epoch=3)
+    assert unheard_of.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@versions(LIST_OFFSETS)
+async def test_list_offsets(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    await produce(client, "t", records(b"a", b"b", b"c"))
+
+    async def ask(timestamp: int) -> Any:
+        want = ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=10)
+        if version:
+            want.max_num_offsets = 1
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
+        return (await client.ask(LIST_OFFSETS, version, request)).topics[0].partitions[0]
+
+    if version == 0:
+        assert (await ask(-1)).old_style_offsets == [3, 0]
+        assert (await ask(-2)).old_style_offsets == [0]
+        return
+    for timestamp, expected in ((T0, 0), (T0 + 1, 1), (T0 + 1000, 1), (T0 + 2000, 2)):
+        found = await ask(timestamp)
+        assert (found.offset, found.timestamp) == (expected, T0 + expected * 1000)
+        assert found.leader_epoch == (0 if version >= 4 else -1)
+    nothing = await ask(T0 + 2001)
+    assert (nothing.error_code, nothing.offset, nothing.timestamp) == (ErrorCode.NONE, -1, -1)
+    assert [(await ask(-1)).offset, (await ask(-2)).offset] == [3, 0]
+    for special, since, expected in ((-3, 7, 2), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1)):
+        answer = await ask(special)
+        code = ErrorCode.NONE if version >= since else ErrorCode.UNSUPPORTED_VERSION
+        assert (answer.error_code, answer.offset) == (code, expected if version >= since else -1)
+
+
+@versions(create.CREATE_TOPICS)
+async def test_create_topics(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+
+    async def ask(*topics: create.CreatableTopic, validate_only: bool = False) -> list[Any]:
+        request = create.CreateTopicsRequest(
+            topics=list(topics), timeout_ms=1000, validate_only=validate_only
+        )
+        return list((await client.ask(create.CREATE_TOPICS, version, request)).topics)
+
+    def topic(name: str, partitions: int = 1, replicas: int = 1, **options: str | None) -> Any:
+        configs = [
+            create.CreatableTopicConfig(name=option.replace("_", "."), value=value)
+            for option, value in options.items()
+        ]
+        return create.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=replicas, configs=configs
+        )
+
+    def assigned(name: str, *nodes: list[int]) -> Any:
+        assignments = [
+            create.CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            for index, ids in enumerate(nodes)
+        ]
+        return create.CreatableTopic(
+            name=name, num_partitions=-1, replication_factor=-1, assignments=assignments
+        )
+
+    (tried,) = await ask(topic("t", 2), validate_only=True)
+    assert tried.error_code == ErrorCode.NONE
+    (made,) = await ask(topic("t", 2, retention_ms="1000"))
+    assert made.error_code == ErrorCode.NONE
+    if version >= 5:
+        assert (made.num_partitions, made.replication_factor) == (2, 1)
+        configs = {config.name: (config.value, config.config_source) for config in made.configs}
+        assert configs["retention.ms"] == ("1000", 1)
+        assert configs["segment.bytes"] == (str(1 << 30), 5)
+    codes = {
+        "t": (topic("t"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        "../x": (topic("../x"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        "zero": (topic("zero", 0), ErrorCode.INVALID_PARTITIONS),
+        "many": (topic("many", 2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+        "replicas": (topic("replicas", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
+        "option": (topic("option", retention="1"), ErrorCode.INVALID_CONFIG),
+        "value": (topic("value", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
+        "null": (topic("null", retention_ms=None), ErrorCode.INVALID_CONFIG),
+        "compact": (topic("compact", cleanup_policy="compact"), ErrorCode.INVALID_CONFIG),
+        "elsewhere": (assigned("elsewhere", [1], [2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        "here": (assigned("here", [1], [1]), ErrorCode.NONE),
+    }
+    answers = await ask(*(wanted for wanted, _ in codes.values()))
+    assert {answer.name: answer.error_code for answer in answers} == {
+        name: code for name, (_, code) in codes.items()
+    }
+    assert all(answer.error_message for answer in answers if answer.error_code)
+    (twice,) = await ask(topic("twice"), topic("twice"))
+    assert twice.error_code == ErrorCode.INVALID_REQUEST
+
+
+@versions(DELETE_TOPICS)
+async def test_delete_topics(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    client, waiting = await connect(served), await connect(served)
+    topic_id = await make_topic(client, "t")
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    parked = FetchRequest(
+        max_wait_ms=600_000, min_bytes=1, max_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])]
+    )
+    waiting.send(FETCH, 11, 1, parked)
+    while not served.broker.parked:
+        await client.ask(API_VERSIONS, 0, ApiVersionsRequest())
+
+    def request(name: str, id_: bytes) -> DeleteTopicsRequest:
+        if version < 6:
+            return DeleteTopicsRequest(topic_names=[name], timeout_ms=1000)
+        by_id = DeleteTopicState(name=None, topic_id=id_)
+        return DeleteTopicsRequest(topics=[by_id], timeout_ms=1000)
+
+    (answer,) = (await client.ask(DELETE_TOPICS, version, request("t", topic_id))).responses
+    assert (answer.name, answer.error_code) == ("t", ErrorCode.NONE)
+    _, response = await waiting.receive(FETCH, 11)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    (again,) = (await client.ask(DELETE_TOPICS, version, request("t", topic_id))).responses
+    gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= 6 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert again.error_code == gone
+    assert not list(served.broker.logs.directory.glob("t-*"))
+    assert await make_topic(client, "t") != topic_id
+
+
+async def test_deletion_can_be_forbidden(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve(delete_topic_enable="false"))
+    await make_topic(client, "t")
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    (answer,) = (await client.ask(DELETE_TOPICS, 5, request)).responses
+    assert answer.error_code == ErrorCode.TOPIC_DELETION_DISABLED
+    assert (await produce(client, "t", records(b"still there"))).error_code == ErrorCode.NONE
+
+
+@versions(INIT_PRODUCER_ID)
+async def test_init_producer_id(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    first = await client.ask(INIT_PRODUCER_ID, version, request)
+    second = await client.ask(INIT_PRODUCER_ID, version, request)
+    assert (first.error_code, first.producer_epoch, second.producer_epoch) == (ErrorCode.NONE, 0, 0)
+    assert first.producer_id >= 0
+    assert second.producer_id != first.producer_id
+    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
+    refused = await client.ask(INIT_PRODUCER_ID, version, request)
+    assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+@versions(OFFSET_FOR_LEADER_EPOCH)
+async def test_offset_for_leader_epoch(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    await produce(client, "t", records(b"a", b"b"))
+
+    async def ask(topic: str, epoch: int, current: int = -1) -> Any:
+        want = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+        topics = [OffsetForLeaderTopic(topic=topic, partitions=[want])]
+        response = await client.ask(
+            OFFSET_FOR_LEADER_EPOCH, version, OffsetForLeaderEpochRequest(topics=topics)
+        )
+        return response.topics[0].partitions[0]
+
+    found = await ask("t", 0)
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (ErrorCode.NONE, 0, 2)
+    later = await ask("t", 9)
+    assert (later.leader_epoch, later.end_offset) == (-1, -1)
+    assert (await ask("t", 0, current=3)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (await ask("no", 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@versions(DESCRIBE_CONFIGS)
+async def test_describe_configs(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve(log_retention_ms="5000"))
+    await make_topic(client, "t", segment_bytes="4096")
+
+    async def ask(kind: int, name: str, keys: list[str] | None = None) -> Any:
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        request = DescribeConfigsRequest(
+            resources=[resource],
+            include_synonyms=version >= 1,
+            include_documentation=version >= 3,
+        )
+        return (await client.ask(DESCRIBE_CONFIGS, version, request)).results[0]
+
+    topic = await ask(2, "t")
+    values = {config.name: (config.value, config.config_source) for config in topic.configs}
+    assert values["segment.bytes"] == ("4096", 1)
+    assert values["retention.ms"] == ("5000", 4)
+    assert values["index.interval.bytes"] == ("4096", 5)
+    (segment,) = (await ask(2, "t", ["segment.bytes"])).configs
+    assert [(s.name, s.value) for s in segment.synonyms] == [
+        ("segment.bytes", "4096"),
+        ("log.segment.bytes", str(1 << 30)),
+    ]
+    assert bool(segment.documentation) == (version >= 3)
+    for name in ("", "1"):
+        broker = await ask(4, name)
+        assert {"log.retention.ms", "num.partitions"} <= {config.name for config in broker.configs}
+        assert all(config.read_only for config in broker.configs)
+    assert (await ask(4, "2")).error_code == ErrorCode.INVALID_REQUEST
+    assert (await ask(2, "no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await ask(8, "1")).error_code == ErrorCode.INVALID_REQUEST
+
+
+@versions(DESCRIBE_CLUSTER)
+async def test_describe_cluster(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    client = await connect(served)
+    response = await client.ask(
+        DESCRIBE_CLUSTER, version, DescribeClusterRequest(include_cluster_authorized_operations=True)
+    )
+    assert (response.error_code, response.cluster_id) == (ErrorCode.NONE, served.broker.cluster_id)
+    assert [(node.broker_id, node.host, node.port) for node in response.brokers] == [(1, *served.address)]
+    if version >= 1:
+        controllers = await client.ask(
+            DESCRIBE_CLUSTER,
+            version,
+            DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2),
+        )
+        assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        assert controllers.brokers == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../x", "a/b", "a\0b", "a b", "é", "x" * (MAX_TOPIC_NAME_LENGTH + 1)]
+)
+def test_topic_names_that_could_do_harm_are_refused(name: str) -> None:
+    assert name_problem(name)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "x" * MAX_TOPIC_NAME_LENGTH])
+def test_topic_names_that_kafka_allows_are_allowed(name: str) -> None:
+    assert name_problem(name) is None
+
+
+async def test_topics_and_their_options_survive_a_restart(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    topic_id = await make_topic(client, "t", 2, retention_ms="1234567")
+    await produce(client, "t", records(b"a"), acks=-1)
+    options = json.dumps(served.broker.topics.by_name["t"].options)
+    await served.stop()
+    again = await serve()
+    topic = again.broker.topics.by_name["t"]
+    assert (topic.id, len(topic.partitions), json.dumps(topic.options)) == (topic_id, 2, options)
+    assert topic.config.retention_ms == 1_234_567
+    client = await connect(again)
+    assert [r.value for r in read_records(await fetched(client, "t", 0))] == [b"a"]
