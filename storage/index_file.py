@@ -46,16 +46,21 @@ class IndexFile:
                 self._saved_bytes = len(self.data)
                 self._saved_crc = crc32c(self.data)
 
-    def save(self) -> None:
-        """Write what the file lacks; nothing is forced to disk."""
+    def save(self, final: bytes = b"") -> int:
+        """Write what the file lacks, and `final` behind it; return the CRC-32C of the file. Nothing is forced to disk.
+
+        `final` is not taken into memory, where others may be reading.
+        """
         file = files.File(self.path, create=True)
-        tail = self.data[self._saved_bytes :]
-        if tail:
-            file.write_at(tail, self._saved_bytes)
-        if file.size > len(self.data):
-            file.truncate(len(self.data))
+        tail = bytes(self.data[self._saved_bytes :])
+        if tail or final:
+            file.write_at(tail + final, self._saved_bytes)
+        end = self._saved_bytes + len(tail)
+        if file.size > end + len(final):
+            file.truncate(end + len(final))
+        self._saved_bytes = end
         self._saved_crc = crc32c(tail, self._saved_crc)
-        self._saved_bytes = len(self.data)
+        return crc32c(final, self._saved_crc)
 
     def _append(self, entry: bytes) -> None:
         if not isinstance(self.data, bytearray):

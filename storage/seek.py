@@ -6,8 +6,12 @@ nothing the search goes on behind it, so neither the density of an index nor a m
 A record without a timestamp (-1) is never an answer.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from tidelog.storage import lookup
 from tidelog.storage.batch_scan import Found, first_record, largest_record
+from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE
@@ -23,10 +27,18 @@ def first_at_or_after(log: Log, timestamp_ms: int) -> Found | None:
     start = log.log_start_offset
     for segment in log.segments:
         if segment.summary.max_timestamp >= wanted and segment.next_offset > start:
-            found = _first_in_segment(log, segment, wanted, start)
+            found = _unless_deleted(_first_in_segment, log, segment, wanted, start)
             if found is not None:
                 return found
     return None
+
+
+def _unless_deleted(find: Callable[..., Found | None], *args: Any) -> Found | None:
+    """Find nothing in a segment that retention takes away meanwhile: its records are before the log's start now."""
+    try:
+        return find(*args)
+    except OffsetOutOfRange:
+        return None
 
 
 def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int) -> Found | None:
@@ -51,7 +63,7 @@ def largest_timestamp(log: Log) -> Found | None:
     for segment in log.segments:
         least = best.timestamp if best is not None else NONE
         if segment.summary.max_timestamp > least and segment.next_offset > start:
-            found = _largest_in_segment(log, segment, start)
+            found = _unless_deleted(_largest_in_segment, log, segment, start)
             if found is not None and found.timestamp > least:
                 best = found
     return best

@@ -92,30 +92,30 @@ class Segment:
     @property
     def file(self) -> files.File:
         """The log file, opened on first use."""
-        if self._file is None:
+        file = self._file
+        if file is None:
             try:
                 file = files.File(self.path(LOG))
             except FileNotFoundError:
-                raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
+                raise self._deleted() from None
             file.size = self.size
             self._file = file
-        return self._file
+        return file
+
+    def _deleted(self) -> OffsetOutOfRange:
+        return OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
 
     @property
     def offset_index(self) -> OffsetIndex:
         """The offset index, loaded on first use."""
-        if self._offset_index is None:
-            self._load_indexes()
-        assert self._offset_index is not None
-        return self._offset_index
+        index = self._offset_index
+        return self._load_indexes()[0] if index is None else index
 
     @property
     def time_index(self) -> TimeIndex:
         """The time index, loaded on first use."""
-        if self._time_index is None:
-            self._load_indexes()
-        assert self._time_index is not None
-        return self._time_index
+        index = self._time_index
+        return self._load_indexes()[1] if index is None else index
 
     # Writing.
 
@@ -211,34 +211,23 @@ class Segment:
         """Remove what a failed append left behind the published end."""
         self.file.truncate(self.size)
 
-    def save(self) -> None:
-        """Write indexes and summary as they stand; nothing is forced to disk."""
+    def save(self, *, final: bool = False) -> None:
+        """Write indexes and summary as they stand, with `final` as if sealed; nothing is forced to disk."""
         summary, offset_index, time_index = self.summary, self.offset_index, self.time_index
-        offset_index.save()
-        time_index.save()
+        entry = b""
+        if final:
+            relative_offset = summary.max_timestamp_last_offset - self.base_offset
+            entry = time_index.next_entry(summary.max_timestamp, relative_offset)
         summary.log_bytes = self.size
-        summary.offset_entries, summary.offset_crc = len(offset_index), offset_index.crc
-        summary.time_entries, summary.time_crc = len(time_index), time_index.crc
+        summary.offset_entries, summary.offset_crc = len(offset_index), offset_index.save()
+        summary.time_entries, summary.time_crc = len(time_index) + bool(entry), time_index.save(entry)
         files.write(self.path(SUMMARY), summary.encode())
 
     def finish(self) -> None:
-        """Add the final time entry and save, before the segment is sealed or its log closed."""
-        summary = self.summary
-        if self._finished_size == self.size:
-            return
-        relative_offset = summary.max_timestamp_last_offset - self.base_offset
-        self.time_index.append_if_larger(summary.max_timestamp, relative_offset)
-        try:
-            self.save()
-        finally:
-            if self.is_active:
-                self._drop_final_entry()
-        self._finished_size = self.size
-
-    def _drop_final_entry(self) -> None:
-        """Take back what closing added to the time index: the log, as it may go on, does not call for it."""
-        entries = len(self.offset_index)
-        self.time_index.drop_final(self.offset_index.entry(entries - 1)[0] if entries else -1)
+        """Save with the final time entry, before the segment is sealed or its log closed."""
+        if self._finished_size != self.size:
+            self.save(final=True)
+            self._finished_size = self.size
 
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
@@ -263,7 +252,7 @@ class Segment:
         self._limit_offsets(summary.offset_entries, summary.time_entries)
         self._finished_size = self.size if finished else -1
 
-    def load_indexes(self) -> bool:
+    def load_indexes(self) -> tuple[OffsetIndex, TimeIndex] | None:
         """Take the index files if they are as the summary says; what is behind its entries is not looked at."""
         summary = self.summary
         offset_bytes = summary.offset_entries * OffsetIndex.entry_bytes
@@ -273,36 +262,43 @@ class Segment:
         if self.is_active:
             offset_data, time_data = bytearray(offset_data[:offset_bytes]), bytearray(time_data[:time_bytes])
         if len(offset_data) != offset_bytes or len(time_data) != time_bytes:
-            return False
+            return None
         offset_index = OffsetIndex(self.path(INDEX), offset_data)
         time_index = TimeIndex(self.path(TIME_INDEX), time_data)
         if (offset_index.crc, time_index.crc) != (summary.offset_crc, summary.time_crc):
-            return False
-        self._offset_index, self._time_index = offset_index, time_index
+            return None
         if self.is_active:
-            self._drop_final_entry()
-        return True
+            # Closing added an entry that the log, as it will go on, does not call for.
+            time_index.drop_final(offset_index.entry(len(offset_index) - 1)[0] if len(offset_index) else -1)
+        self._offset_index, self._time_index = indexes = offset_index, time_index
+        return indexes
 
-    def _load_indexes(self) -> None:
-        if not self.load_indexes():
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        indexes = self.load_indexes()
+        if indexes is None:
+            if files.status(self.path(LOG)) is None:
+                raise self._deleted()
             _log.warning("index rebuilt file=%s reason=missing-or-not-of-this-log", self.path(INDEX))
-            self.rebuild()
+            indexes = self.rebuild()
             if not self.is_active:
                 self.finish()
+        return indexes
 
-    def _empty_indexes(self) -> None:
-        self._offset_index = OffsetIndex(self.path(INDEX), bytearray())
-        self._time_index = TimeIndex(self.path(TIME_INDEX), bytearray())
+    def _empty_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        indexes = OffsetIndex(self.path(INDEX), bytearray()), TimeIndex(self.path(TIME_INDEX), bytearray())
+        self._offset_index, self._time_index = indexes
         self._limit_offsets(0, 0)
+        return indexes
 
-    def rebuild(self) -> None:
+    def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
         """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
         old = self.summary
         self.summary = Summary(0, self.base_offset, old.created_ms, old.index_interval_bytes)
-        self._empty_indexes()
+        indexes = self._empty_indexes()
         self.scan()
         self.summary.first_append_ms = old.first_append_ms
         self.summary.last_append_ms = max(self.summary.last_append_ms, old.last_append_ms)
+        return indexes
 
     def scan(self) -> None:
         """Verify every batch behind what the summary describes, and take note of it.

@@ -29,9 +29,13 @@ class TimeIndex(IndexFile):
 
     def append_if_larger(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry unless the last one has this timestamp already; -1 is no timestamp."""
+        if entry := self.next_entry(timestamp, relative_offset):
+            self._append(entry)
+
+    def next_entry(self, timestamp: int, relative_offset: int) -> bytes:
+        """Return the entry that `append_if_larger` would add, empty if none."""
         last = self.entry(len(self) - 1)[0] if self.data else -1
-        if timestamp > last:
-            self._append(_ENTRY.pack(timestamp, relative_offset))
+        return _ENTRY.pack(timestamp, relative_offset) if timestamp > last else b""
 
     def offset_before(self, timestamp: int) -> int:
         """Return the relative offset of the greatest entry below a timestamp, or -1: none before it can match."""
