@@ -12,8 +12,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
-from tidelog.broker.dispatch import Answer, Deferred, Route, dispatch
-from tidelog.broker.waiting import Later
+from tidelog.broker.dispatch import Answer, Deferred, dispatch
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -35,15 +34,6 @@ MAX_REQUESTS_IN_FLIGHT = 1000
 MAX_UNSENT_BYTES = 1024 * 1024
 
 
-class _Slot:
-    """The place of one response in the order; `parts` is None until it is ready."""
-
-    __slots__ = ("parts",)
-
-    def __init__(self) -> None:
-        self.parts: Answer | None = None
-
-
 class Connection(asyncio.BufferedProtocol):
     """A client, from accept to close."""
 
@@ -61,8 +51,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._frame_end = 0
         self._wanted_bytes = 0  # of a buffer that is waited for
-        self._slots: deque[_Slot] = deque()
-        self._waiting: set[Later] = set()
+        self._owed: deque[Answer | Deferred] = deque()
+        self._answering = False
         self._unsent_full = False
         self._blocked = False
         self._finishing = False
@@ -88,10 +78,10 @@ class Connection(asyncio.BufferedProtocol):
         """Forget everything about the client."""
         self._closing = True
         self.server.forget(self)
-        for later in self._waiting:
-            later.cancel()
-        self._waiting.clear()
-        self._slots.clear()
+        for answer in self._owed:
+            if isinstance(answer, Deferred):
+                answer.later.cancel()
+        self._owed.clear()
         self.server.memory.give_back(self)
         if error is not None:
             _log.debug("connection lost peer=%s error=%r", self.peer, str(error))
@@ -148,11 +138,11 @@ class Connection(asyncio.BufferedProtocol):
                 break
             answer = dispatch(self, view, start + 4, end)
             start = end
-            if type(answer) is list and not self._slots:
+            if type(answer) is list and not self._owed:
                 out += answer
             elif answer is not None:
                 self._in_order(answer)
-            if self._unsent_full or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT:
+            if self._unsent_full or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT:
                 self._blocked = True
                 self._transport.pause_reading()
                 break
@@ -223,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _unblock(self) -> None:
         """Go on with the requests, if what held them up is over."""
-        if self._unsent_full or self._finishing or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT:
+        if self._unsent_full or self._finishing or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT:
             return
         if self._blocked:
             self._blocked = False
@@ -234,33 +224,50 @@ class Connection(asyncio.BufferedProtocol):
 
     def _in_order(self, answer: Answer | Deferred) -> None:
         """Queue an answer that is not ready, or that stands behind one."""
-        slot = _Slot()
-        self._slots.append(slot)
-        if isinstance(answer, list):
-            slot.parts = answer
-        else:
-            later, route, correlation_id = answer
-            self._waiting.add(later)
-            later.then(lambda: self._resolved(slot, later, route, correlation_id))
+        self._owed.append(answer)
+        if isinstance(answer, Deferred):
+            answer.later.then(self._answer_soon)
 
-    def _resolved(self, slot: _Slot, later: Later, route: Route, correlation_id: int) -> None:
-        self._waiting.discard(later)
+    def _answer_soon(self) -> None:
+        """Send what is ready at the end of this turn of the loop: a commit readies many answers in one."""
+        if not self._answering:
+            self._answering = True
+            self.broker.loop.call_soon(self._answer)
+
+    def _answer(self) -> None:
+        """Send every answer that is ready and stands behind none that is not."""
+        self._answering = False
         if self._closing:
             return
-        if isinstance(later.response, Exception):
-            self._fail(later.response)
-        else:
-            self._ready(slot, route.encode(correlation_id, later.response))
-
-    def _ready(self, slot: _Slot, parts: Answer) -> None:
-        slot.parts = parts
-        slots = self._slots
-        while slots and (ready := slots[0].parts) is not None:
-            slots.popleft()
-            self._transport.writelines(ready)
+        out: list[bytes] = []
+        fault: Exception | None = None
+        try:
+            self._collect(out)
+        except Exception as error:
+            fault = error
+        if out:
+            self._transport.writelines(out)
+        if fault is not None:
+            self._fail(fault)
+            return
         self._unblock()
-        if self._finishing and not slots:
+        if self._finishing and not self._owed:
             self.close()
+
+    def _collect(self, out: list[bytes]) -> None:
+        owed = self._owed
+        while owed:
+            answer = owed[0]
+            if isinstance(answer, Deferred):
+                response = answer.later.response
+                if response is None:
+                    return
+                if isinstance(response, Exception):
+                    raise response
+                out += answer.route.encode(answer.correlation_id, response)
+            else:
+                out += answer
+            owed.popleft()
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -268,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take no further request, and close once what is owed has been answered."""
         self._blocked = self._finishing = True
         self._transport.pause_reading()
-        if not self._slots:
+        if not self._owed:
             self.close()
 
     def close(self) -> None:

@@ -31,6 +31,8 @@ __all__ = [
 ResponseEncoder = Callable[[int, object], list[Any]]
 
 SIZE_BYTES = 4
+# Up to here copying a frame into one piece costs less than sending its pieces.
+SMALL_FRAME_BYTES = 4096
 _API_VERSIONS_KEY = 18
 
 # API key, version, correlation id, length of the client id.
@@ -74,8 +76,8 @@ def response_header_version(api: Api, version: int) -> int:
 def response_encoder(api: Api, version: int) -> ResponseEncoder:
     """Give what encodes the responses of one version: (correlation id, message) -> the parts of a frame.
 
-    The first part holds the size and the header. A part is bytes, or whatever object stands for `records` in the
-    message; they are never joined here.
+    The first part holds the size and the header. A small frame is one part; of a large one, a part is bytes or whatever
+    object stands for `records` in the message, never copied here.
     """
     write = api.writer(version)
     tags = b"\x00" * response_header_version(api, version)
@@ -84,8 +86,9 @@ def response_encoder(api: Api, version: int) -> ResponseEncoder:
     def encode(correlation_id: int, message: object) -> list[Any]:
         parts: list[Any] = [b""]
         write(message, parts.append)
-        parts[0] = pack(header_bytes + sum(map(len, parts)), correlation_id) + tags
-        return parts
+        size = header_bytes + sum(map(len, parts))
+        parts[0] = pack(size, correlation_id) + tags
+        return [b"".join(parts)] if size <= SMALL_FRAME_BYTES else parts
 
     return encode
 
