@@ -44,8 +44,8 @@ fmt: setup-test ## Format the code, and mend what can be mended
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
-bench: setup-test ## Measure, side by side with what it is compared with (ARGS= for some)
-	@exec $(BIN)/python -m bench $(ARGS)
+bench: setup-test ## Measure beside Apache Kafka, an hour or more (QUICK=1: two minutes; ROW=name; ARGS=--list)
+	@exec $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ROW),--row '$(ROW)') $(ARGS)
 
 docs: setup ## Generate docs/config.md and docs/protocol.md
 	@$(BIN)/python -m tidelog.config.describe

@@ -55,8 +55,17 @@ rootLogger.appenderRef.file.ref = file
 class ApacheKafka:
     """Run one broker from a folder of jars; keep its logs beside its data folder."""
 
-    def __init__(self, jars: Path, jvm: Sequence[str] = START_SCRIPT_JVM) -> None:
+    def __init__(
+        self,
+        jars: Path,
+        jvm: Sequence[str] = START_SCRIPT_JVM,
+        prefix: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        """`prefix` is a command that ends by running the one behind it, as `setpriv` does."""
         self._java = ["java", *jvm, "-cp", f"{jars}/*"]
+        self._prefix = list(prefix)
+        self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
         self.host, self.port = "127.0.0.1", 0
 
@@ -74,25 +83,37 @@ class ApacheKafka:
 
     def start(self, port: int, data_dir: Path, settings: Mapping[str, str] | None = None) -> Self:
         """Format `data_dir` if it is new, start the broker on `port` (0: a free one), and wait for it."""
-        side = data_dir.with_name(data_dir.name + ".kafka")
-        side.mkdir(parents=True, exist_ok=True)
-        self.port = port or free_port()
-        properties = self._write_properties(side, data_dir, settings or {})
-        if not (data_dir / "meta.properties").exists():
-            self._format(side, properties)
-        with (side / "stdout").open("wb") as stdout:
-            self._process = subprocess.Popen(
-                [*self._logging(side, "server.log"), "kafka.Kafka", str(properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=subprocess.STDOUT,
-            )
+        self.format(port, data_dir, settings)
+        self.spawn(data_dir)
+        assert self._process is not None
         try:
             wait_for_answer(self.host, self.port, self._process, timeout_s=60)
         except BaseException:
             self.kill()
             raise
         return self
+
+    def spawn(self, data_dir: Path) -> None:
+        """Start the process on a formatted folder, without waiting for it."""
+        side = data_dir.with_name(data_dir.name + ".kafka")
+        command = [*self._logging(side, "server.log"), "kafka.Kafka", str(side / "server.properties")]
+        with (side / "stdout").open("wb") as stdout:
+            self._process = subprocess.Popen(
+                [*self._prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=subprocess.STDOUT,
+                env=self._environ,
+            )
+
+    def format(self, port: int, data_dir: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Write the settings, take `port` (0: a free one), and format `data_dir` if it is new."""
+        side = data_dir.with_name(data_dir.name + ".kafka")
+        side.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_port()
+        properties = self._write_properties(side, data_dir, settings or {})
+        if not (data_dir / "meta.properties").exists():
+            self._format(side, properties)
 
     def stop(self, timeout_s: float = 30) -> None:
         """Ask the broker to stop in order, and wait until it has."""

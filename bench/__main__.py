@@ -1,0 +1,105 @@
+"""Tidelog beside Apache Kafka, row by row: `make bench`, `make bench ROW=name`, `make bench QUICK=1`.
+
+    python -m bench [--row NAME,...] [--quick] [--only tidelog] [--runs N] [--scale X]
+
+`--scale 0.01` does everything, smaller: to see that it works, not to measure. A full run takes more than an hour.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from bench import build, machine, report, rows, suite, table
+from bench.stage import Rig
+
+RESULTS = build.ROOT / "bench" / "results"
+RUNS, QUICK_RUNS, QUICK_SCALE = 5, 3, 0.25
+TOUCHED_BYTES = 12 << 30
+
+
+def main() -> int:
+    """Measure, print, write; return 1 if a row failed to run."""
+    arguments = parse()
+    selected = rows.select(arguments.row, arguments.quick)
+    scale = arguments.scale or (QUICK_SCALE if arguments.quick else 1.0)
+    runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
+    is_full = not (arguments.row or arguments.quick or arguments.only) and scale == 1.0 and runs >= RUNS
+    signal.signal(signal.SIGTERM, _interrupt)
+    with_folder = _own_folder()
+    rig = Rig(with_folder, scale)
+    results: list[suite.Result] = []
+    try:
+        header = report.header(with_folder, scale, runs, arguments.only)
+        path = _results_path(is_full, header)
+        if scale >= QUICK_SCALE:
+            machine.touch_page_cache(with_folder, int(TOUCHED_BYTES * min(1.0, scale)))
+
+        def done(result: suite.Result) -> None:
+            results.append(result)
+            path.write_text(json.dumps({**header, "rows": results}, indent=1) + "\n")
+
+        suite.measure_all(rig, selected, runs, arguments.only, done)
+    except KeyboardInterrupt:
+        print("\nbench: interrupted", file=sys.stderr)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave a process behind
+        rig.close()
+        shutil.rmtree(with_folder, ignore_errors=True)
+    print(table.text(results))
+    if results:
+        print(f"\n{path.relative_to(build.ROOT)}: {table.summary(results)}")
+    if is_full and len(results) == len(selected):
+        report.write(path)
+    return int(len(results) < len(selected) or any(result["failures"] for result in results))
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--row", default="", help="names or parts of names, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="the headline rows, in some two minutes")
+    parser.add_argument(
+        "--only", choices=["tidelog", "kafka"], help="leave the other one out; the floor stays"
+    )
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--scale", type=float)
+    parser.add_argument("--list", action="store_true", help="name all rows")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(f"{row.name:24} {row.title}" for row in rows.ROWS))
+        raise SystemExit(0)
+    return arguments
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _own_folder() -> Path:
+    """Make a folder of this process on the real disk; remove those of processes that are gone."""
+    build.FOLDER.mkdir(parents=True, exist_ok=True)
+    for left in build.FOLDER.glob("run-*"):
+        if not Path(f"/proc/{left.name.removeprefix('run-')}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = build.FOLDER / f"run-{os.getpid()}"
+    folder.mkdir()
+    return folder
+
+
+def _results_path(is_full: bool, header: dict[str, object]) -> Path:
+    """Return where the JSON goes: a full run by its version, which git keeps, any other by its time."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    name = f"tidelog-{header['version']}" if is_full else f"partial-{time.strftime('%Y%m%d-%H%M%S')}"
+    return RESULTS / f"{name}.json"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

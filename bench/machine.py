@@ -1,0 +1,95 @@
+"""The machine that measures: what it is, what it has spent, and how it is brought into the same state before every run.
+
+Invariant: nothing here changes the machine but by using its memory and dropping its page cache, which a run could
+not be compared without; where dropping is not allowed, it is left out, and the results say so.
+"""
+
+import os
+import platform
+import statistics
+import time
+from contextlib import suppress
+from pathlib import Path
+
+MIB = 1 << 20
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+def cpu_s(pid: int) -> float:
+    """Return user and system time of all threads of a process: /proc/PID/stat, but in nanoseconds, not ticks."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def status(pid: int) -> dict[str, int]:
+    """Return `rss_bytes` and `threads` of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return {"rss_bytes": int(fields["VmRSS"].split()[0]) * 1024, "threads": int(fields["Threads"])}
+
+
+def describe(folder: Path) -> dict[str, str]:
+    """Name what the figures depend on."""
+    cpu_lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpu = [line.split(":")[1].strip() for line in cpu_lines if line.startswith("model name")]
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    p50, p99 = fdatasync_us(folder)
+    return {
+        "cpu": f"{os.cpu_count()} x {cpu[0] if cpu else platform.machine()}",
+        "memory": f"{memory / (1 << 30):.0f} GiB",
+        "system": f"Linux {platform.release()}, {file_system(folder)}",
+        "fdatasync of 4 KiB": f"p50 {p50:.0f} us, p99 {p99:.0f} us",
+        "page cache": "dropped before runs that write or read cold"
+        if may_drop_caches()
+        else "never dropped: not allowed",
+    }
+
+
+def file_system(folder: Path) -> str:
+    """Return the kind of the file system that holds a folder; fsync on a tmpfs would measure nothing."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    here = str(folder.resolve())
+    under = [
+        (point, kind) for point, kind in mounts if here.startswith(point.rstrip("/") + "/") or point == "/"
+    ]
+    return max(under, key=lambda mount: len(mount[0]))[1] if under else "unknown"
+
+
+def fdatasync_us(folder: Path, times: int = 300) -> tuple[float, float]:
+    """Return p50 and p99 of appending 4 KiB and syncing it."""
+    path = folder / "fdatasync"
+    took = []
+    with path.open("wb", buffering=0) as file:
+        for _ in range(times):
+            file.write(bytes(4096))
+            started = time.perf_counter()
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter() - started) * 1e6)
+    path.unlink()
+    return statistics.median(took), sorted(took)[times * 99 // 100]
+
+
+def may_drop_caches() -> bool:
+    """Return whether this process may ask the kernel to forget the page cache."""
+    return os.access(DROP_CACHES, os.W_OK)
+
+
+def settle() -> None:
+    """Write out what is dirty and drop the page cache, so that no run pays for the one before it."""
+    os.sync()
+    if may_drop_caches():
+        with suppress(OSError):
+            DROP_CACHES.write_text("1\n")
+
+
+def touch_page_cache(folder: Path, most_bytes: int) -> None:
+    """Make the kernel touch memory that a fresh virtual machine never had: who comes first would pay for it."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    disk = os.statvfs(folder)
+    size = min(most_bytes, int(free * 0.8), disk.f_bavail * disk.f_frsize // 2)
+    path, chunk = folder / "touch", bytes(4 * MIB)
+    try:
+        with path.open("wb", buffering=0) as file:
+            for _ in range(size // len(chunk)):
+                file.write(chunk)
+    finally:
+        path.unlink(missing_ok=True)
