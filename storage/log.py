@@ -29,8 +29,8 @@ from tidelog.storage.unflushed import Unflushed
 
 __all__ = ["Appended", "FileSlice", "Log"]
 
-# What a recovery reads at most behind the recovery point: so often are indexes and producers saved in between.
-SAVE_INTERVAL_BYTES = 64 << 20
+# What a recovery scans at most of what was flushed: so often are indexes and producers saved in between.
+SAVE_INTERVAL_BYTES = 16 << 20
 SNAPSHOTS_KEPT = 2
 NEVER = 1 << 63
 
@@ -319,7 +319,7 @@ class Log:
                 target, cuts = self.log_end_offset, self._cuts
                 if target == self.recovery_point:
                     return target
-                pending = self._unflushed.take(self.active.file)
+                pending = self._unflushed.take(self.active.file, self._save_if_due())
             try:
                 self._unflushed.sync(pending, self.epochs)
             except OSError as error:
@@ -328,18 +328,22 @@ class Log:
             with self.lock:
                 if cuts == self._cuts:
                     self.recovery_point = target
-                if self.active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES:
-                    self._save_state()
+                    if pending.saved is not None and pending.saved[0] is self.active:
+                        self.active.write_summary(pending.saved[1])
             return target
 
-    def _save_state(self) -> None:
-        """Save what a recovery need not scan for, though it will believe it only once it is flushed."""
+    def _save_if_due(self) -> tuple[Segment, bytes] | None:
+        """Save now and then what a recovery, once all is flushed, need not scan for; return the summary to come."""
+        active = self.active
+        if active.size - self._saved_bytes < SAVE_INTERVAL_BYTES:
+            return None
+        self._saved_bytes = active.size
         try:
-            self.active.save()
             self.save_producers()
-            self._saved_bytes = self.active.size
+            return active, active.save()
         except OSError as error:
             _log.warning("state not saved log=%s error=%r", self, str(error))
+            return None
 
     def save_producers(self) -> None:
         """Write a snapshot of the producers as of the end of the log, and drop all but the newest ones."""

@@ -3,9 +3,9 @@
 Owns the judgement about what a crash left behind:
 
 1. Files that a deletion or a replacement left half done are removed.
-2. A segment whose summary describes all of it, and was written by a clean stop or lies before the recovery point, is
-   believed. Any other is scanned, from where its summary was flushed or from its start: every batch is verified, and
-   the indexes come out as if the batches had just been appended.
+2. A segment whose summary describes all of it, and was written by a clean stop or says that it was flushed, is
+   believed. Any other is scanned, from where what is described was flushed or from its start: every batch is verified,
+   and the indexes come out as if the batches had just been appended.
 3. Bytes at the end of the log that are no whole batch, with no batch behind them, are a write that never finished:
    they are cut, and empty segments behind them with it. They cannot have been acknowledged as being on disk.
 4. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
@@ -105,7 +105,7 @@ def _open_segment(
     name = f"{base_offset:020d}"
     size, modified_ms = files.status(folder / (name + LOG)) or (0, 0)
     summary = Summary.load(folder / (name + SUMMARY))
-    fresh = Summary(0, base_offset, modified_ms, config.index_interval_bytes)
+    fresh = Summary(0, 0, base_offset, modified_ms, config.index_interval_bytes)
     if summary is not None:
         # Creation and append times are not in the log: they are good wherever the rest ends.
         fresh.created_ms, fresh.index_interval_bytes = summary.created_ms, summary.index_interval_bytes
@@ -115,13 +115,14 @@ def _open_segment(
         segment.believe(fresh, finished=known.clean)
         return segment
     if summary is not None and summary.log_bytes <= size:
-        flushed = summary.next_offset <= known.recovery_point
+        flushed = summary.flushed or summary.next_offset <= known.recovery_point
         if summary.log_bytes == size and (known.clean or flushed):
             segment.believe(summary, finished=known.clean or not is_last)
             return segment
         segment.is_active = True
         if flushed:
             segment.believe(summary, finished=False)
+            summary.flushed = 0
             if segment.load_indexes():
                 segment.scan()
                 return _dated(segment, modified_ms)

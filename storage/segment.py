@@ -66,7 +66,7 @@ class Segment:
         cls, folder: Path, base_offset: int, interval: int, index_bytes_max: int, now_ms: int
     ) -> "Segment":
         """Make the files of a new, active segment. Their names are durable once the folder is synced."""
-        segment = cls(folder, base_offset, 0, Summary(0, base_offset, now_ms, interval), index_bytes_max)
+        segment = cls(folder, base_offset, 0, Summary(0, 0, base_offset, now_ms, interval), index_bytes_max)
         for suffix in (LOG, INDEX, TIME_INDEX):
             files.create(segment.path(suffix))
         segment.is_active = True
@@ -211,8 +211,11 @@ class Segment:
         """Remove what a failed append left behind the published end."""
         self.file.truncate(self.size)
 
-    def save(self, *, final: bool = False) -> None:
-        """Write indexes and summary as they stand, with `final` as if sealed; nothing is forced to disk."""
+    def save(self, *, final: bool = False) -> bytes:
+        """Write indexes and summary as they stand, with `final` as if sealed; nothing is forced to disk.
+
+        Return what the summary's file is to hold once all of it has been flushed.
+        """
         summary, offset_index, time_index = self.summary, self.offset_index, self.time_index
         entry = b""
         if final:
@@ -221,7 +224,11 @@ class Segment:
         summary.log_bytes = self.size
         summary.offset_entries, summary.offset_crc = len(offset_index), offset_index.save()
         summary.time_entries, summary.time_crc = len(time_index) + bool(entry), time_index.save(entry)
+        summary.flushed = 1
+        once_flushed = summary.encode()
+        summary.flushed = 0
         files.write(self.path(SUMMARY), summary.encode())
+        return once_flushed
 
     def finish(self) -> None:
         """Save with the final time entry, before the segment is sealed or its log closed."""
@@ -240,9 +247,18 @@ class Segment:
             self._file = self._offset_index = self._time_index = None
 
     def sync(self) -> None:
-        """Return once all its files are on disk."""
-        for suffix in SUFFIXES:
+        """Return once the files of a sealed segment are on disk, and its summary says so."""
+        for suffix in (LOG, INDEX, TIME_INDEX):
             files.sync(self.path(suffix))
+        self.summary.flushed = 1
+        self.write_summary(self.summary.encode())
+
+    def write_summary(self, data: bytes) -> None:
+        """Replace the summary's file; a failure costs time at the next start, nothing else."""
+        try:
+            files.write(self.path(SUMMARY), data)
+        except OSError as error:
+            _log.warning("summary not written file=%s error=%r", self.path(SUMMARY), str(error))
 
     # Loading.
 
@@ -293,7 +309,7 @@ class Segment:
     def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
         """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
         old = self.summary
-        self.summary = Summary(0, self.base_offset, old.created_ms, old.index_interval_bytes)
+        self.summary = Summary(0, 0, self.base_offset, old.created_ms, old.index_interval_bytes)
         indexes = self._empty_indexes()
         self.scan()
         self.summary.first_append_ms = old.first_append_ms

@@ -20,7 +20,7 @@ NONE = -1  # no timestamp, no offset
 UNKNOWN = -(1 << 63)
 
 _HEAD = Struct(">4sHH")
-_BODY = Struct(">16qII")
+_BODY = Struct(">17qII")
 _DAMAGE = Struct(">qqq")
 _CRC = Struct(">I")
 
@@ -37,6 +37,7 @@ class Damage(NamedTuple):
 class Summary:
     """The state of a segment after `log_bytes` of its log, in the order of the file."""
 
+    flushed: int  # 1 once all that is described is on disk
     log_bytes: int
     next_offset: int
     created_ms: int

@@ -18,6 +18,7 @@ class Pending(NamedTuple):
     active: files.File
     sealed: list[Segment]
     names: bool
+    saved: tuple[Segment, bytes] | None  # the active segment, and its summary once this is flushed
 
 
 class Unflushed:
@@ -32,9 +33,9 @@ class Unflushed:
         self.sealed = sealed
         self.names = names
 
-    def take(self, active: files.File) -> Pending:
+    def take(self, active: files.File, saved: tuple[Segment, bytes] | None) -> Pending:
         """Return what is pending, and expect it to be synced."""
-        pending = Pending(active, self.sealed, self.names)
+        pending = Pending(active, self.sealed, self.names, saved)
         self.sealed = []
         self.names = False
         return pending

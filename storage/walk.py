@@ -90,15 +90,17 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
         return None
     at = window.at(position, HEADER_BYTES)
     header = read_header(window.data, at)
+    size = PREFIX_BYTES + header.batch_length
     if (
         header.magic != _MAGIC
-        or not HEADER_BYTES <= header.size_bytes <= window.end - position
+        or not HEADER_BYTES <= size <= window.end - position
         or header.base_offset < next_offset
         or header.last_offset_delta < 0
         or header.last_offset - base_offset > INT32_MAX
     ):
         return None
-    at = window.at(position, header.size_bytes)
+    if at + size > len(window.data):
+        at = window.at(position, size)
     return header if check_crc(window.data, at, header) else None
 
 

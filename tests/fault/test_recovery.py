@@ -21,7 +21,7 @@ from tests.support.logs import (
     scan,
 )
 from tests.support.reference_index import differences
-from tidelog.storage import seek
+from tidelog.storage import files, seek, walk
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
 
@@ -227,8 +227,6 @@ def crash_copy(folder: Path, to: Path) -> Path:
 
 def die_at(monkeypatch: pytest.MonkeyPatch, number: int, folder: Path):
     """Return a maker of stand-ins for file calls, which count together and die at the given one."""
-    from tidelog.storage import files
-
     left = [number]
 
     def stand_in(name: str):
@@ -249,8 +247,6 @@ def die_at(monkeypatch: pytest.MonkeyPatch, number: int, folder: Path):
 def test_S17_P7_only_what_lies_behind_the_recovery_point_is_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidelog.storage import walk
-
     log = made(tmp_path / "a", 30, segment_bytes=700)
     log.flush()
     log.active.save()
@@ -274,7 +270,34 @@ def test_S17_P7_only_what_lies_behind_the_recovery_point_is_scanned(
     assert differences(again.directory, 150) == []
     scanned.clear()
     open_log(crash(log, tmp_path / "c"), recovery_point=0, segment_bytes=700, **OPTIONS)
-    assert [entry[1] for entry in scanned] == [0] * len(log.segments)
+    assert [entry[:2] for entry in scanned] == [(active.base_offset, 0)]
+
+
+def test_P7_what_a_flush_covered_is_not_scanned_though_no_checkpoint_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 200)
+    log = made(tmp_path / "a", 30, segment_bytes=700)
+    log.flush()
+    flushed = log.active.size
+    fill(log, [[NOW + 400]])
+    scanned = []
+    verified = walk.verified
+
+    def watched(file, position, end, base_offset, next_offset):
+        scanned.append((base_offset, position))
+        return verified(file, position, end, base_offset, next_offset)
+
+    monkeypatch.setattr("tidelog.storage.walk.verified", watched)
+    again = open_log(crash(log, tmp_path / "b"), segment_bytes=700, **OPTIONS)
+    assert scan(again) == scan(log)
+    assert scanned == [(log.active.base_offset, flushed)]
+    # Nor is a summary believed that a crash kept while it took the flush.
+    log = made(tmp_path / "c", 4)
+    log.active.save()
+    scanned.clear()
+    open_log(crash(log, tmp_path / "d"), **OPTIONS)
+    assert scanned == [(0, 0)]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".summary"])

@@ -135,6 +135,7 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
     assert found.pop("offset_crc") == 0
     assert found.pop("time_crc") > 0
     expected = {
+        "flushed": 0,
         "log_bytes": log.segments[0].size,
         "next_offset": 4,
         "created_ms": NOW - 7,
