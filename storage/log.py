@@ -256,12 +256,15 @@ class Log:
 
     def roll_if_idle(self, now_ms: int) -> None:
         """Seal a segment whose `segment.ms` is over by the clock, though no append comes to notice."""
-        summary = self.active.summary
-        if (
-            summary.batch_count
-            and now_ms - summary.first_append_ms > self.config.segment_ms - self._jitter_ms
-        ):
+        due_ms = self._idle_roll_ms()
+        if due_ms is not None and now_ms >= due_ms:
             self.roll(now_ms)
+
+    def _idle_roll_ms(self) -> int | None:
+        summary = self.active.summary
+        if not summary.batch_count:
+            return None
+        return summary.first_append_ms + self.config.segment_ms - self._jitter_ms + 1
 
     # Reading.
 
@@ -403,12 +406,17 @@ class Log:
             self.log_start_offset = min(max(self.log_start_offset, offset), self.log_end_offset)
             self.epochs.drop_before(self.log_start_offset)
 
-    def enforce_retention(self, now_ms: int) -> None:
-        """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago."""
+    def enforce_retention(self, now_ms: int) -> int | None:
+        """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago.
+
+        Return when there will be more to do if nothing is appended, None for never.
+        """
         with self._offline_on_error():
             retention.enforce(self, now_ms)
             self.roll_if_idle(now_ms)
             self.deleted.remove_due(now_ms)
+        due = (retention.next_due_ms(self), self._idle_roll_ms(), self.deleted.next_due_ms())
+        return min((at for at in due if at is not None), default=None)
 
     def drop_segments(self, count: int, now_ms: int) -> None:
         """Delete the oldest segments; if that is all of them, begin a new one first. Call with `lock` held."""

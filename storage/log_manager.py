@@ -142,16 +142,23 @@ class LogManager:
         save_offsets(self.directory / RECOVERY_POINTS, {key: log.recovery_point for key, log in logs})
         save_offsets(self.directory / LOG_STARTS, {key: log.log_start_offset for key, log in logs})
 
-    def enforce_retention(self) -> None:
-        """Delete what has expired, forget producers that have gone; a log that fails stops no other."""
+    def enforce_retention(self) -> int | None:
+        """Delete what has expired, forget producers that have gone; a log that fails stops no other.
+
+        Return when there will be more to do if nothing is appended, None for never.
+        """
         now_ms = self._now_ms()
+        next_ms: list[int] = []
         for log in list(self.logs.values()):
             try:
-                log.enforce_retention(now_ms)
+                due_ms = log.enforce_retention(now_ms)
+                if due_ms is not None:
+                    next_ms.append(due_ms)
                 log.expire_producers(now_ms - self._defaults.producer_id_expiration_ms)
                 log.release()
             except StorageError as error:
                 _log.error("retention failed log=%s error=%r", log, str(error))
+        return min(next_ms, default=None)
 
     def close(self) -> None:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go."""

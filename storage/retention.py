@@ -29,6 +29,14 @@ def enforce(log: "Log", now_ms: int) -> None:
             log.drop_segments(count, now_ms)
 
 
+def next_due_ms(log: "Log") -> int | None:
+    """Return when the oldest segment will have expired by time, None for never as things stand."""
+    oldest = log.segments[0]
+    if log.config.retention_ms == UNLIMITED or not oldest.size:
+        return None
+    return stamp_ms(oldest) + log.config.retention_ms + 1
+
+
 def stamp_ms(segment: Segment) -> int:
     """Return when a segment's age begins: its largest timestamp, but not later than its last append."""
     summary = segment.summary
@@ -87,6 +95,10 @@ class DeletedFiles:
             deleted = path.with_name(path.name + DELETED)
             files.rename(path, deleted)
             self._due.append((due_ms, deleted))
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next file is to be removed, None if there is none."""
+        return min((due_ms for due_ms, _ in self._due), default=None)
 
     def remove_due(self, now_ms: int) -> None:
         """Remove the files whose time has come."""

@@ -129,3 +129,18 @@ def test_S24_a_log_start_that_was_not_checkpointed_is_the_first_segment(tmp_path
     log = log_of(tmp_path, [NOW, NOW], [NOW + 50], retention_ms=100, now_ms=NOW + 50)
     log.enforce_retention(NOW + 101)
     assert open_log(tmp_path).log_start_offset == 2
+
+
+def test_it_tells_when_to_come_again(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW - 10], [NOW], retention_ms=100, file_delete_delay_ms=1000, segment_ms=5000)
+    assert log.enforce_retention(NOW) == NOW + 91
+    assert log.enforce_retention(NOW + 91) == NOW + 101
+    assert log.log_start_offset == 1
+    assert log.enforce_retention(NOW + 101) == NOW + 1091
+    assert log.enforce_retention(NOW + 1091) == NOW + 1101
+    assert log.enforce_retention(NOW + 1101) is None
+    log.update_config(log.config.override({"retention.ms": "-1"}))
+    fill(log, [[5]], now_ms=NOW + 2000)
+    assert log.enforce_retention(NOW + 2000) == NOW + 7001
+    assert log.enforce_retention(NOW + 7001) is None
+    assert [segment.base_offset for segment in log.segments] == [2, 3]
