@@ -8,7 +8,6 @@ A batch is either whole behind the end of the log or not there: an append that f
 """
 
 import logging
-import random
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.roll_times import RollTimes
 from tidelog.storage.segment import Segment
 from tidelog.storage.unflushed import Unflushed
 
@@ -32,7 +32,6 @@ __all__ = ["Appended", "FileSlice", "Log"]
 # What a recovery scans at most of what was flushed: so often are indexes and producers saved in between.
 SAVE_INTERVAL_BYTES = 16 << 20
 SNAPSHOTS_KEPT = 2
-NEVER = 1 << 63
 
 _new = tuple.__new__
 _log = logging.getLogger(__name__)
@@ -131,8 +130,7 @@ class Log:
             self.active.bound_indexes(config.segment_index_bytes)
             if not self.active.size:
                 self.active.summary.index_interval_bytes = config.index_interval_bytes
-            self._jitter_ms = self._choose_jitter()
-            self._set_roll_times()
+            self._roll_times = RollTimes(config, self.active.summary)
 
     # Appending.
 
@@ -166,13 +164,13 @@ class Log:
                 return sent.base_offset, sent.last_offset, self._told_ms(sent.append_ms), True
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        segment = self.active
+        segment, roll_times = self.active, self._roll_times
         try:
             if (
                 segment.size + len(data) > self._segment_bytes
                 or last_offset > segment.last_offset_max
-                or valid.max_timestamp > self._roll_timestamp
-                or now_ms > self._roll_wall_ms
+                or valid.max_timestamp > roll_times.timestamp
+                or now_ms > roll_times.wall_ms
             ):
                 segment = self._roll(now_ms)
             set_base(data, 0, base_offset, self.leader_epoch)
@@ -182,7 +180,7 @@ class Log:
         if producer_id >= 0:
             self.producers.note(header, base_offset, now_ms)
         if base_offset == segment.base_offset:
-            self._set_roll_times()
+            self._roll_times.begin(segment.summary)
         self.last_append_ms = now_ms
         self.log_end_offset = last_offset + 1
         return base_offset, last_offset, self._told_ms(now_ms), False
@@ -236,35 +234,14 @@ class Log:
         if segments[-1] is not self.active:
             self.active = segments[-1]
             self._saved_bytes = self.active.size
-            self._jitter_ms = self._choose_jitter()
-            self._set_roll_times()
+            self._roll_times = RollTimes(self.config, self.active.summary)
         self.segments = segments
-
-    def _choose_jitter(self) -> int:
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return random.randrange(jitter_ms) if jitter_ms else 0
-
-    def _set_roll_times(self) -> None:
-        """Set when time rolls the active segment: by its first batch's timestamp, or without one by its age."""
-        summary = self.active.summary
-        span_ms = self.config.segment_ms - self._jitter_ms
-        self._roll_timestamp = self._roll_wall_ms = NEVER
-        if summary.batch_count and summary.first_timestamp >= 0:
-            self._roll_timestamp = summary.first_timestamp + span_ms
-        elif summary.batch_count:
-            self._roll_wall_ms = summary.created_ms + span_ms
 
     def roll_if_idle(self, now_ms: int) -> None:
         """Seal a segment whose `segment.ms` is over by the clock, though no append comes to notice."""
-        due_ms = self._idle_roll_ms()
+        due_ms = self._roll_times.idle_ms(self.active.summary)
         if due_ms is not None and now_ms >= due_ms:
             self.roll(now_ms)
-
-    def _idle_roll_ms(self) -> int | None:
-        summary = self.active.summary
-        if not summary.batch_count:
-            return None
-        return summary.first_append_ms + self.config.segment_ms - self._jitter_ms + 1
 
     # Reading.
 
@@ -391,7 +368,7 @@ class Log:
             self._unflushed.forget((*gone, kept[-1]))
             self._publish(tuple(kept))
             self._saved_bytes = 0
-            self._set_roll_times()
+            self._roll_times = RollTimes(self.config, self.active.summary)
             self.log_end_offset = self.active.next_offset
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
@@ -415,7 +392,11 @@ class Log:
             retention.enforce(self, now_ms)
             self.roll_if_idle(now_ms)
             self.deleted.remove_due(now_ms)
-        due = (retention.next_due_ms(self), self._idle_roll_ms(), self.deleted.next_due_ms())
+        due = (
+            retention.next_due_ms(self),
+            self._roll_times.idle_ms(self.active.summary),
+            self.deleted.next_due_ms(),
+        )
         return min((at for at in due if at is not None), default=None)
 
     def drop_segments(self, count: int, now_ms: int) -> None:
