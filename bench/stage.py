@@ -29,6 +29,8 @@ SHARED_SETTINGS = {
     "tidelog": {"log.segment.delete.delay.ms": "1000"},
     "kafka": {"log.segment.delete.delay.ms": "1000", "broker.session.timeout.ms": "86400000"},
 }
+# Thousands of connections at once would wait for Kafka's short queue of those not yet accepted, and nothing else.
+PRIVATE_SETTINGS = {"kafka": {"socket.listen.backlog.size": "4096"}}
 
 
 class RunFailedError(RuntimeError):
@@ -55,8 +57,12 @@ class Rig:
         server = self._shared.get(kind)
         if server is None:
             server = KINDS[kind](self.folder / kind.replace(" ", "-"), SHARED_SETTINGS.get(kind))
+            try:
+                server.start()
+            except BaseException:
+                server.kill()
+                raise
             self._shared[kind] = server
-            server.start()
             if kind in SHARED_SETTINGS:
                 self._warm(server)
         else:
@@ -72,6 +78,7 @@ class Rig:
     def private(self, kind: str, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
         """Give a broker of its own to a row, not started; it is gone afterwards with its data."""
         self.pause_all()
+        settings = {**PRIVATE_SETTINGS.get(kind, {}), **(settings or {})}
         server = KINDS[kind](self.folder / f"private-{self.unique()}" / "data", settings)
         self._private.append(server)
         try:
@@ -148,9 +155,9 @@ class Stage:
 
     def wait_for_leaders(self, wire: Wire, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + LEADER_TIMEOUT_S
-        while wire.leaders(topic) < partitions:
+        while not wire.leads(topic, partitions):
             if time.monotonic() > deadline:
-                raise RunFailedError(f"{topic}: not all of {partitions} partitions have a leader")
+                raise RunFailedError(f"{topic}: not all of {partitions} partitions are served")
             time.sleep(0.01)
 
     def strike(self) -> None:
@@ -206,9 +213,8 @@ class Stage:
         timeout_s = 60 + float(options.get("seconds", CLIENT_TIMEOUT_S))
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         if done.returncode != 0:
-            raise RunFailedError(
-                f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}".strip()
-            )
+            said = (done.stderr or done.stdout).strip()
+            raise RunFailedError(f"{said}; status {done.returncode} of {' '.join(command)}")
         figures: dict[str, float] = json.loads(done.stdout)
         return figures
 

@@ -62,16 +62,15 @@ def _once(
         failures[name] = f"{type(error).__name__}: {error}"
 
 
-def median(figures: list[Measures], metric: str) -> float | None:
-    """Return the median of a metric over the runs that have it."""
-    values = [run[metric] for run in figures if metric in run]
-    return statistics.median(values) if values else None
-
-
 def judge(goal: Goal, figures: dict[str, list[Measures]]) -> Result:
     """Compare medians with a goal; its verdict is None where a side was not measured."""
-    of = median(figures.get(goal.of, []), goal.metric)
-    than = 1.0 if goal.than is None else median(figures.get(goal.than, []), goal.metric)
+
+    def median(name: str) -> float | None:
+        values = [run[goal.metric] for run in figures.get(name, []) if goal.metric in run]
+        return statistics.median(values) if values else None
+
+    of = median(goal.of)
+    than = 1.0 if goal.than is None else median(goal.than)
     ratio = of / than if of is not None and than else None
     return {
         "metric": goal.metric,

@@ -1,122 +1,125 @@
-"""Results as text: the table that is printed, and docs/performance.md, both from the same JSON."""
+"""Results as text: the table that is printed, and those of docs/performance.md, both from the same JSON."""
 
-from collections.abc import Iterator
-from typing import Any
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from bench.row import METRICS, OURS
+from bench.row import METRICS, OURS, THEIRS
 from bench.suite import Result
 
+Runs = Sequence[Mapping[str, float]]
+
 VERDICTS = {True: "met", False: "NOT MET", None: "not measured"}
-HEAD = ("row", "figure", "tidelog", "beside", "", "ratio", "goal", "verdict")
 
 
-def lines_of(result: Result) -> Iterator[tuple[str, ...]]:
-    """Give the table lines of one row: its goals first, then what else it shows."""
-    figures, name = result["contenders"], result["name"]
-    seen = set()
-    for goal in result["goals"]:
-        of, than, metric = goal["of"], goal["than"], goal["metric"]
-        seen.add((metric, than))
-        ratio = "" if goal["ratio"] is None or than is None else f"{goal['ratio']:.2f}"
-        yield (
-            name,
-            METRICS[metric].unit,
-            figure(figures.get(of, []), metric),
-            than or "",
-            figure(figures.get(than, []), metric) if than else "",
-            ratio,
-            goal["goal"],
-            VERDICTS[goal["is_met"]],
-        )
-    metrics = list(dict.fromkeys([*(goal["metric"] for goal in result["goals"]), *result["shows"]]))
+class Line(NamedTuple):
+    """One comparison: a figure of ours, one of somebody else's, and what was to be reached."""
+
+    row: str
+    figure: str
+    ours: str
+    beside: str
+    theirs: str
+    ratio: str = ""
+    goal: str = ""
+    verdict: str = ""
+
+
+HEAD = Line("row", "figure", "Tidelog", "beside", "", "ratio", "goal", "verdict")
+
+
+def lines_of(result: Result) -> list[Line]:
+    """Return the lines of one row: its goals first, then what else it shows, then what failed."""
+    goals = [_goal_line(result, goal) for goal in result["goals"]]
+    judged = {(goal["metric"], goal["of"], goal["than"]) for goal in result["goals"]}
+    others = [line for *key, line in _pair_lines(result) if tuple(key) not in judged]
+    failed = [
+        Line(result["name"], "failed", "", name, why.splitlines()[0][:40], verdict=VERDICTS[False])
+        for name, why in result["failures"].items()
+    ]
+    return [*goals, *others, *failed]
+
+
+def _goal_line(result: Result, goal: Result) -> Line:
+    figures, metric, of, than = result["contenders"], goal["metric"], goal["of"], goal["than"]
+    ours = figure(figures.get(of, []), metric)
+    return Line(
+        result["name"],
+        METRICS[metric].unit,
+        ours if of == OURS else f"{of.removeprefix(OURS + ', ')}: {ours}",
+        than or "",
+        figure(figures.get(than, []), metric) if than else "",
+        "" if goal["ratio"] is None or than is None else f"{goal['ratio']:.2f}",
+        goal["goal"],
+        VERDICTS[goal["is_met"]],
+    )
+
+
+def _pair_lines(result: Result) -> Iterator[tuple[str, str, str, Line]]:
+    """Give every contender a line beside ours: `kafka, X` beside `tidelog, X` where there is such a one."""
+    figures = result["contenders"]
+    metrics = dict.fromkeys([*(goal["metric"] for goal in result["goals"]), *result["shows"]])
     for metric in metrics:
-        for other in figures:
-            if other != OURS and (metric, other) not in seen and any(metric in run for run in figures[other]):
-                ours = figures.get(OURS, [])
-                yield (
-                    name,
-                    METRICS[metric].unit,
-                    figure(ours, metric),
-                    other,
-                    figure(figures[other], metric),
-                    ratio_of(ours, figures[other], metric),
-                    "",
-                    "",
-                )
-    for other, why in result["failures"].items():
-        yield (name, "failed", "", other, why.splitlines()[0][:100], "", "", "NOT MET")
+        for other, runs in figures.items():
+            twin = other.replace(THEIRS, OURS, 1)
+            ours = twin if twin != other and twin in figures else OURS
+            if ours == other or (ours not in figures and twin == other and other != "floor"):
+                continue
+            a, b = median(figures.get(ours, []), metric), median(runs, metric)
+            if b is not None:
+                label = other if ours == OURS else f"{THEIRS}; both {other.removeprefix(THEIRS + ', ')}"
+                ratio = "" if a is None or not b else f"{a / b:.2f}"
+                left = figure(figures.get(ours, []), metric)
+                line = Line(result["name"], METRICS[metric].unit, left, label, figure(runs, metric), ratio)
+                yield (metric, ours, other, line)
+        if list(figures) == [OURS]:
+            alone = figure(figures[OURS], metric)
+            yield (metric, OURS, "", Line(result["name"], METRICS[metric].unit, alone, "", ""))
 
 
-def median_of(runs: list[dict[str, float]], metric: str) -> float | None:
-    """Return the median, or None."""
-    values = sorted(run[metric] for run in runs if metric in run)
-    if not values:
-        return None
-    middle = len(values) // 2
-    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+def median(runs: Runs, metric: str) -> float | None:
+    """Return the median of a metric over the runs that have it."""
+    values = [run[metric] for run in runs if metric in run]
+    return statistics.median(values) if values else None
 
 
-def ratio_of(ours: list[dict[str, float]], theirs: list[dict[str, float]], metric: str) -> str:
-    """Return ours / theirs, where both are there."""
-    a, b = median_of(ours, metric), median_of(theirs, metric)
-    return "" if a is None or not b else f"{a / b:.2f}"
-
-
-def figure(runs: list[dict[str, float]], metric: str) -> str:
+def figure(runs: Runs, metric: str) -> str:
     """Write `median [min-max]`."""
     values = [run[metric] for run in runs if metric in run]
-    middle = median_of(runs, metric)
+    middle = median(runs, metric)
     if middle is None:
         return "-"
-    if len(values) == 1:
-        return number(middle)
-    return f"{number(middle)} [{number(min(values))}-{number(max(values))}]"
+    spread = f" [{number(min(values))}-{number(max(values))}]" if len(values) > 1 else ""
+    return number(middle) + spread
 
 
 def number(value: float) -> str:
     """Write three significant digits, with k and M."""
-    for limit, suffix in ((1e6, " M"), (1e4, " k")):
+    for limit, unit, suffix in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / (1e6 if suffix == ' M' else 1e3):.3g}{suffix}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+            return f"{value / unit:.3g}{suffix}"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def text(results: list[Result]) -> str:
+def text(results: Sequence[Result]) -> str:
     """Return the table for a terminal."""
-    rows = [HEAD, *(line for result in results for line in lines_of(result))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    lines = [HEAD, *(line for result in results for line in lines_of(result))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     printed, previous = [], ""
-    for row in rows:
-        shown = ("" if row[0] == previous else row[0], *row[1:])
-        previous = row[0]
-        printed.append(
-            "  ".join(cell.ljust(width) for cell, width in zip(shown, widths, strict=True)).rstrip()
-        )
+    for line in lines:
+        shown = line._replace(row="") if line.row == previous else line
+        previous = line.row
+        printed.append("  ".join(cell.ljust(width) for cell, width in zip(shown, widths, strict=True)).rstrip())
     return "\n".join(printed)
 
 
-def markdown(results: list[Result]) -> str:
-    """Return the tables for docs/performance.md."""
-    parts = []
-    for result in results:
-        parts.append(f"### {result['title']}\n")
-        if result["note"]:
-            parts.append(f"{result['note']}\n")
-        parts.append(
-            "| figure | Tidelog | beside | | ratio | goal | |\n| --- | --- | --- | --- | --- | --- | --- |"
-        )
-        parts += ["| " + " | ".join(line[1:]) + " |" for line in lines_of(result)]
-        parts.append("")
-    return "\n".join(parts)
+def markdown(result: Result) -> str:
+    """Return one row's table."""
+    head = "| " + " | ".join(HEAD[1:]) + " |\n|" + " --- |" * (len(HEAD) - 1)
+    return "\n".join([head, *("| " + " | ".join(line[1:]) + " |" for line in lines_of(result))])
 
 
-def summary(results: list[Result]) -> dict[str, int]:
-    """Count the goals by their verdict."""
-    counts: dict[str, int] = dict.fromkeys(VERDICTS.values(), 0)
-    for result in results:
-        for goal in result["goals"]:
-            counts[VERDICTS[goal["is_met"]]] += 1
-    return counts
-
-
-Json = dict[str, Any]
+def summary(results: Sequence[Result]) -> str:
+    """Say how many goals are met."""
+    verdicts = [VERDICTS[goal["is_met"]] for result in results for goal in result["goals"]]
+    return ", ".join(f"{verdicts.count(verdict)} {verdict.lower()}" for verdict in VERDICTS.values())

@@ -19,7 +19,6 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -83,11 +82,14 @@ class Wire:
         if names:
             self.ask(DELETE_TOPICS, 4, DeleteTopicsRequest(topic_names=list(names), timeout_ms=60_000))
 
-    def leaders(self, topic: str) -> int:
-        """Return how many partitions of a topic can be written to."""
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        (answer,) = self.ask(METADATA, 4, request).topics
-        return sum(not partition.error_code and partition.leader_id >= 0 for partition in answer.partitions)
+    def leads(self, topic: str, partitions: int) -> bool:
+        """Return whether all partitions of a topic are served; Kafka's metadata says so a moment too early."""
+        wanted = [
+            ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(partitions)
+        ]
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
+        answers = self.ask(LIST_OFFSETS, 1, request).topics[0].partitions
+        return not any(answer.error_code for answer in answers)
 
     def send_batch(self, topic: str, batch: bytes | bytearray, partition: int = 0, acks: int = 1) -> None:
         data = PartitionProduceData(index=partition, records=memoryview(batch))

@@ -427,7 +427,8 @@ int main(int count, char **arguments) {
     }
     if (now >= end_ns || stopping || answered >= max_requests) break;
     int64_t wait_ns = rate ? send_due(start_ns, now) : 100000000;
-    if (wait_ns > end_ns - now) wait_ns = end_ns - now;
+    int64_t mark_ns = answered_before < 0 ? measure_from_ns : end_ns; /* what must not be slept through */
+    if (wait_ns > mark_ns - now) wait_ns = mark_ns - now;
     struct timespec wait = {wait_ns / 1000000000, wait_ns % 1000000000};
     struct epoll_event events[256];
     int ready = epoll_pwait2(poller, events, 256, &wait, NULL);
@@ -440,7 +441,7 @@ int main(int count, char **arguments) {
     }
   }
   broker_cpu = cpu_ns(pid) - broker_cpu, own_cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - own_cpu;
-  double took = (double)(now - began_ns) / 1e9;
+  double took = now > began_ns ? (double)(now - began_ns) / 1e9 : 1e-9;
   long counted = answered - (answered_before > 0 ? answered_before : 0);
   qsort(latencies, measured, sizeof *latencies, by_value);
   printf("{\"requests\": %ld, \"seconds\": %.6f, \"requests_s\": %.3f, \"p50_us\": %.2f, \"p99_us\": %.2f, "

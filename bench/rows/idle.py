@@ -17,7 +17,7 @@ class Idle(Workload):
 
     def measure(self, stage: Stage, _prepared: Any) -> Measures:
         pid = stage.broker.pid
-        time.sleep(stage.span(1))  # what a pause has held up is done
+        time.sleep(stage.span(5))  # what a pause has held up is done
         before, started = machine.cpu_s(pid), time.perf_counter()
         time.sleep(stage.span(self.seconds))
         spent = machine.cpu_s(pid) - before
