@@ -7,9 +7,9 @@ from tidelog.broker.catalog import Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.handlers import produce
-from tidelog.broker.maintenance import Maintenance, Periodic
+from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic
 from tidelog.broker.readers import Readers
-from tidelog.broker.topics import Topics
+from tidelog.broker.topics import Topic, Topics
 from tidelog.broker.waiting import FetchWaiter
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.log_manager import LogManager
@@ -28,6 +28,11 @@ class Broker:
         self.node_id = config.node_id
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
         self.parked: set[FetchWaiter] = set()
+        self._retention = Periodic(config.log_retention_check_interval_ms / 1000, self._retain)
+        self._flushing = Periodic(LONGEST_WAIT_S, self._flush)
+        self._checkpointing = Periodic(
+            config.log_flush_offset_checkpoint_interval_ms / 1000, self.logs.checkpoint
+        )
         self.loop: asyncio.AbstractEventLoop
         self.catalog: Catalog
         self.topics: Topics
@@ -50,15 +55,28 @@ class Broker:
         self.flusher = Flusher(loop, produce.fail)
         self.flusher.start()
         self.readers = Readers(loop)
-        self.maintenance = Maintenance(loop, self._periodic())
+        self.maintenance = Maintenance(loop, [self._retention, self._flushing, self._checkpointing])
+        self._retention.hasten(0)
+        self._flushing.hasten(0)
         self.maintenance.start()
 
-    def _periodic(self) -> list[Periodic]:
-        config = self.config
-        return [
-            Periodic(config.log_retention_check_interval_ms / 1000, self.logs.enforce_retention),
-            Periodic(config.log_flush_offset_checkpoint_interval_ms / 1000, self.logs.checkpoint),
-        ]
+    def _retain(self) -> float | None:
+        """Enforce retention; return the seconds until there is more to do."""
+        due_ms = self.logs.enforce_retention()
+        return None if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
+
+    def _flush(self) -> float | None:
+        shortest_ms = self.logs.flush_intervals()
+        return None if shortest_ms is None else shortest_ms / 1000
+
+    def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
+        """Create a topic, and look after it as soon as its options say. As `Topics.create`."""
+        topic = self.topics.create(name, partitions, options)
+        if topic.config.retention_ms >= 0:
+            self._retention.hasten(topic.config.retention_ms / 1000)
+        if topic.config.flush_policy == "interval":
+            self._flushing.hasten(topic.config.flush_ms / 1000)
+        return topic
 
     def release_parked(self) -> None:
         """Answer every parked fetch with what is there."""

@@ -16,16 +16,36 @@ from tidelog.broker.waiting import Later, job_for
 
 _log = logging.getLogger(__name__)
 
+# A job that is due again at once must not keep the thread from everything else.
+SHORTEST_WAIT_S = 0.01
+# The longest that a queue can be told to wait is less than an option may say.
+LONGEST_WAIT_S = 3600.0
+
 
 class Periodic:
-    """A job that runs every `interval_s` seconds, first after one interval."""
+    """A job that comes round: `run` says in how many seconds it wants to run again, at most `interval_s`."""
 
-    __slots__ = ("due", "interval_s", "run")
+    __slots__ = ("_due", "_interval_s", "_run")
 
-    def __init__(self, interval_s: float, run: Callable[[], None]) -> None:
-        self.interval_s = interval_s
-        self.run = run
-        self.due = time.monotonic() + interval_s
+    def __init__(self, interval_s: float, run: Callable[[], float | None]) -> None:
+        self._interval_s = max(interval_s, SHORTEST_WAIT_S)
+        self._run = run
+        self._due = time.monotonic() + interval_s
+
+    def wait_s(self) -> float:
+        """Return how long it is until the job is due; 0 or less when it is."""
+        return self._due - time.monotonic()
+
+    def hasten(self, wait_s: float) -> None:
+        """Run in that time, if not before."""
+        self._due = min(self._due, time.monotonic() + wait_s)
+
+    def run(self) -> None:
+        """Run the job."""
+        self._due = time.monotonic() + self._interval_s
+        wait_s = self._run()
+        if wait_s is not None:
+            self.hasten(max(wait_s, SHORTEST_WAIT_S))
 
 
 class Maintenance:
@@ -66,11 +86,10 @@ class Maintenance:
     def _next_job(self) -> Callable[[], None] | None:
         """Return the next job: what was submitted first, and otherwise what is due."""
         while True:
-            upcoming = min(self._periodic, key=lambda periodic: periodic.due)
-            wait_s = upcoming.due - time.monotonic()
+            upcoming = min(self._periodic, key=Periodic.wait_s)
+            wait_s = min(upcoming.wait_s(), LONGEST_WAIT_S)
             try:
                 return self._jobs.get(timeout=wait_s) if wait_s > 0 else self._jobs.get_nowait()
             except queue.Empty:
-                if upcoming.due <= time.monotonic():
-                    upcoming.due = time.monotonic() + upcoming.interval_s
+                if upcoming.wait_s() <= 0:
                     return upcoming.run

@@ -5,6 +5,8 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage import seek
 from tidelog.storage.log import Appended, FileSlice, Log
 
+ACKS_ALL = -1
+
 
 class Partition:
     """A log, and the fetches that are parked until it has more."""
@@ -31,6 +33,16 @@ class Partition:
     def offset_at(self, timestamp_ms: int) -> seek.Found | None:
         """Return the first record at or after a time, or None."""
         return seek.first_at_or_after(self.log, timestamp_ms)
+
+    def awaits_disk(self, acks: int) -> bool:
+        """Tell whether what was just appended is answered only once it is on disk (`flush.policy`)."""
+        log = self.log
+        policy = log.config.flush_policy
+        if policy == "acks":
+            return acks == ACKS_ALL
+        if policy == "interval":
+            return log.log_end_offset - log.recovery_point >= log.config.flush_messages
+        return False
 
     def epoch_problem(self, leader_epoch: int) -> ErrorCode:
         """Compare the leader epoch that a client believes in (-1: none) with ours; NONE where they agree."""

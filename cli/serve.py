@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ def run(
     if log_level not in LOG_LEVELS:
         return _complain(f"--log-level {log_level}: it is one of {', '.join(LOG_LEVELS)}")
     _start_logging(log_level)
+    _raise_file_limit()
     try:
         config = _configure(config_file, overrides, data_dir, port)
         for note in config.notes:
@@ -69,6 +71,12 @@ def _configure(
         flags["log.dir"] = str(data_dir)
     config = load(config_file, os.environ, flags)
     return config if port is None else config.on_port(port)
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as the system lets us: each partition and each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:

@@ -75,6 +75,7 @@ class Log:
         self.leader_epoch = self.epochs.latest
         self.producers = ProducerState()
         self.snapshots: list[int] = []
+        self.last_flush_ms = 0  # by `flush.ms`
         self.last_append_ms = max(segment.summary.last_append_ms for segment in segments[-2:])
         self.failure: str | None = None
         self.deleted = retention.DeletedFiles(folder)
@@ -293,24 +294,43 @@ class Log:
         A failure is final: the system may have dropped the pages, so that a second try would prove nothing.
         """
         with self._flush_lock:
-            with self.lock:
-                if self.failure is not None:
-                    raise self._offline()
-                target, cuts = self.log_end_offset, self._cuts
-                if target == self.recovery_point:
-                    return target
-                pending = self._unflushed.take(self.active.file, self._save_if_due())
-            try:
-                self._unflushed.sync(pending, self.epochs)
-            except OSError as error:
-                self.failure = f"a flush failed ({error})"
-                raise self._offline() from error
-            with self.lock:
-                if cuts == self._cuts:
-                    self.recovery_point = target
-                    if pending.saved is not None and pending.saved[0] is self.active:
-                        self.active.write_summary(pending.saved[1])
+            if self.failure is not None:
+                raise self._offline()
+            # As a rule there is the tail of one file to sync, and no need for the lock that appends take. The order
+            # matters: a roll says that there is more before it publishes another active segment.
+            target, cuts, active = self.log_end_offset, self._cuts, self.active
+            if target == self.recovery_point:
+                return target
+            if self._unflushed or active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES:
+                return self._flush_all()
+            with self._final_failure():
+                active.file.sync()
+            if cuts == self._cuts:
+                self.recovery_point = target
             return target
+
+    def _flush_all(self) -> int:
+        """Flush sealed segments and names too, and save now and then what recovery goes by."""
+        with self.lock:
+            target, cuts = self.log_end_offset, self._cuts
+            pending = self._unflushed.take(self.active.file, self._save_if_due())
+        with self._final_failure():
+            self._unflushed.sync(pending, self.epochs)
+        with self.lock:
+            if cuts == self._cuts:
+                self.recovery_point = target
+                if pending.saved is not None and pending.saved[0] is self.active:
+                    self.active.write_summary(pending.saved[1])
+        return target
+
+    @contextmanager
+    def _final_failure(self) -> Iterator[None]:
+        """Take no more writes after a failed sync."""
+        try:
+            yield
+        except OSError as error:
+            self.failure = f"a flush failed ({error})"
+            raise self._offline() from error
 
     def _save_if_due(self) -> tuple[Segment, bytes] | None:
         """Save now and then what a recovery, once all is flushed, need not scan for; return the summary to come."""
@@ -393,7 +413,7 @@ class Log:
             self.roll_if_idle(now_ms)
             self.deleted.remove_due(now_ms)
         due = (
-            retention.next_due_ms(self),
+            retention.next_due_ms(self, now_ms),
             self._roll_times.idle_ms(self.active.summary),
             self.deleted.next_due_ms(),
         )

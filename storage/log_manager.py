@@ -160,6 +160,23 @@ class LogManager:
                 _log.error("retention failed log=%s error=%r", log, str(error))
         return min(next_ms, default=None)
 
+    def flush_intervals(self) -> int | None:
+        """Flush the logs with `flush.policy=interval` whose `flush.ms` is over; return the shortest of those, in ms."""
+        now_ms = self._now_ms()
+        shortest: int | None = None
+        for log in list(self.logs.values()):
+            if log.config.flush_policy != "interval":
+                continue
+            flush_ms = log.config.flush_ms
+            shortest = flush_ms if shortest is None else min(shortest, flush_ms)
+            if now_ms - log.last_flush_ms >= flush_ms:
+                log.last_flush_ms = now_ms
+                try:
+                    log.flush()
+                except StorageError as error:
+                    _log.error("flush failed log=%s error=%r", log, str(error))
+        return shortest
+
     def close(self) -> None:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go."""
         if self._lock is None:

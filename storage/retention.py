@@ -29,12 +29,15 @@ def enforce(log: "Log", now_ms: int) -> None:
             log.drop_segments(count, now_ms)
 
 
-def next_due_ms(log: "Log") -> int | None:
-    """Return when the oldest segment will have expired by time, None for never as things stand."""
+def next_due_ms(log: "Log", now_ms: int) -> int | None:
+    """Return when the oldest segment will have expired by time, None for never.
+
+    Of an empty log, when a record that comes now would have: nobody has to look before.
+    """
     oldest = log.segments[0]
-    if log.config.retention_ms == UNLIMITED or not oldest.size:
+    if log.config.retention_ms == UNLIMITED:
         return None
-    return stamp_ms(oldest) + log.config.retention_ms + 1
+    return (stamp_ms(oldest) if oldest.size else now_ms) + log.config.retention_ms + 1
 
 
 def stamp_ms(segment: Segment) -> int:

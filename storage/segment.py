@@ -353,6 +353,9 @@ class Segment:
 
     def truncate(self, position: int) -> None:
         """Cut off the batch at `position` and all behind it, and go on from there as the active segment."""
+        # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
+        files.remove(self.path(SUMMARY))
+        files.sync_folder(self.folder)
         self.is_active = True
         self.size = position
         self.file.truncate(position)

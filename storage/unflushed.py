@@ -33,6 +33,10 @@ class Unflushed:
         self.sealed = sealed
         self.names = names
 
+    def __bool__(self) -> bool:
+        """Tell whether there is anything."""
+        return self.names or bool(self.sealed)
+
     def take(self, active: files.File, saved: tuple[Segment, bytes] | None) -> Pending:
         """Return what is pending, and expect it to be synced."""
         pending = Pending(active, self.sealed, self.names, saved)

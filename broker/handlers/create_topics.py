@@ -73,7 +73,7 @@ def _create(broker: "Broker", wanted: CreatableTopic, validate_only: bool) -> Cr
         if wanted.name in broker.topics.by_name:
             raise TopicExists(f"topic {wanted.name} exists")
     else:
-        topic = broker.topics.create(wanted.name, partitions, dict(config.overrides))
+        topic = broker.create_topic(wanted.name, partitions, dict(config.overrides))
         topic_id = topic.id
     return CreatableTopicResult(
         name=wanted.name,

@@ -54,7 +54,7 @@ def _create_and_answer(
     failures: dict[str, ErrorCode] = {}
     for name in names:
         try:
-            broker.topics.create(name, broker.config.num_partitions, {})
+            broker.create_topic(name, broker.config.num_partitions, {})
         except TopicExists:
             pass  # Somebody else asked for it first.
         except StorageError:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ACKS_ALL, ACKS_NONE = -1, 0
+ACKS_NONE = 0
 _NO_RECORDS = memoryview(b"")
 
 
@@ -65,7 +65,7 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
                 answer = _failure(data.index, ErrorCode.INVALID_REQUIRED_ACKS, message)
             else:
                 answer = _append(partition, data, now_ms)
-                if acks == ACKS_ALL and not answer.error_code and partition.log.config.flush_policy == "acks":
+                if not answer.error_code and partition.awaits_disk(acks):
                     durable.append((partition.log, answer))
             answers.append(answer)
         responses.append(
@@ -73,13 +73,12 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
                 name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
             )
         )
+    response = ProduceResponse(responses=responses)
+    later = broker.flusher.commit(durable, response) if durable else None
     if acks == ACKS_NONE:
         _tell_by_closing(responses)
         return None
-    response = ProduceResponse(responses=responses)
-    if durable:
-        return broker.flusher.commit(durable, response)
-    return response
+    return later or response
 
 
 def _append(partition: Partition, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:

@@ -40,7 +40,9 @@ def test_a_name_can_be_used_again_without_its_old_options(tmp_path: Path) -> Non
 def test_producer_ids_are_never_given_out_twice_even_after_a_crash(tmp_path: Path) -> None:
     given = []
     for _ in range(3):
-        with closing(Catalog(tmp_path / "catalog")) as catalog:  # closing writes nothing: this is a crash, too
+        with closing(
+            Catalog(tmp_path / "catalog")
+        ) as catalog:  # closing writes nothing: this is a crash, too
             given += [catalog.next_producer_id() for _ in range(PRODUCER_ID_BLOCK + 1)]
     assert len(set(given)) == len(given)
     assert min(given) == 0

@@ -600,13 +600,51 @@ def test_topic_names_that_kafka_allows_are_allowed(name: str) -> None:
 async def test_topics_and_their_options_survive_a_restart(serve: Serve, connect: Connect) -> None:
     served = await serve()
     client = await connect(served)
-    topic_id = await make_topic(client, "t", 2, retention_ms="1234567")
+    topic_id = await make_topic(client, "t", 2, retention_ms="-1")  # the records are old
     await produce(client, "t", records(b"a"), acks=-1)
     options = json.dumps(served.broker.topics.by_name["t"].options)
     await served.stop()
     again = await serve()
     topic = again.broker.topics.by_name["t"]
     assert (topic.id, len(topic.partitions), json.dumps(topic.options)) == (topic_id, 2, options)
-    assert topic.config.retention_ms == 1_234_567
+    assert topic.config.retention_ms == -1
     client = await connect(again)
     assert [r.value for r in read_records(await fetched(client, "t", 0))] == [b"a"]
+
+
+async def test_S24_records_are_unreadable_as_soon_as_they_have_expired(
+    serve: Serve, connect: Connect
+) -> None:
+    """Though the next look is five minutes away by `log.retention.check.interval.ms`."""
+    served = await serve()
+    client = await connect(served)
+    await make_topic(client, "t", retention_ms="200")
+    record = Record(0, served.broker.clock.now_ms(), None, b"soon gone")
+    await produce(client, "t", memoryview(build_batch([record], base_offset=0)))
+    part = await fetch_part(client, "t", 0)
+    while part.error_code == ErrorCode.NONE:
+        part = await fetch_part(client, "t", 0)
+    assert (part.error_code, part.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
+
+
+async def test_interval_flushes_by_count_and_by_time(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await make_topic(client, "count", flush_policy="interval", flush_messages="3")
+    log = served.broker.topics.by_name["count"].partitions[0].log
+    for value, recovery_point in ((b"a", 0), (b"b", 0), (b"c", 3), (b"d", 3)):
+        await produce(client, "count", records(value), acks=-1)
+        assert log.recovery_point == recovery_point
+    await make_topic(client, "time", flush_policy="interval", flush_ms="10")
+    log = served.broker.topics.by_name["time"].partitions[0].log
+    await produce(client, "time", records(b"a"))
+    while log.recovery_point < 1:
+        await client.ask(API_VERSIONS, 0, ApiVersionsRequest())
+
+
+async def test_none_never_flushes_and_answers_at_once(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await make_topic(client, "t", flush_policy="none")
+    assert (await produce(client, "t", records(b"a"), acks=-1)).base_offset == 0
+    assert served.broker.topics.by_name["t"].partitions[0].log.recovery_point == 0
