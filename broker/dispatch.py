@@ -6,6 +6,7 @@ with a line in the log, as in Kafka (there is no form in which to answer it); Ap
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 Answer = list[bytes]
 
 
-class Route(NamedTuple):
-    """What serves one version of one API."""
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What serves one version of one API. Slots, because reading a field of a tuple by name costs twice as much."""
 
     read: Callable[[memoryview, int, int], tuple[Any, int]]
     encode: frame.ResponseEncoder
