@@ -109,7 +109,9 @@ def text(results: Sequence[Result]) -> str:
     for line in lines:
         shown = line._replace(row="") if line.row == previous else line
         previous = line.row
-        printed.append("  ".join(cell.ljust(width) for cell, width in zip(shown, widths, strict=True)).rstrip())
+        printed.append(
+            "  ".join(cell.ljust(width) for cell, width in zip(shown, widths, strict=True)).rstrip()
+        )
     return "\n".join(printed)
 
 
