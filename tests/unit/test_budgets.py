@@ -1,0 +1,252 @@
+"""What one request may cost, in counts that no machine changes: Python calls, memory, system calls.
+
+Requests go one after another over loopback to a broker that has served many before. A change that needs more than
+its budget raises the number here, and says why in its message; one that needs less lowers it.
+"""
+
+import asyncio
+import gc
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.broker import Broker as BrokerProcess
+from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, produce_request
+from tidelog.broker.clock import Clock
+from tidelog.broker.daemon import Broker
+from tidelog.broker.server import Server
+from tidelog.config.load import load
+from tidelog.protocol.frame import encode_request
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.registry import APIS
+
+METADATA = 3
+START_MS = 1_700_000_000_000
+WARM, COUNTED = 300, 200
+
+
+class Budget(NamedTuple):
+    """Most of each, for one request, over all threads of the broker."""
+
+    calls: float  # of Python functions, by the event loop
+    flusher_calls: float  # of Python functions, by the flusher
+    peak_bytes: int  # held at once beyond what is held between requests
+    kept_blocks: float  # of memory that are still there when it is over
+    syscalls: float  # but for futex
+
+
+BUDGETS = {
+    #                                calls  flusher  peak_bytes  kept  syscalls
+    "produce":              Budget(     31,       0,     10_000,  0.5,      4.5),
+    "produce on disk":      Budget(     44,      13,     10_000,  0.5,     12),
+    "produce of 64 KiB":    Budget(     49,       0,     12_000,  0.5,      6.5),
+    "fetch":                Budget(     40,       0,     18_000,  0.5,      5.5),
+    "fetch of 64 KiB":      Budget(     40,       0,     80_000,  0.5,      5.5),
+    "list offsets by time": Budget(     54,       0,     18_000,  0.5,      5.5),
+}  # fmt: skip
+
+
+def small_batch(number: int = 0) -> bytes:
+    return build_batch([Record(0, START_MS + number, None, b"x" * 100)])
+
+
+def request_of(what: str) -> bytes:
+    """Return the frame that asks for it."""
+    if what == "produce of 64 KiB":
+        records = build_batch([Record(i, START_MS, None, b"x" * 1000) for i in range(64)])
+        return encode_request(APIS[PRODUCE], 9, 1, "budget", produce_request("t", records, 0, acks=1))
+    if what.startswith("produce"):
+        acks = -1 if what == "produce on disk" else 1
+        return encode_request(
+            APIS[PRODUCE], 9, 1, "budget", produce_request("t", small_batch(), 0, acks=acks)
+        )
+    if what.startswith("fetch"):
+        most = 65_536 if what == "fetch of 64 KiB" else 1
+        wanted = FetchPartition(partition=0, fetch_offset=100, partition_max_bytes=most)
+        topics = [FetchTopic(topic="filled", partitions=[wanted])]
+        fetch = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=most, topics=topics)
+        return encode_request(APIS[FETCH], 12, 1, "budget", fetch)
+    partition = ListOffsetsPartition(partition_index=0, timestamp=START_MS + 500)
+    topic = ListOffsetsTopic(name="filled", partitions=[partition])
+    return encode_request(
+        APIS[LIST_OFFSETS], 7, 1, "budget", ListOffsetsRequest(replica_id=-1, topics=[topic])
+    )
+
+
+class Client:
+    """A connection that allocates nothing of note while it asks: it shares a process with what is measured."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answer = memoryview(bytearray(1 << 20))
+
+    def ask(self, frame: bytes, times: int = 1) -> None:
+        for _ in range(times):
+            self._socket.sendall(frame)
+            filled, wanted = 0, 4
+            while filled < wanted:
+                received = self._socket.recv_into(self._answer[filled:])
+                assert received, "the broker closed the connection"
+                filled += received
+                if filled >= 4:
+                    wanted = 4 + int.from_bytes(self._answer[:4], "big")
+
+    def fill(self) -> None:
+        """Make the topics, and put a thousand small batches into one of them."""
+        for name in ("t", "filled"):
+            request = MetadataRequest(
+                topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True
+            )
+            self.ask(encode_request(APIS[METADATA], 9, 1, "budget", request))
+        for number in range(1000):
+            request = produce_request("filled", small_batch(number), 0, acks=1)
+            self.ask(encode_request(APIS[PRODUCE], 9, 1, "budget", request))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Counts(NamedTuple):
+    """Totals of COUNTED requests."""
+
+    calls: Counter[str]
+    peak_bytes: int
+    kept_blocks: int
+
+
+async def count(folder: Path, what: str, measure: str) -> Counts:
+    """Serve on this thread's loop, ask from another, and count one kind of thing here."""
+    calls: Counter[str] = Counter()
+    is_counting = False
+
+    def note_call(_frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and is_counting:
+            calls[threading.current_thread().name] += 1
+
+    loop = asyncio.get_running_loop()
+    broker = Broker(load(None, {}, {"log.dir": str(folder)}).on_port(0), Clock())
+    if measure == "calls":
+        threading.setprofile(note_call)  # for the threads that the broker starts
+    try:
+        broker.start()
+    finally:
+        threading.setprofile(None)
+    server = Server(broker)
+    ready: asyncio.Future[list[tuple[str, int]]] = loop.create_future()
+    running = asyncio.create_task(server.run(ready.set_result))
+    port = (await ready)[0][1]
+    client = Client(port)
+    frame = request_of(what)
+    try:
+        await asyncio.to_thread(client.fill)
+        if measure == "memory":
+            tracemalloc.start()
+        await asyncio.to_thread(client.ask, frame, WARM)
+        gc.collect()
+        asking = asyncio.to_thread(client.ask, frame, COUNTED)
+        if measure == "calls":
+            is_counting = True
+            sys.setprofile(note_call)
+            await asking
+            sys.setprofile(None)
+            is_counting = False
+            return Counts(calls, 0, 0)
+        if measure == "memory":
+            tracemalloc.reset_peak()
+            before, blocks = tracemalloc.get_traced_memory()[0], sys.getallocatedblocks()
+            await asking
+            return Counts(
+                calls, tracemalloc.get_traced_memory()[1] - before, sys.getallocatedblocks() - blocks
+            )
+        raise AssertionError(measure)
+    finally:
+        sys.setprofile(None)
+        tracemalloc.stop()
+        client.close()
+        server.stop()
+        await asyncio.wait_for(running, 20)
+        broker.stop()
+
+
+@pytest.mark.parametrize("what", BUDGETS)
+async def test_python_calls_of_a_request(tmp_path: Path, what: str) -> None:
+    calls = (await count(tmp_path, what, "calls")).calls
+    loop = calls.pop(threading.current_thread().name) / COUNTED
+    flusher = calls.pop("flusher", 0) / COUNTED
+    assert loop <= BUDGETS[what].calls, f"{loop:.1f} calls of Python functions a request"
+    assert flusher <= BUDGETS[what].flusher_calls, f"{flusher:.1f} calls of Python functions by the flusher"
+
+
+@pytest.mark.parametrize("what", BUDGETS)
+async def test_memory_of_a_request(tmp_path: Path, what: str) -> None:
+    counts = await count(tmp_path, what, "memory")
+    kept = counts.kept_blocks / COUNTED
+    assert counts.peak_bytes <= BUDGETS[what].peak_bytes, f"{counts.peak_bytes} bytes at the peak"
+    assert kept <= BUDGETS[what].kept_blocks, f"{kept:.2f} blocks of memory kept a request"
+
+
+@contextmanager
+def traced(pid: int, out: Path) -> Iterator[None]:
+    """Count the system calls of all threads of a process."""
+    command = ["strace", "-f", "-c", "-q", "-o", str(out), "-p", str(pid)]
+    strace = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 10
+        while not _is_traced(pid):
+            if strace.poll() is not None or time.monotonic() > deadline:
+                pytest.skip("this machine does not let strace attach")
+            time.sleep(0.01)
+        yield
+    finally:
+        if strace.poll() is None:
+            strace.send_signal(signal.SIGINT)
+        strace.communicate(timeout=20)
+
+
+def _is_traced(pid: int) -> bool:
+    statuses = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    return all("TracerPid:\t0\n" not in status for status in statuses)
+
+
+def syscalls_in(summary: str) -> Counter[str]:
+    """Read what `strace -c` wrote: time, seconds, microseconds a call, calls, perhaps errors, name.
+
+    Without futex: how often two threads meet at the interpreter's lock is chance.
+    """
+    rows = [line.split() for line in summary.splitlines() if not line.endswith(" futex")]
+    return Counter(
+        {row[-1]: int(row[3]) for row in rows if len(row) >= 5 and row[3].isdigit() and row[-1] != "total"}
+    )
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("what", BUDGETS)
+def test_system_calls_of_a_request(tmp_path: Path, what: str) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        client = Client(broker.start().port)
+        client.fill()
+        frame = request_of(what)
+        client.ask(frame, WARM)
+        with traced(broker.pid, tmp_path / "summary"):
+            client.ask(frame, COUNTED)
+        client.close()
+    calls = syscalls_in((tmp_path / "summary").read_text())
+    each = {name: number / COUNTED for name, number in calls.most_common() if number >= COUNTED / 10}
+    assert calls.total() / COUNTED <= BUDGETS[what].syscalls, each
