@@ -14,7 +14,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test check fmt bench docs lock show-codec clean
+.PHONY: help setup setup-test run test check fmt bench profile docs lock show-codec clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -47,6 +47,10 @@ fmt: setup-test ## Format the code, and mend what can be mended
 bench: setup-test ## Measure beside Apache Kafka, an hour or more (QUICK=1: two minutes; ROW=name; ARGS=--list)
 	@exec $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ROW),--row '$(ROW)') $(ARGS)
 
+profile: setup-test ## Draw a flame graph of the broker under a row of the bench (ROW=one-record-10x5)
+	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/profile.txt
+	@exec $(BIN)/python -m bench.profile --row '$(or $(ROW),one-record-10x5)' $(ARGS)
+
 docs: setup ## Generate docs/config.md and docs/protocol.md
 	@$(BIN)/python -m tidelog.config.describe
 	@$(BIN)/python -m tidelog.protocol.describe
@@ -55,6 +59,7 @@ lock: setup-test ## Lock the dependencies anew, each with its hashes
 	@$(LOCK) --upgrade pyproject.toml -o requirements/run.txt
 	@$(LOCK) --upgrade --group build -c requirements/run.txt -o requirements/build.txt
 	@$(LOCK) --upgrade --group test -c requirements/run.txt -c requirements/build.txt -o requirements/test.txt
+	@$(LOCK) --upgrade --group profile -o requirements/profile.txt
 	@$(LOCK) --upgrade pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
 
 show-codec: setup ## Print the generated reader and writer of a message (API=list_offsets V=7)

@@ -31,7 +31,7 @@ def main() -> int:
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
     is_full = not (arguments.row or arguments.quick or arguments.only) and scale == 1.0 and runs >= RUNS
     signal.signal(signal.SIGTERM, _interrupt)
-    with_folder = _own_folder()
+    with_folder = own_folder()
     rig = Rig(with_folder, scale)
     results: list[suite.Result] = []
     try:
@@ -83,7 +83,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _own_folder() -> Path:
+def own_folder() -> Path:
     """Make a folder of this process on the real disk; remove those of processes that are gone."""
     build.FOLDER.mkdir(parents=True, exist_ok=True)
     for left in build.FOLDER.glob("run-*"):

@@ -9,8 +9,8 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,20 @@ class RunFailedError(RuntimeError):
 class Rig:
     """All brokers of one run of the bench."""
 
-    def __init__(self, folder: Path, scale: float) -> None:
+    def __init__(self, folder: Path, scale: float, warms: bool = True) -> None:
         self.folder = folder
         self.scale = scale
+        self._warms = warms
+        self.watch = self.watch_nobody
         self._shared: dict[str, Server] = {}
         self._private: list[Server] = []
         self._made = 0
+
+    watch: Callable[[int], AbstractContextManager[None]]  # held while a client runs; the profiler's hook
+
+    @staticmethod
+    def watch_nobody(_pid: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def unique(self) -> int:
         self._made += 1
@@ -63,7 +71,7 @@ class Rig:
                 server.kill()
                 raise
             self._shared[kind] = server
-            if kind in SHARED_SETTINGS:
+            if self._warms and kind in SHARED_SETTINGS:
                 self._warm(server)
         else:
             server.resume()
@@ -211,7 +219,8 @@ class Stage:
     ) -> dict[str, float]:
         command = self.command(program, topic, options, settings)
         timeout_s = 60 + float(options.get("seconds", CLIENT_TIMEOUT_S))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        with self.rig.watch(self.broker.pid):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip()
             raise RunFailedError(f"{said}; status {done.returncode} of {' '.join(command)}")
