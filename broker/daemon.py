@@ -17,6 +17,8 @@ from tidelog.storage.log_manager import LogManager
 _log = logging.getLogger(__name__)
 
 CATALOG_FILE = "catalog.sqlite"
+# What expired while the broker was down goes so long after the start; Kafka gives its consumers that time, too.
+FIRST_LOOK_S = 30.0
 
 
 class Broker:
@@ -56,7 +58,7 @@ class Broker:
         self.flusher.start()
         self.readers = Readers(loop)
         self.maintenance = Maintenance(loop, [self._retention, self._flushing, self._checkpointing])
-        self._retention.hasten(0)
+        self._retention.hasten(FIRST_LOOK_S)
         self._flushing.hasten(0)
         self.maintenance.start()
 
