@@ -161,8 +161,9 @@ class ApacheKafka:
     def _format(self, side: Path, properties: Path) -> None:
         cluster_id = secrets.token_urlsafe(16)
         command = [*self._logging(side, "format.log"), "kafka.tools.StorageTool"]
-        command += ["format", "-t", cluster_id, "-c", str(properties)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        # With an equals sign: an id may begin with a dash.
+        command += ["format", f"--cluster-id={cluster_id}", "-c", str(properties)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"Apache Kafka did not format its folder:\n{done.stdout}{done.stderr}")
 

@@ -1,4 +1,8 @@
-"""docs/performance.md and its plots, from the JSON of a run: `python -m bench.report bench/results/NAME.json`."""
+"""docs/performance.md and its plots, from the JSON of a run: `python -m bench.report bench/results/NAME.json`.
+
+What people found out about a row, above all about one that is not met, is kept in bench/notes/ROW.md and appears
+under the row's table.
+"""
 
 import importlib.metadata
 import json
@@ -7,12 +11,19 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from bench import build, machine, table
+import confluent_kafka
+
+from bench import build, machine, plots, table
+from bench.row import OURS
+from bench.suite import Result
 
 DOCUMENT = build.ROOT / "docs" / "performance.md"
+PLOTS = build.ROOT / "docs" / "performance"
+NOTES = build.ROOT / "bench" / "notes"
 
 
 def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str, Any]:
@@ -26,8 +37,8 @@ def header(folder: Path, scale: float, runs: int, only: str | None) -> dict[str,
             "Python": platform.python_version(),
             "uvloop": importlib.metadata.version("uvloop"),
             "Apache Kafka": _kafka_version(),
-            "Java": _first_line(["java", "-version"]) if only != "tidelog" else "not used",
-            "librdkafka": _librdkafka_version(),
+            "Java": _first_line(["java", "-version"]) if only != OURS else "not used",
+            "librdkafka": confluent_kafka.libversion()[0],
         },
         "scale": scale,
         "runs": runs,
@@ -49,25 +60,171 @@ def _kafka_version() -> str:
     return found.group(1) if found else "?"
 
 
-def _librdkafka_version() -> str:
-    import confluent_kafka
+class Bars(NamedTuple):
+    """One picture of bars: figures of some rows, side by side."""
 
-    return confluent_kafka.libversion()[0]
+    file: str
+    title: str
+    unit: str
+    rows: Sequence[str]
+    metrics: Mapping[str, str]  # metric -> what is written behind the row's name
+    is_log: bool = False
+    leaves_out: str = ""
+
+
+BARS = (
+    Bars(
+        "records",
+        "Records a second",
+        "records/s",
+        ("produce-100b", "produce-100b-acks-all", "produce-1kb", "consume-100b", "consume-1kb", "crowd"),
+        {"records_s": ""},
+        leaves_out="floor",  # its clients speak another dialect: only its CPU compares
+    ),
+    Bars(
+        "requests",
+        "Requests a second",
+        "requests/s",
+        (
+            "one-record-10x5",
+            "on-disk-10x5",
+            "on-disk-10x5-ten",
+            "on-disk-slow",
+            "fetch-small",
+            "lookups-in-order",
+        ),
+        {"requests_s": ""},
+        is_log=True,
+    ),
+    Bars(
+        "latency",
+        "Latency",
+        "us",
+        ("one-record-1x1", "one-record-10x5", "on-disk-1x1", "produce-to-consume", "produce-while-drained"),
+        {"p50_us": " p50", "p99_us": " p99", "p999_us": " p99.9"},
+        is_log=True,
+    ),
+    Bars(
+        "cpu",
+        "Broker CPU a request",
+        "us",
+        ("one-record-10x5", "one-record-1x1", "on-disk-10x5", "fetch-small", "fetch-64k", "lookups-in-order"),
+        {"cpu_us": ""},
+    ),
+    Bars("memory", "Memory", "MB", ("memory-idle", "memory-loaded", "partitions-3500"), {"rss_mb": ""}),
+)
+CURVES = {
+    "growth-partitions": ("cpu_us", "us broker CPU a request", "partitions"),
+    "growth-connections": ("cpu_us", "us broker CPU a request", "connections"),
+    "growth-log": ("cpu_us", "us broker CPU a lookup", "GB in the log"),
+    "growth-batch": ("cpu_s_per_million", "s broker CPU a million records", "records in a batch"),
+}
 
 
 def write(path: Path) -> None:
-    """Write the document from a JSON file."""
+    """Write the document and its plots from a JSON file."""
     run = json.loads(path.read_text())
-    DOCUMENT.write_text(document(run, path.name))
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    drawn = dict(drawings(run["rows"]))
+    for name, drawing in drawn.items():
+        (PLOTS / f"{name}.svg").write_text(drawing)
+    DOCUMENT.write_text(document(run, path.name, list(drawn)))
 
 
-def document(run: dict[str, Any], name: str) -> str:
+def drawings(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Give the name and the SVG of every plot that there are figures for."""
+    by_name = {result["name"]: result for result in results}
+    for picture in BARS:
+        groups = {
+            f"{name}{label}": medians
+            for name in picture.rows
+            for metric, label in picture.metrics.items()
+            if (medians := _medians(by_name.get(name), metric, picture.leaves_out))
+        }
+        if groups:
+            yield picture.file, plots.bars(picture.title, picture.unit, groups, table.number, picture.is_log)
+    for name, (metric, unit, across) in CURVES.items():
+        if curves := _curves(by_name.get(name), metric):
+            yield name, plots.lines(by_name[name]["title"], unit, across, curves, table.number)
+
+
+def _medians(result: Result | None, metric: str, but: str = "") -> dict[str, float]:
+    figures = result["contenders"] if result else {}
+    medians = {name: table.median(runs, metric) for name, runs in figures.items() if name != but}
+    return {name: median for name, median in medians.items() if median is not None}
+
+
+def _curves(result: Result | None, metric: str) -> dict[str, list[tuple[float, float]]]:
+    """Take contenders named `tidelog, 1,000 records` apart into who and how much."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for name, median in _medians(result, metric).items():
+        who, size = name.split(", ", 1)
+        curves.setdefault(who, []).append((float(size.split()[0].replace(",", "")), median))
+    return curves
+
+
+INTRODUCTION = """# Performance
+
+Tidelog beside Apache Kafka on one machine, measured in one run of `make bench`. This page is generated from
+`bench/results/{name}`; nothing in it is typed by hand but the notes under a row.
+
+{facts}
+
+## How to read it
+
+- **Only ratios count.** Another machine has other figures, and so has this one on another day. Both brokers ran on
+  the same disk with the same topics, clients and client settings, one at a time (the other one stopped), in turn,
+  {runs} runs a row unless the row is a long one: median [smallest-largest].
+- **Kafka is warm**: eight million records and 300,000 small requests went through it before the first row, with the
+  JVM options of its own start script. One row shows it cold. Its settings are the defaults but for single-node
+  replication factors; deleted topics leave the disk after a second, for both.
+- **acks=all is not the same promise**: Kafka's is in the page cache of one node, ours is on disk. So there is also a
+  Kafka with `flush.messages=1`, which promises what we do.
+- **The floor** is a hundred lines of Python on uvloop that frame a request, check its CRC, write it and answer, with
+  no broker around them ([bench/floor.py](../bench/floor.py)), and tells what this machine and Python leave to win.
+- Latencies under a given rate count from when a request was due. Broker CPU is user and system time of all its
+  threads, over exactly the time measured. The ratio is ours divided by what is beside it.
+"""
+
+
+def document(run: dict[str, Any], name: str, drawn: Sequence[str]) -> str:
     """Return the text of docs/performance.md."""
-    facts = {"Machine": run["machine"], "Versions": run["versions"]}
-    lines = ["# Performance", "", f"Generated by `make bench` from `bench/results/{name}`.", ""]
-    for title, values in facts.items():
-        lines += [f"{title}: " + "; ".join(f"{key} {value}" for key, value in values.items()) + ".", ""]
-    return "\n".join(lines) + "\n" + table.markdown(run["rows"])
+    results = run["rows"]
+    parts = [
+        INTRODUCTION.format(name=name, facts=_facts(run), runs=run["runs"]),
+        f"## All goals\n\n{table.summary(results)}.\n",
+        _goals(results),
+        *(f"![{name}](performance/{name}.svg)\n" for name in drawn if not name.startswith("growth-")),
+        "## Row by row\n",
+    ]
+    for result in results:
+        parts.append(
+            f"### {result['title']}\n\n`make bench ROW={result['name']}`\n\n{table.markdown(result)}\n"
+        )
+        if result["name"] in drawn:
+            parts.append(f"![{result['name']}](performance/{result['name']}.svg)\n")
+        note = NOTES / f"{result['name']}.md"
+        if note.exists():
+            parts.append(note.read_text())
+    return "\n".join(parts)
+
+
+def _facts(run: dict[str, Any]) -> str:
+    facts = {
+        "tidelog": f"{run['version']} ({run['commit']}), {run['measured']}",
+        **run["versions"],
+        **run["machine"],
+    }
+    return "\n".join(["| | |\n| --- | --- |", *(f"| {name} | {value} |" for name, value in facts.items())])
+
+
+def _goals(results: Sequence[Result]) -> str:
+    lines = ["| row | figure | Tidelog | beside | | ratio | goal | |", "|" + " --- |" * 8]
+    for result in results:
+        for line in table.lines_of(result)[: len(result["goals"])]:
+            verdict = line.verdict if line.verdict == "met" else f"**{line.verdict}**"
+            lines.append("| " + " | ".join([result["title"], *line[1:-1], verdict]) + " |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -24,13 +24,16 @@ LEADER_TIMEOUT_S = 30
 WARM_RECORDS, WARM_REQUESTS = 8_000_000, 300_000
 
 # A deleted topic's files go soon, so that five runs of a gigabyte fit on a disk; a paused Kafka is not given up by its
-# own controller. Neither is in the way of what is measured.
+# own controller, and thousands of connections at once do not wait for its short queue of those not yet accepted.
+# None of this is in the way of what is measured.
 SHARED_SETTINGS = {
     "tidelog": {"log.segment.delete.delay.ms": "1000"},
-    "kafka": {"log.segment.delete.delay.ms": "1000", "broker.session.timeout.ms": "86400000"},
+    "kafka": {
+        "log.segment.delete.delay.ms": "1000",
+        "broker.session.timeout.ms": "86400000",
+        "socket.listen.backlog.size": "4096",
+    },
 }
-# Thousands of connections at once would wait for Kafka's short queue of those not yet accepted, and nothing else.
-PRIVATE_SETTINGS = {"kafka": {"socket.listen.backlog.size": "4096"}}
 
 
 class RunFailedError(RuntimeError):
@@ -72,7 +75,7 @@ class Rig:
                 raise
             self._shared[kind] = server
             if self._warms and kind in SHARED_SETTINGS:
-                self._warm(server)
+                self.warm(server)
         else:
             server.resume()
         return server
@@ -86,7 +89,6 @@ class Rig:
     def private(self, kind: str, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
         """Give a broker of its own to a row, not started; it is gone afterwards with its data."""
         self.pause_all()
-        settings = {**PRIVATE_SETTINGS.get(kind, {}), **(settings or {})}
         server = KINDS[kind](self.folder / f"private-{self.unique()}" / "data", settings)
         self._private.append(server)
         try:
@@ -96,7 +98,7 @@ class Rig:
             self._private.remove(server)
             shutil.rmtree(server.folder.parent, ignore_errors=True)
 
-    def _warm(self, server: Server) -> None:
+    def warm(self, server: Server) -> None:
         """Do to either broker what it takes to compile a JVM's hot paths."""
         stage = Stage(self, server, {})
         topic = stage.topic()
