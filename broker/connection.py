@@ -52,7 +52,6 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_end = 0
         self._wanted_bytes = 0  # of a buffer that is waited for
         self._owed: deque[Answer | Deferred] = deque()
-        self._answering = False
         self._unsent_full = False
         self._blocked = False
         self._finishing = False
@@ -226,17 +225,10 @@ class Connection(asyncio.BufferedProtocol):
         """Queue an answer that is not ready, or that stands behind one."""
         self._owed.append(answer)
         if isinstance(answer, Deferred):
-            answer.later.then(self._answer_soon)
-
-    def _answer_soon(self) -> None:
-        """Send what is ready at the end of this turn of the loop: a commit readies many answers in one."""
-        if not self._answering:
-            self._answering = True
-            self.broker.loop.call_soon(self._answer)
+            answer.later.ready = self._answer
 
     def _answer(self) -> None:
         """Send every answer that is ready and stands behind none that is not."""
-        self._answering = False
         if self._closing:
             return
         out: list[bytes] = []

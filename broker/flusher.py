@@ -52,9 +52,15 @@ class Flusher:
         later = Later()
         self._queue.append(Commit(answers, response, later))
         if not self._signalled:
+            # Not at once: until this turn of the loop is over the thread would only wait for the interpreter's lock,
+            # and what the other connections send in the same turn belongs into this commit.
             self._signalled = True
-            os.eventfd_write(self._wake, 1)
+            self._loop.call_soon(self._signal)
         return later
+
+    def _signal(self) -> None:
+        if not self._stopping:
+            os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
         """Finish what is queued and end the thread."""
@@ -87,9 +93,15 @@ class Flusher:
         return failures
 
     def _complete(self, commits: list[Commit], failures: dict[Log, StorageError]) -> None:
-        for commit in commits:
+        """Hand back a whole commit: every answer first, then each connection once."""
+        connections: dict[Callable[[], None], None] = {}
+        for answers, response, later in commits:
             if failures:
-                for log, answer in commit.answers:
+                for log, answer in answers:
                     if log in failures:
                         self._fail(answer, failures[log])
-            commit.later.resolve(commit.response)
+            later.response = response
+            if later.ready is not None:
+                connections[later.ready] = None
+        for answer_connection in connections:
+            answer_connection()

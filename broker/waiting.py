@@ -14,25 +14,22 @@ if TYPE_CHECKING:
 
 
 class Later:
-    """A response to come. `resolve` may be called once, on the event loop, before or after `then`."""
+    """A response to come: None until it is there, a message, or the exception that took its place.
 
-    __slots__ = ("_ready", "response")
+    Whoever waits for it sets `ready`, in the turn of the loop in which the `Later` was made.
+    """
+
+    __slots__ = ("ready", "response")
 
     def __init__(self) -> None:
-        self._ready: Callable[[], None] | None = None
+        self.ready: Callable[[], None] | None = None
         self.response: Any = None
 
-    def then(self, ready: Callable[[], None]) -> None:
-        """Call `ready` when the response is there."""
-        self._ready = ready
-        if self.response is not None:
-            ready()
-
     def resolve(self, response: Any) -> None:
-        """Hand over the response message, or the exception that took its place."""
+        """Hand over the response, once, on the event loop and in a later turn than the one that made this."""
         self.response = response
-        if self._ready is not None:
-            self._ready()
+        if self.ready is not None:
+            self.ready()
 
     def cancel(self) -> None:
         """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
@@ -87,7 +84,7 @@ class FetchWaiter(Later):
         if self._forget():
             answer = self._answer()
             if isinstance(answer, Later):
-                answer.then(lambda: self.resolve(answer.response))
+                answer.ready = lambda: self.resolve(answer.response)
             else:
                 self.resolve(answer)
 

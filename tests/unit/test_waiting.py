@@ -45,7 +45,9 @@ class SlowLog:
 
 async def outcome(later: Later) -> Any:
     done = asyncio.get_running_loop().create_future()
-    later.then(lambda: done.set_result(later.response))
+    later.ready = lambda: done.set_result(later.response)
+    if later.response is not None:
+        return later.response
     return await asyncio.wait_for(done, 10)
 
 
@@ -75,7 +77,7 @@ async def test_growing_much_answers_once() -> None:
     partition, parked = Waited(), set[FetchWaiter]()
     waiter = park(partition, 10, 60_000, parked)
     answers = []
-    waiter.then(lambda: answers.append(waiter.response))
+    waiter.ready = lambda: answers.append(waiter.response)
     partition.grow(10)
     partition.grow(10)
     waiter.finish()

@@ -1,0 +1,194 @@
+"""The bench: its rows name what exists, its verdicts are right, and its clients and servers understand one another."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from bench import plots, report, rows, suite, table
+from bench.fill import Shape
+from bench.row import METRICS, OURS, THEIRS, Contender, Goal, Measures, Row, Workload
+from bench.rows.consume import Consume
+from bench.rows.lookups import Lookups
+from bench.rows.produce import Produce
+from bench.rows.requests import Fetches, Produces, Relay
+from bench.stage import Rig, Stage
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="the clients are written in C")
+
+
+def test_rows_have_names_of_their_own() -> None:
+    names = [row.name for row in rows.ROWS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("row", rows.ROWS, ids=lambda row: row.name)
+def test_rows_name_metrics_and_contenders_that_exist(row: Row) -> None:
+    assert set(row.shows) <= METRICS.keys()
+    for goal in row.goals:
+        assert goal.metric in METRICS
+        assert (goal.at_most is None) != (goal.at_least is None)
+        assert {goal.of, goal.than or goal.of} <= row.contenders.keys()
+
+
+def test_rows_are_selected_by_name_or_a_part_of_it() -> None:
+    assert [row.name for row in rows.select("on-disk-10x5", quick=False)] == ["on-disk-10x5"]
+    assert {row.name for row in rows.select("growth", quick=False)} >= {"growth-log", "growth-batch"}
+    assert len(rows.select("", quick=False)) == len(rows.ROWS) > len(rows.select("", quick=True)) > 5
+    with pytest.raises(SystemExit, match="no row is named nonsense"):
+        rows.select("nonsense", quick=False)
+
+
+@pytest.mark.parametrize(
+    ("goal", "verdict"),
+    [
+        (Goal("p99_us", at_most=0.5), True),
+        (Goal("p99_us", at_most=0.4), False),
+        (Goal("requests_s", at_least=2), True),
+        (Goal("requests_s", at_least=2.1), False),
+        (Goal("p99_us", at_most=20, than=None), True),
+        (Goal("p99_us", at_most=19, than=None), False),
+        (Goal("rss_mb", at_most=1), None),
+    ],
+)
+def test_a_verdict_compares_medians(goal: Goal, verdict: bool | None) -> None:
+    figures: dict[str, list[Measures]] = {
+        OURS: [{"p99_us": us, "requests_s": 200} for us in (20, 1, 400)],
+        THEIRS: [{"p99_us": us, "requests_s": 100} for us in (40, 39, 41)],
+    }
+    assert suite.judge(goal, figures)["is_met"] is verdict
+
+
+class Scripted(Workload):
+    """Fails at the second run, or gives what it was told to."""
+
+    def __init__(self, log: list[str], name: str, fails: bool = False) -> None:
+        self.log, self.name, self.fails = log, name, fails
+
+    def measure(self, stage: Stage, _prepared: Any) -> Measures:
+        self.log.append(self.name)
+        if self.fails and self.log.count(self.name) == 2:
+            raise RuntimeError("no luck")
+        return {"requests_s": 10.0}
+
+
+def test_contenders_take_turns_and_a_failure_is_told_and_stops_nobody_else(tmp_path: Path) -> None:
+    log: list[str] = []
+    contenders = {
+        OURS: Contender("tidelog", Scripted(log, "ours")),
+        THEIRS: Contender("kafka", Scripted(log, "theirs", fails=True)),
+    }
+    row = Row("scripted", "a row", contenders, [Goal("requests_s", at_least=1)])
+    result = suite.measure(Rig(tmp_path, 1), row, runs=3, only=None)
+    assert log == ["ours", "theirs", "theirs", "ours", "ours"]
+    assert result["failures"] == {THEIRS: "RuntimeError: no luck"}
+    assert [len(runs) for runs in result["contenders"].values()] == [3, 1]
+    lines = table.lines_of(result)
+    assert (lines[0].ours, lines[0].theirs, lines[0].ratio, lines[0].verdict) == (
+        "10 [10-10]",
+        "10",
+        "1.00",
+        "met",
+    )
+    assert (lines[-1].figure, lines[-1].beside, lines[-1].verdict) == ("failed", THEIRS, "NOT MET")
+    log.clear()
+    assert list(suite.measure(Rig(tmp_path, 1), row, runs=1, only="tidelog")["contenders"]) == [OURS]
+
+
+def test_figures_are_written_with_three_digits() -> None:
+    values = (0.01234, 1.2345, 99.94, 1234.5, 12_345, 1_234_567)
+    assert [table.number(value) for value in values] == ["0.0123", "1.23", "99.9", "1234", "12.3k", "1.23M"]
+
+
+def results() -> list[suite.Result]:
+    """Return figures for every row, as if measured."""
+    made = []
+    for number, row in enumerate(rows.ROWS):
+        figures: dict[str, list[Measures]] = {
+            name: [dict.fromkeys(METRICS, 1.5 + number + place)] for place, name in enumerate(row.contenders)
+        }
+        goals = [suite.judge(goal, figures) for goal in row.goals]
+        made.append(
+            {
+                "name": row.name,
+                "title": row.title,
+                "note": row.note,
+                "shows": list(row.shows),
+                "contenders": figures,
+                "failures": {},
+                "goals": goals,
+            }
+        )
+    return made
+
+
+def test_every_plot_is_well_formed_and_the_page_has_every_row_and_plot() -> None:
+    drawn = dict(report.drawings(results()))
+    assert drawn.keys() == {*(picture.file for picture in report.BARS), *report.CURVES}
+    for drawing in drawn.values():
+        assert ElementTree.fromstring(drawing).tag.endswith("svg")
+    run = {
+        "rows": results(),
+        "runs": 5,
+        "version": "1",
+        "commit": "c",
+        "measured": "d",
+        "versions": {},
+        "machine": {},
+    }
+    page = report.document(run, "x.json", list(drawn))
+    assert all(f"### {row.title}\n" in page for row in rows.ROWS)
+    assert all(f"(performance/{name}.svg)" in page for name in drawn)
+    assert "None" not in page
+
+
+def test_plots_take_a_single_figure_and_nothing() -> None:
+    for is_log in (False, True):
+        for value in (0.0, 3.0, 1e7):
+            ElementTree.fromstring(plots.bars("a", "b", {"c & d": {"tidelog": value}}, str, is_log))
+
+
+WORKS = {
+    "produce": Produces(2, 5),
+    "produce on disk": Produces(2, 5, acks=-1, partitions=3),
+    "fetch": Fetches(2, 1, batches=2000),
+    "fetch 64 KiB": Fetches(1, 65_536, batches=2000),
+    "relay": Relay(),
+    "lookups": Lookups(Shape(late=0.01), records=20_000),
+    "librdkafka produces": Produce(50_000, 100),
+    "librdkafka consumes": Consume(50_000, 100),
+}
+OF_THE_FLOOR = ("produce", "produce on disk", "fetch", "lookups")
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_every_kind_of_work_is_done_without_an_error(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, 0.1, warms=False)
+    try:
+        for kind, works in (("tidelog", WORKS), ("floor", OF_THE_FLOOR), ("floor in C", OF_THE_FLOOR)):
+            for name in works:
+                row = Row(name, name, {OURS: Contender(kind, WORKS[name])})
+                result = suite.measure(rig, row, runs=1, only=None)
+                assert not result["failures"], (kind, name)
+                (figures,) = result["contenders"][OURS]
+                assert figures["rss_mb"] > 1
+                assert figures.get("requests_s") or figures["records_s"]
+    finally:
+        rig.close()
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_disk_can_be_made_slow(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, 0.1, warms=False)
+    try:
+        stage = Stage(rig, None, {}, "tidelog")
+        work = Produces(1, 1, acks=-1)
+        fast = work.measure(stage, None)
+        stage.broker.delay_sync(20_000)
+        assert work.measure(stage, None)["p50_us"] > 20_000 > fast["p50_us"]
+    finally:
+        rig.close()
