@@ -1,8 +1,9 @@
 """Tidelog beside Apache Kafka, row by row: `make bench`, `make bench ROW=name`, `make bench QUICK=1`.
 
-    python -m bench [--row NAME,...] [--quick] [--only tidelog] [--runs N] [--scale X]
+    python -m bench [--row NAME,...] [--quick] [--only tidelog] [--runs N] [--scale X] [--resume]
 
-`--scale 0.01` does everything, smaller: to see that it works, not to measure. A full run takes more than an hour.
+`--scale 0.01` does everything, smaller: to see that it works, not to measure. A full run takes more than an hour; its
+results are written row by row, and `--resume` goes on where one was broken off.
 """
 
 import argparse
@@ -31,26 +32,29 @@ def main() -> int:
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
     is_full = not (arguments.row or arguments.quick or arguments.only) and scale == 1.0 and runs >= RUNS
     signal.signal(signal.SIGTERM, _interrupt)
-    with_folder = own_folder()
-    rig = Rig(with_folder, scale)
+    folder = own_folder()
+    rig = Rig(folder, scale)
     results: list[suite.Result] = []
     try:
-        header = report.header(with_folder, scale, runs, arguments.only)
+        header = report.header(folder, scale, runs, arguments.only)
         path = _results_path(is_full, header)
+        if is_full and arguments.resume and path.exists():
+            results += json.loads(path.read_text())["rows"]
         if scale >= QUICK_SCALE:
-            machine.touch_page_cache(with_folder, int(TOUCHED_BYTES * min(1.0, scale)))
+            machine.touch_page_cache(folder, int(TOUCHED_BYTES * min(1.0, scale)))
 
         def done(result: suite.Result) -> None:
             results.append(result)
             path.write_text(json.dumps({**header, "rows": results}, indent=1) + "\n")
 
-        suite.measure_all(rig, selected, runs, arguments.only, done)
+        have = {result["name"] for result in results}
+        suite.measure_all(rig, [row for row in selected if row.name not in have], runs, arguments.only, done)
     except KeyboardInterrupt:
         print("\nbench: interrupted", file=sys.stderr)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave a process behind
         rig.close()
-        shutil.rmtree(with_folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     print(table.text(results))
     if results:
         print(f"\n{path.relative_to(build.ROOT)}: {table.summary(results)}")
@@ -71,6 +75,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int)
     parser.add_argument("--scale", type=float)
+    parser.add_argument("--resume", action="store_true", help="go on with a full run that was broken off")
     parser.add_argument("--list", action="store_true", help="name all rows")
     arguments = parser.parse_args()
     if arguments.list:

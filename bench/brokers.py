@@ -151,6 +151,19 @@ class FloorOnDisk(Floor):
     arguments = ("--sync",)
 
 
+class Echo(Floor):
+    kind = "floor in C"
+
+    def command(self) -> Sequence[str]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return [str(build.echo()), str(self.folder), str(self._ready), *self.arguments]
+
+
+class EchoOnDisk(Echo):
+    kind = "floor in C on disk"
+    arguments = ("--sync",)
+
+
 class Kafka(Server):
     kind = "kafka"
 
@@ -172,4 +185,6 @@ class Kafka(Server):
         wait_for_answer("127.0.0.1", self.port, self._process, START_TIMEOUT_S)
 
 
-KINDS: dict[str, type[Server]] = {kind.kind: kind for kind in (Tidelog, Kafka, Floor, FloorOnDisk)}
+KINDS: dict[str, type[Server]] = {
+    kind.kind: kind for kind in (Tidelog, Kafka, Floor, FloorOnDisk, Echo, EchoOnDisk)
+}

@@ -25,6 +25,12 @@ def load() -> Path:
 
 
 @cache
+def echo() -> Path:
+    """Return the server that does nothing but answer."""
+    return _compile("echo.c", "echo")
+
+
+@cache
 def slow_sync() -> Path:
     """Return the library that makes fsync slow."""
     return _compile("slow_sync.c", "slow_sync.so", "-shared", "-fPIC")

@@ -8,8 +8,11 @@ import os
 import platform
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+from crc32c import crc32c
 
 MIB = 1 << 20
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -33,11 +36,14 @@ def describe(folder: Path) -> dict[str, str]:
     cpu = [line.split(":")[1].strip() for line in cpu_lines if line.startswith("model name")]
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     p50, p99 = fdatasync_us(folder)
+    data = bytes(64 * MIB)
     return {
         "cpu": f"{os.cpu_count()} x {cpu[0] if cpu else platform.machine()}",
         "memory": f"{memory / (1 << 30):.0f} GiB",
         "system": f"Linux {platform.release()}, {file_system(folder)}",
         "fdatasync of 4 KiB": f"p50 {p50:.0f} us, p99 {p99:.0f} us",
+        "crc32c": f"{len(data) / 1e9 / took_s(lambda: crc32c(data)):.1f} GB/s",
+        "write into the page cache": f"{write_cpu_s(folder, data) / len(data) * 1e9:.2f} CPU s a GB",
         "page cache": "dropped before runs that write or read cold"
         if may_drop_caches()
         else "never dropped: not allowed",
@@ -66,6 +72,27 @@ def fdatasync_us(folder: Path, times: int = 300) -> tuple[float, float]:
             took.append((time.perf_counter() - started) * 1e6)
     path.unlink()
     return statistics.median(took), sorted(took)[times * 99 // 100]
+
+
+def took_s(action: Callable[[], object]) -> float:
+    """Return the shortest of some times."""
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def write_cpu_s(folder: Path, data: bytes) -> float:
+    """Return the CPU time of writing to a new file."""
+    path = folder / "write"
+    with path.open("wb", buffering=0) as file:
+        before = time.process_time()
+        file.write(data)
+        spent = time.process_time() - before
+    path.unlink()
+    return spent
 
 
 def may_drop_caches() -> bool:

@@ -7,7 +7,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-COLOURS = {"tidelog": "#1b6ca8", "kafka": "#d1495b", "kafka, flush.messages=1": "#edae49", "floor": "#8d96a3"}
+COLOURS = {
+    "tidelog": "#1b6ca8",
+    "kafka": "#d1495b",
+    "kafka, flush.messages=1": "#edae49",
+    "floor": "#8d96a3",
+    "floor in C": "#c9ced6",
+}
 OTHER_COLOURS = ("#66a182", "#7d5ba6", "#3d405b")
 FONT = 'font-family="sans-serif" fill="#222"'
 WIDTH, LABELS, ROW, BAR, TOP = 860, 250, 12, 13, 64

@@ -181,7 +181,8 @@ Tidelog beside Apache Kafka on one machine, measured in one run of `make bench`.
 - **acks=all is not the same promise**: Kafka's is in the page cache of one node, ours is on disk. So there is also a
   Kafka with `flush.messages=1`, which promises what we do.
 - **The floor** is a hundred lines of Python on uvloop that frame a request, check its CRC, write it and answer, with
-  no broker around them ([bench/floor.py](../bench/floor.py)), and tells what this machine and Python leave to win.
+  no broker around them ([bench/floor.py](../bench/floor.py)); **the floor in C** does less in C
+  ([bench/clients/echo.c](../bench/clients/echo.c)). They tell what Python, and what this machine, leave to win.
 - Latencies under a given rate count from when a request was due. Broker CPU is user and system time of all its
   threads, over exactly the time measured. The ratio is ours divided by what is beside it.
 """

@@ -105,17 +105,21 @@ class Row:
 def versus(
     workload: Workload,
     *,
-    floor: Contender | None = None,
+    floor: Workload | None = None,
+    on_disk: bool = False,
     flushed: Workload | None = None,
-    kafka: Workload | None = None,
 ) -> dict[str, Contender]:
-    """Contend with Kafka at the same work; with `flushed`, also with a Kafka that syncs every message."""
-    contenders = {OURS: Contender("tidelog", workload), THEIRS: Contender("kafka", kafka or workload)}
+    """Contend with Kafka; `flushed`: also with one that syncs every message; `floor`: with the least there is."""
+    contenders = {OURS: Contender("tidelog", workload), THEIRS: Contender("kafka", workload)}
     if flushed is not None:
         contenders[FLUSHED] = Contender("kafka", flushed, {"flush.messages": "1"})
-    if floor is not None:
-        contenders["floor"] = floor
-    return contenders
+    return contenders if floor is None else {**contenders, **floors(floor, on_disk)}
+
+
+def floors(work: Workload, on_disk: bool = False) -> dict[str, Contender]:
+    """Contend with what Python, and what C, must do at least."""
+    suffix = " on disk" if on_disk else ""
+    return {name: Contender(name + suffix, work) for name in ("floor", "floor in C")}
 
 
 FLUSHED = "kafka, flush.messages=1"

@@ -63,7 +63,7 @@ def _pair_lines(result: Result) -> Iterator[tuple[str, str, str, Line]]:
         for other, runs in figures.items():
             twin = other.replace(THEIRS, OURS, 1)
             ours = twin if twin != other and twin in figures else OURS
-            if ours == other or (ours not in figures and twin == other and other != "floor"):
+            if ours == other or (ours not in figures and twin == other and not other.startswith("floor")):
                 continue
             a, b = median(figures.get(ours, []), metric), median(runs, metric)
             if b is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bench.row import FLUSHED, OURS, Contender, Goal, Measures, Row, Workload, versus
+from bench.row import FLUSHED, OURS, Contender, Goal, Measures, Row, Workload, floors, versus
 from bench.rows.requests import Produces
 from bench.stage import Stage
 
@@ -33,14 +33,14 @@ ALONE = Produces(1, 1, ACKS_ALL)
 def on_disk(work: Workload) -> dict[str, Contender]:
     """Contend with a Kafka that promises as much as we do."""
     flushed = Contender("kafka", work, {"flush.messages": "1"})
-    return {OURS: Contender("tidelog", work), FLUSHED: flushed, "floor": Contender("floor on disk", work)}
+    return {OURS: Contender("tidelog", work), FLUSHED: flushed, **floors(work, on_disk=True)}
 
 
 ROWS = [
     Row(
         "on-disk-10x5",
         "on disk, 10 x 5, one partition; beside Kafka's page cache too",
-        versus(ONE, flushed=ONE, floor=Contender("floor on disk", ONE)),
+        versus(ONE, flushed=ONE, floor=ONE, on_disk=True),
         [
             Goal("requests_s", at_least=10, than=FLUSHED),
             Goal("p99_us", at_most=0.2, than=FLUSHED),

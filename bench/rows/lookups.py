@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bench.fill import Filled, Shape, fill
-from bench.row import Contender, Goal, Measures, Row, Workload, versus
+from bench.row import Goal, Measures, Row, Workload, versus
 from bench.stage import Stage
 from bench.wire import Wire
 
@@ -67,7 +67,7 @@ class FirstTouch(Workload):
 
 
 def _row(name: str, title: str, workload: Workload, goals: list[Goal], quick: bool = False) -> Row:
-    floor = Contender("floor", workload) if isinstance(workload, Lookups) else None
+    floor = workload if isinstance(workload, Lookups) else None
     return Row(
         f"lookups-{name}",
         f"ListOffsets by time, {title}",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bench.row import Contender, Goal, Measures, Row, Workload, versus
+from bench.row import Goal, Measures, Row, Workload, versus
 from bench.stage import Stage
 
 
@@ -96,7 +96,7 @@ ROWS = [
     Row(
         "one-record-10x5",
         "one-record produce, 10 connections, 5 in flight",
-        versus(TEN_BY_FIVE, floor=Contender("floor", TEN_BY_FIVE)),
+        versus(TEN_BY_FIVE, floor=TEN_BY_FIVE),
         [
             Goal("requests_s", at_least=1.6),
             Goal("cpu_us", at_most=0.45),
@@ -108,7 +108,7 @@ ROWS = [
     Row(
         "one-record-1x1",
         "one-record produce, one after another",
-        versus(ALONE, floor=Contender("floor", ALONE)),
+        versus(ALONE, floor=ALONE),
         [Goal("p50_us", at_most=0.6), Goal("p99_us", at_most=1.0)],
         quick=True,
         shows=["requests_s", "cpu_us", "p999_us"],
@@ -116,7 +116,7 @@ ROWS = [
     Row(
         "fetch-small",
         "fetch of one small batch, random offset, 10 connections",
-        versus(SMALL_FETCH, floor=Contender("floor", SMALL_FETCH)),
+        versus(SMALL_FETCH, floor=SMALL_FETCH),
         [Goal("requests_s", at_least=1.5), Goal("cpu_us", at_most=0.45)],
         quick=True,
         shows=["p50_us", "p99_us"],
