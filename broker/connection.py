@@ -9,6 +9,7 @@ reading, and TCP tells the client.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -111,18 +112,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Dispatch every whole frame in the buffer, and send the answers that are ready."""
+        start = self._send(self._dispatch_frames)
+        if start is not None and not self._closing:
+            self._keep(start)
+
+    def _send(self, collect: Callable[[list[bytes]], int]) -> int | None:
+        """Send the answers that `collect` puts into its list, also where it fails; return what it returns."""
         out: list[bytes] = []
         fault: Exception | None = None
+        done = None
         try:
-            start = self._dispatch_frames(out)
+            done = collect(out)
         except Exception as error:
             fault = error
         if out:
             self._transport.writelines(out)
         if fault is not None:
             self._fail(fault)
-        elif not self._closing:
-            self._keep(start)
+        return done
 
     def _dispatch_frames(self, out: list[bytes]) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
@@ -229,37 +236,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self) -> None:
         """Send every answer that is ready and stands behind none that is not."""
-        if self._closing:
-            return
-        out: list[bytes] = []
-        fault: Exception | None = None
-        try:
-            self._collect(out)
-        except Exception as error:
-            fault = error
-        if out:
-            self._transport.writelines(out)
-        if fault is not None:
-            self._fail(fault)
+        if self._closing or self._send(self._collect) is None:
             return
         self._unblock()
         if self._finishing and not self._owed:
             self.close()
 
-    def _collect(self, out: list[bytes]) -> None:
+    def _collect(self, out: list[bytes]) -> int:
+        """Take the answers that can go from the queue; return how many wait behind them."""
         owed = self._owed
         while owed:
             answer = owed[0]
             if isinstance(answer, Deferred):
                 response = answer.later.response
                 if response is None:
-                    return
+                    break
                 if isinstance(response, Exception):
                     raise response
                 out += answer.route.encode(answer.correlation_id, response)
             else:
                 out += answer
             owed.popleft()
+        return len(owed)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

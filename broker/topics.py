@@ -11,6 +11,7 @@ import re
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.partition import Partition
 from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log_manager import LogManager
 
@@ -38,6 +39,11 @@ class Topic:
     def partition(self, index: int) -> Partition | None:
         """Return the partition of that number, or None."""
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+def missing(topic: Topic | None, by_id: bool) -> ErrorCode:
+    """Return the code for a partition that is not there, of a topic that may not be there either."""
+    return ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def name_problem(name: str) -> str | None:

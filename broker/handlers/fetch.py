@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
+from tidelog.broker.topics import missing
 from tidelog.broker.waiting import FetchWaiter, Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
 READ_COMMITTED = 1
+IDS_SINCE = 13  # the version from which topics are named by id
 EMPTY = b""
 
 
@@ -73,19 +75,14 @@ class _Fetch:
         self._read_committed = request.isolation_level == READ_COMMITTED
         self._slices: list[tuple[PartitionData, FileSlice]] = []
         self.response = FetchResponse(responses=[])
+        by_id, topics = version >= IDS_SINCE, broker.topics
         for wanted in request.topics:
-            if version >= 13:
-                topic = broker.topics.by_id.get(wanted.topic_id)
-                missing = ErrorCode.UNKNOWN_TOPIC_ID
-            else:
-                topic = broker.topics.by_name.get(wanted.topic)
-                missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topic = topics.by_id.get(wanted.topic_id) if by_id else topics.by_name.get(wanted.topic)
             answers = []
             for want in wanted.partitions:
                 partition = topic.partition(want.partition) if topic else None
                 if partition is None:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic else missing
-                    answers.append(self._failure(want.partition, code))
+                    answers.append(self._failure(want.partition, missing(topic, by_id)))
                 else:
                     answers.append(self._read(partition, want))
             self.response.responses.append(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
+from tidelog.broker.topics import missing
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ACKS_NONE = 0
+IDS_SINCE = 13  # the version from which topics are named by id
 _NO_RECORDS = memoryview(b"")
 
 
@@ -45,21 +47,16 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
     broker = connection.broker
     now_ms = broker.clock.now_ms()
     acks = request.acks
+    by_id, topics = version >= IDS_SINCE, broker.topics
     durable: list[tuple[Log, Any]] = []
     responses = []
     for topic_data in request.topic_data:
-        if version >= 13:
-            topic = broker.topics.by_id.get(topic_data.topic_id)
-            missing = ErrorCode.UNKNOWN_TOPIC_ID
-        else:
-            topic = broker.topics.by_name.get(topic_data.name)
-            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic = topics.by_id.get(topic_data.topic_id) if by_id else topics.by_name.get(topic_data.name)
         answers = []
         for data in topic_data.partition_data:
             partition = topic.partition(data.index) if topic else None
             if partition is None:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic else missing
-                answer = _failure(data.index, code, "no such topic or partition")
+                answer = _failure(data.index, missing(topic, by_id), "no such topic or partition")
             elif not -1 <= acks <= 1:
                 message = f"acks={acks}: only -1 (all), 0 and 1 exist"
                 answer = _failure(data.index, ErrorCode.INVALID_REQUIRED_ACKS, message)
