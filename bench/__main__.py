@@ -21,6 +21,7 @@ from bench.stage import Rig
 
 RESULTS = build.ROOT / "bench" / "results"
 RUNS, QUICK_RUNS, QUICK_SCALE = 5, 3, 0.25
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 TOUCHED_BYTES = 12 << 30
 
 
@@ -31,7 +32,8 @@ def main() -> int:
     scale = arguments.scale or (QUICK_SCALE if arguments.quick else 1.0)
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
     is_full = not (arguments.row or arguments.quick or arguments.only) and scale == 1.0 and runs >= RUNS
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in STOPPING:  # SIGINT too: a shell lets what runs in its background ignore it
+        signal.signal(number, _interrupt)
     folder = own_folder()
     rig = Rig(folder, scale)
     results: list[suite.Result] = []
@@ -52,7 +54,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nbench: interrupted", file=sys.stderr)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave a process behind
+        for number in STOPPING:  # a second Ctrl-C must not leave a process behind
+            signal.signal(number, signal.SIG_IGN)
         rig.close()
         shutil.rmtree(folder, ignore_errors=True)
     print(table.text(results))

@@ -21,7 +21,7 @@ class Lookups(Workload):
     shape: Shape
     records: int = 10_000_000
     times: int = 0  # only so many different ones
-    seconds: float = 3
+    seconds: float = 2
 
     def prepare(self, stage: Stage) -> tuple[str, Filled]:
         topic = stage.topic()
