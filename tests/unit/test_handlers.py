@@ -648,3 +648,19 @@ async def test_none_never_flushes_and_answers_at_once(serve: Serve, connect: Con
     await make_topic(client, "t", flush_policy="none")
     assert (await produce(client, "t", records(b"a"), acks=-1)).base_offset == 0
     assert served.broker.topics.by_name["t"].partitions[0].log.recovery_point == 0
+
+
+async def test_S38_a_partition_that_is_not_there_is_the_only_one_without_a_leader(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t", 2)
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=T0) for index in (0, 1, 2)]
+    topics = [
+        ListOffsetsTopic(name="t", partitions=wanted),
+        ListOffsetsTopic(name="no", partitions=wanted[:1]),
+    ]
+    response = await client.ask(LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=topics))
+    codes = [[p.error_code for p in topic.partitions] for topic in response.topics]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [[ErrorCode.NONE, ErrorCode.NONE, unknown], [unknown]]

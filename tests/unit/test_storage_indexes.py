@@ -118,7 +118,7 @@ def test_S13_S26_without_timestamps_the_time_index_is_empty_and_the_append_time_
     assert segment.changed_ms == NOW + 7
 
 
-def test_S15_a_clean_restart_knows_the_largest_timestamp_and_scans_nothing(
+def test_S15_S16_a_clean_restart_knows_the_largest_timestamp_and_scans_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(tmp_path)
@@ -200,7 +200,7 @@ def test_S18_S19_S21_V9_an_index_that_is_not_of_the_log_is_rebuilt(
     assert differences(tmp_path, 100) == []
 
 
-def test_S19_a_missing_time_index_stays_empty_only_if_there_are_no_timestamps(tmp_path: Path) -> None:
+def test_S19_S20_a_missing_time_index_stays_empty_only_if_there_are_no_timestamps(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[-1], [-1]])
     log.roll(NOW)
