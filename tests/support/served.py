@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +116,6 @@ async def connect() -> AsyncIterator[Connect]:
     yield open_one
     for writer in writers:
         writer.close()
+        # The broker may have ended the connection first, and in any way.
+        with suppress(OSError):
+            await asyncio.wait_for(writer.wait_closed(), 20)
