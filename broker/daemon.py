@@ -17,8 +17,6 @@ from tidelog.storage.log_manager import LogManager
 _log = logging.getLogger(__name__)
 
 CATALOG_FILE = "catalog.sqlite"
-# What expired while the broker was down goes so long after the start; Kafka gives its consumers that time, too.
-FIRST_LOOK_S = 30.0
 
 
 class Broker:
@@ -58,8 +56,8 @@ class Broker:
         self.flusher.start()
         self.readers = Readers(loop)
         self.maintenance = Maintenance(loop, [self._retention, self._flushing, self._checkpointing])
-        self._retention.hasten(FIRST_LOOK_S)
-        self._flushing.hasten(0)
+        for topic in self.topics.by_name.values():
+            self._look_after(topic)
         self.maintenance.start()
 
     def _retain(self) -> float | None:
@@ -74,11 +72,15 @@ class Broker:
     def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
         """Create a topic, and look after it as soon as its options say. As `Topics.create`."""
         topic = self.topics.create(name, partitions, options)
+        self._look_after(topic)
+        return topic
+
+    def _look_after(self, topic: Topic) -> None:
+        """See to a topic no later than its options ask for, counted from now."""
         if topic.config.retention_ms >= 0:
             self._retention.hasten(topic.config.retention_ms / 1000)
         if topic.config.flush_policy == "interval":
             self._flushing.hasten(topic.config.flush_ms / 1000)
-        return topic
 
     def release_parked(self) -> None:
         """Answer every parked fetch with what is there."""
