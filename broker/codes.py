@@ -11,7 +11,6 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
-    errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
 }
 
 

@@ -7,7 +7,6 @@ with a line in the log, as in Kafka (there is no form in which to answer it); Ap
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.handlers import (
@@ -71,18 +70,14 @@ HANDLERS: dict[int, Callable[["Connection", Any, int], Any]] = {
 API_VERSIONS = 18
 
 _routes: dict[int, Route] = {}
-_KEY_VERSION_CORRELATION = Struct(">Iih").unpack_from
 
 
 def dispatch(connection: "Connection", view: memoryview, position: int, end: int) -> Answer | Deferred | None:
     """Serve the request in view[position:end]; None where no answer is due. Raises WireError."""
-    if end - position < 10:
-        raise WireError(f"a request of {end - position} bytes: its header alone has 10 or more")
-    key_version, correlation_id, client_id_length = _KEY_VERSION_CORRELATION(view, position)
+    key_version, correlation_id, position = frame.read_request_header(view, position, end)
     route = _routes.get(key_version)
     if route is None:
         route = _find_route(key_version)
-    position += 10 + max(client_id_length, 0)
     if route.request_is_flexible:
         position = frame.skip_header_tags(view, position, end)
     request, position = route.read(view, position, end)

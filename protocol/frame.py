@@ -10,16 +10,14 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.errors import UnsupportedRequest, WireError
+from tidelog.protocol.wire.errors import WireError
 from tidelog.protocol.wire.runtime import MAX_ELEMENTS, misfit, read_uvarint, skip_tagged_fields, too_many
 from tidelog.protocol.wire.types import Buffer
 
 __all__ = [
     "SIZE_BYTES",
     "ResponseEncoder",
-    "decode_request",
     "decode_response",
     "encode_request",
     "read_request_header",
@@ -39,33 +37,27 @@ _API_VERSIONS_KEY = 18
 _REQUEST_HEADER = Struct(">hhih")
 _RESPONSE_HEAD = Struct(">ii")
 _SIZE = Struct(">i")
+_read_request_header = Struct(">Iih").unpack_from
+_REQUEST_HEADER_BYTES = _REQUEST_HEADER.size
 
 
-def read_request_header(buffer: Buffer, position: int, end: int) -> tuple[int, int, int, str | None, int]:
-    """Read a request header; give API key, version, correlation id, client id and the position of the body.
+def read_request_header(buffer: Buffer, position: int, end: int) -> tuple[int, int, int]:
+    """Read what all request headers begin with, up to the client id, which is passed over unread.
 
-    Raises `UnsupportedRequest`, which keeps the header, for an API or version that is not in the table.
+    Give the API key and version as one number (key << 16 | version), the correlation id, and the position of the
+    header's tags where the version is flexible (`skip_header_tags`), of the body where it is not.
     """
-    body = position + _REQUEST_HEADER.size
+    body = position + _REQUEST_HEADER_BYTES
     if body > end:
-        raise WireError(f"frame of {end - position} bytes is too short for a request header")
-    key, version, correlation_id, client_id_bytes = _REQUEST_HEADER.unpack_from(buffer, position)
-    client_id = None
-    if client_id_bytes >= 0:
-        stop = body + client_id_bytes
-        if stop > end:
+        raise WireError(
+            f"a request of {end - position} bytes: its header alone has {_REQUEST_HEADER_BYTES} or more"
+        )
+    key_version, correlation_id, client_id_bytes = _read_request_header(buffer, position)
+    if client_id_bytes > 0:
+        if client_id_bytes > end - body:
             raise misfit("client id", client_id_bytes, body, end)
-        try:
-            client_id = str(buffer[body:stop], "utf-8")
-        except UnicodeDecodeError as error:
-            raise WireError(f"client id at position {body}: {error}") from error
-        body = stop
-    api = APIS.get(key)
-    if api is None or not api.supports(version):
-        raise UnsupportedRequest(key, version, correlation_id, client_id)
-    if api.is_flexible(version):
-        body = skip_header_tags(buffer, body, end)
-    return key, version, correlation_id, client_id, body
+        body += client_id_bytes
+    return key_version, correlation_id, body
 
 
 def response_header_version(api: Api, version: int) -> int:
@@ -102,16 +94,6 @@ def encode_request(
     parts = [header, text, bytes(1) if api.is_flexible(version) else b""]
     api.request_writer(version)(message, parts.append)
     return _SIZE.pack(sum(map(len, parts))) + b"".join(parts)
-
-
-def decode_request(frame: Buffer) -> tuple[Api, int, int, str | None, Any]:
-    """Decode a request frame without its size, to the last byte; give API, version, ids and the message."""
-    end = len(frame)
-    key, version, correlation_id, client_id, position = read_request_header(frame, 0, end)
-    api = APIS[key]
-    message, position = api.reader(version)(frame, position, end)
-    _demand_end(api, version, position, end)
-    return api, version, correlation_id, client_id, message
 
 
 def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, Any]:

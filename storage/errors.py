@@ -29,10 +29,6 @@ class InvalidProducerEpoch(StorageError):
     """A producer with a newer epoch has taken this producer id over."""
 
 
-class UnknownProducer(StorageError):
-    """Nothing is known of the producer id where something must be."""
-
-
 class UnknownPartition(StorageError):
     """There is no such log here."""
 

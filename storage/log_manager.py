@@ -123,16 +123,21 @@ class LogManager:
         return log
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic's logs: their folders get a name that no start would load, and are removed."""
-        gone = [key for key in self.logs if key[0] == topic]
-        doomed = []
-        for key in gone:
-            log = self.logs.pop(key)
-            log.close(clean=False)
-            doomed.append(log.directory.with_name(f"{log}.{uuid.uuid4().hex}{DELETE_SUFFIX}"))
-            files.rename(log.directory, doomed[-1])
-        if gone:
-            files.sync_folder(self.directory)
+        """Delete a topic's logs: their folders get a name that no start would load, and are removed.
+
+        After a StorageError call it again; the logs take no writes any more.
+        """
+        gone = [log for log in self.logs.values() if log.topic == topic]
+        doomed = [log.directory.with_name(f"{log}.{uuid.uuid4().hex}{DELETE_SUFFIX}") for log in gone]
+        try:
+            for log, folder in zip(gone, doomed, strict=True):
+                log.close(clean=False)
+                files.rename(log.directory, folder)
+                del self.logs[topic, log.partition]
+            if gone:
+                files.sync_folder(self.directory)
+        except OSError as error:
+            raise StorageError(f"topic {topic}: its folders cannot be deleted: {error}") from error
         for folder in doomed:
             files.remove_folder(folder)
 

@@ -183,6 +183,23 @@ def test_a_deleted_topic_is_gone_also_if_the_removal_was_cut_short(
     data.manager.delete_topic("never was")
 
 
+def test_a_deletion_that_fails_can_be_tried_again(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        data.manager.create("gone", number, TOPIC_ID, TopicConfig())
+
+    def refuse(old: Path, new: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(old))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.storage.files.rename", refuse)
+        with pytest.raises(StorageError, match=r"topic gone: its folders cannot be deleted: .*Permission"):
+            data.manager.delete_topic("gone")
+    assert sorted(data.manager.logs) == [("gone", 0), ("gone", 1)]
+    data.manager.delete_topic("gone")
+    assert not data.manager.logs
+    assert not list(data.path.glob("gone*"))
+
+
 @pytest.mark.parametrize("topic", ["../x", "a/b", "", ".", "..", "x" * 250, "nul\0", "sp ace", "ü"])
 def test_a_topic_whose_name_is_no_folder_name_makes_none(data: Folder, topic: str) -> None:
     before = sorted(data.path.parent.rglob("*"))
