@@ -2,8 +2,7 @@
 
 from tidelog.broker.waiting import FetchWaiter
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.storage import seek
-from tidelog.storage.log import Appended, FileSlice, Log
+from tidelog.storage.log import Appended, Log
 
 ACKS_ALL = -1
 
@@ -25,14 +24,6 @@ class Partition:
             for waiter in self.waiters:
                 waiter.grown(len(data))
         return appended
-
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
-        """Return the slice of the log that starts with the batch holding `offset`."""
-        return self.log.read(offset, max_bytes, at_least_one)
-
-    def offset_at(self, timestamp_ms: int) -> seek.Found | None:
-        """Return the first record at or after a time, or None."""
-        return seek.first_at_or_after(self.log, timestamp_ms)
 
     def awaits_disk(self, acks: int) -> bool:
         """Tell whether what was just appended is answered only once it is on disk (`flush.policy`)."""

@@ -9,6 +9,10 @@ class StorageError(Exception):
     """Anything that the log on disk cannot do for its caller."""
 
 
+class NotInMemory(Exception):
+    """What was to be read without waiting is on the disk; no error, but a reason to read it on another thread."""
+
+
 class OffsetOutOfRange(StorageError):
     """The offset lies before the log's start or beyond its end."""
 

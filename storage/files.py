@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.storage.errors import NotInMemory
+
 Readable = bytes | bytearray
 Map = mmap.mmap
 
@@ -72,6 +74,15 @@ class File:
             parts.append(data)
         return b"".join(parts)
 
+    def read(self, count: int, position: int, wait: bool) -> Readable:
+        """Read as `pread`; with `wait` false raise NotInMemory if that would wait for the disk."""
+        if wait:
+            return self.pread(count, position)
+        data = self.read_nowait(count, position)
+        if data is None:
+            raise NotInMemory(f"{self.path}@{position}")
+        return data
+
     def read_nowait(self, count: int, position: int) -> Readable | None:
         """Read bytes that are there, or return None if that would wait for the disk."""
         if not self._nowait:
@@ -102,25 +113,26 @@ class File:
 class FileSlice:
     """Bytes of a file that have been published and do not change; its length is known without reading them."""
 
-    __slots__ = ("file", "length", "position")
+    __slots__ = ("data", "file", "length", "position")
 
-    def __init__(self, file: File, position: int, length: int) -> None:
-        """Name `length` bytes of `file` from `position`."""
+    def __init__(self, file: File, position: int, length: int, data: memoryview | None = None) -> None:
+        """Name `length` bytes of `file` from `position`; `data` are these bytes, where they are known already."""
         self.file = file
         self.position = position
         self.length = length
+        self.data = data
 
     def __len__(self) -> int:
         """Return the length in bytes."""
         return self.length
 
-    def read(self) -> bytes:
+    def read(self) -> Readable | memoryview:
         """Return the bytes, waiting for the disk where needed."""
-        return self.file.pread(self.length, self.position)
+        return self.data or self.file.pread(self.length, self.position)
 
-    def read_nowait(self) -> Readable | None:
+    def read_nowait(self) -> Readable | memoryview | None:
         """Return the bytes if they are in memory, else None."""
-        return self.file.read_nowait(self.length, self.position)
+        return self.data or self.file.read_nowait(self.length, self.position)
 
 
 # What a read at the end of a log returns; it needs no file of that log to be opened.

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from crc32c import crc32c
 
+from tidelog.protocol.records.kernel import find_entry
 from tidelog.storage import files
 
 
@@ -19,6 +20,7 @@ class IndexFile:
 
     __slots__ = ("_saved_bytes", "_saved_crc", "data", "path")
     entry_bytes: ClassVar[int]
+    key_bytes: ClassVar[int]  # an entry begins with its key, a signed integer
 
     def __init__(self, path: Path, data: bytes | bytearray | mmap = b"") -> None:
         """Hold entries that are in the file already (or none)."""
@@ -35,6 +37,10 @@ class IndexFile:
     def crc(self) -> int:
         """The CRC-32C of the entries in the file."""
         return self._saved_crc
+
+    def find(self, key: int) -> int:
+        """Return the number of the first entry whose key is at least this one, or how many entries there are."""
+        return find_entry(self.data, self.entry_bytes, self.key_bytes, key)
 
     def keep(self, count: int) -> None:
         """Drop all entries after the first `count`; the file follows when it is next saved."""

@@ -162,7 +162,8 @@ class Log:
         if producer_id >= 0:
             sent = self.producers.check(header)
             if sent is not None:
-                return sent.base_offset, sent.last_offset, self._told_ms(sent.append_ms), True
+                append_ms = sent.append_ms if self._log_append_time else -1
+                return sent.base_offset, sent.last_offset, append_ms, True
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         segment, roll_times = self.active, self._roll_times
@@ -184,10 +185,7 @@ class Log:
             self._roll_times.begin(segment.summary)
         self.last_append_ms = now_ms
         self.log_end_offset = last_offset + 1
-        return base_offset, last_offset, self._told_ms(now_ms), False
-
-    def _told_ms(self, append_ms: int) -> int:
-        return append_ms if self._log_append_time else -1
+        return base_offset, last_offset, now_ms if self._log_append_time else -1, False
 
     def _offline(self) -> LogOffline:
         return LogOffline(
@@ -246,11 +244,12 @@ class Log:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice:
+    def read(self, offset: int, max_bytes: int, at_least_one: bool, wait: bool = True) -> FileSlice:
         """Return a slice of one segment from the batch that holds `offset`; of length 0 at the end of the log.
 
         It is cut at `max_bytes`, through a batch if need be, but the first is whole, or nothing is returned; with
-        `at_least_one` the first is returned whatever its size.
+        `at_least_one` the first is returned whatever its size. With `wait` false raise NotInMemory if finding it would
+        wait for the disk; reading what the slice names is up to the caller.
         """
         segments = self.segments
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -259,7 +258,7 @@ class Log:
             )
         if offset < self.log_end_offset:
             for number in range(self._segment_number(segments, offset), len(segments)):
-                found = lookup.read(segments[number], offset, max_bytes, at_least_one)
+                found = lookup.read(segments[number], offset, max_bytes, at_least_one, wait)
                 if found is not None:
                     return found
         return files.NOTHING

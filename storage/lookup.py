@@ -1,11 +1,13 @@
 """Finding batches in a segment: by offset, by timestamp, one after another.
 
 Owns the way from an index entry to a batch, in reads of a bounded size, and around damaged bytes. Knows batch headers,
-not records. Takes no lock: what of a segment is published does not change.
+not records. Takes no lock: what of a segment is published does not change. With `wait` false nothing waits for the
+disk: NotInMemory is raised where a read would.
 """
 
 from collections.abc import Callable, Iterator
 from struct import Struct
+from typing import NamedTuple
 
 from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader
 from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
@@ -17,13 +19,23 @@ from tidelog.storage.segment import LOG, Segment
 # The first read is the usual index interval and a batch or so; then more, up to the second figure.
 FIRST_READ_BYTES = 8192
 MAX_READ_BYTES = 65536
+_NO_BYTES = memoryview(b"")
 
+_new = tuple.__new__
 _batch_length = Struct(">i").unpack_from
 
 
-def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
+class Place(NamedTuple):
+    """Where a batch is: its position and size, and as many of its bytes as were read on the way; size 0 for none."""
+
+    position: int
+    size: int
+    head: memoryview
+
+
+def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait: bool) -> FileSlice | None:
     """Return a slice from the batch that holds `offset`, or the next one here; None if there is none."""
-    position, first_bytes = locate(segment, offset)
+    position, first_bytes, head = locate(segment, offset, wait)
     if not first_bytes:
         return None
     length = max_bytes
@@ -33,15 +45,16 @@ def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool) -> F
     for damage in segment.summary.damage:
         if damage.start > position:
             end = min(end, damage.start)
-    return FileSlice(segment.file, position, min(length, end - position))
+    length = min(length, end - position)
+    return FileSlice(segment.file, position, length, head[:length] if len(head) >= length else None)
 
 
-def locate(segment: Segment, offset: int) -> tuple[int, int]:
-    """Return position and size of the first batch whose last offset is at least `offset`; size 0 if none is."""
-    position = segment.offset_index.position_before(offset - segment.base_offset)
+def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
+    """Return the first batch whose last offset is at least `offset`."""
+    position, behind = segment.offset_index.around(offset - segment.base_offset)
     for damage in segment.summary.damage:
-        found = _search(find_batch, segment, position, damage.start, offset)
-        if found[1]:
+        found = _search(find_batch, segment, position, behind, damage.start, offset, wait)
+        if found.size:
             return found
         if offset < damage.next_offset:
             place = f"{segment.path(LOG)}@{damage.start}-{damage.end}"
@@ -49,43 +62,53 @@ def locate(segment: Segment, offset: int) -> tuple[int, int]:
                 f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}"
             )
         position = max(position, damage.end)
-    return _search(find_batch, segment, position, segment.size, offset)
+    return _search(find_batch, segment, position, behind, segment.size, offset, wait)
 
 
-def locate_timestamp(segment: Segment, timestamp: int, position: int) -> tuple[int, int]:
-    """Return position and size of the first batch from `position` on with such a maximum; size 0 if none has."""
+def locate_timestamp(segment: Segment, timestamp: int, position: int, behind: int, wait: bool) -> Place:
+    """Return the first batch from `position` on with such a maximum; `behind`: where more batches are known, or -1."""
     for damage in segment.summary.damage:
-        found = _search(find_timestamp, segment, position, damage.start, timestamp)
-        if found[1]:
+        found = _search(find_timestamp, segment, position, behind, damage.start, timestamp, wait)
+        if found.size:
             return found
         position = max(position, damage.end)
-    return _search(find_timestamp, segment, position, segment.size, timestamp)
+    return _search(find_timestamp, segment, position, behind, segment.size, timestamp, wait)
 
 
 def _search(
-    find: Callable[[bytes, int, int, int], int], segment: Segment, position: int, end: int, wanted: int
-) -> tuple[int, int]:
-    """Return position and size of the first batch that `find` finds in a range."""
+    find: Callable[[bytes | bytearray, int, int, int], int],
+    segment: Segment,
+    position: int,
+    behind: int,
+    end: int,
+    wanted: int,
+    wait: bool,
+) -> Place:
+    """Return the first batch that `find` finds in a range."""
     file = segment.file
-    count = FIRST_READ_BYTES
+    # As a rule it begins at `behind` or before, and is as long as what lies between: one read has all of it.
+    count = 2 * (behind - position)
+    if not 0 < count <= MAX_READ_BYTES:
+        count = FIRST_READ_BYTES
     while position < end:
-        chunk = file.pread(min(count, end - position), position)
+        chunk = file.read(min(count, end - position), position, wait)
         try:
             at = find(chunk, 0, len(chunk), wanted)
         except RecordError as error:
             raise CorruptLog(f"{file.path}@{position}: {error}") from error
         if at >= 0:
-            return position + at, PREFIX_BYTES + _batch_length(chunk, at + 8)[0]
+            size = PREFIX_BYTES + _batch_length(chunk, at + 8)[0]
+            return _new(Place, (position + at, size, memoryview(chunk)[at : at + size]))
         if at == -1:
             raise CorruptLog(f"{file.path}@{position}: a batch is cut short")
         position += -1 - at
         count = min(2 * count, MAX_READ_BYTES)
-    return end, 0
+    return Place(end, 0, _NO_BYTES)
 
 
 def headers(segment: Segment, offset: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of every batch from the one that holds `offset` on; damage is left out."""
-    position = segment.offset_index.position_before(offset - segment.base_offset)
+    position, _ = segment.offset_index.around(offset - segment.base_offset)
     starts = [position, *(damage.end for damage in segment.summary.damage)]
     ends = [*(damage.start for damage in segment.summary.damage), segment.size]
     for start, end in zip(starts, ends, strict=True):

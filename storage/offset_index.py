@@ -5,21 +5,21 @@ more than `index.interval.bytes` after the last indexed one. Density changes the
 answer.
 """
 
-from bisect import bisect_right
-from functools import partial
 from struct import Struct
 
 from tidelog.storage.index_file import IndexFile
 
-INT32_MAX = (1 << 31) - 1
 _ENTRY = Struct(">ii")
+_unpack = _ENTRY.unpack_from
+ENTRY_BYTES = _ENTRY.size
 
 
 class OffsetIndex(IndexFile):
     """Entries by offset."""
 
     __slots__ = ()
-    entry_bytes = _ENTRY.size
+    entry_bytes = ENTRY_BYTES
+    key_bytes = 4
 
     def append(self, relative_offset: int, position: int) -> None:
         """Add an entry behind the last one."""
@@ -30,12 +30,16 @@ class OffsetIndex(IndexFile):
         relative_offset, position = _ENTRY.unpack_from(self.data, number * _ENTRY.size)
         return relative_offset, position
 
-    def position_before(self, relative_offset: int) -> int:
-        """Return where to start looking for an offset: the batch of the greatest entry at or before it, or 0."""
+    def around(self, relative_offset: int) -> tuple[int, int]:
+        """Return where to start looking for an offset, and a position behind it where more batches are known.
+
+        The first is the batch of the greatest entry at or before the offset, or 0; the second that of the entry after
+        it, or -1.
+        """
         data = self.data
-        starts = range(0, len(data), _ENTRY.size)
-        if starts and (last := _ENTRY.unpack_from(data, starts[-1]))[0] <= relative_offset:
-            return int(last[1])  # Most readers are near the end.
-        # An entry compares as a pair, so that no step of the search leaves C.
-        after = bisect_right(starts, (relative_offset, INT32_MAX), key=partial(_ENTRY.unpack_from, data))
-        return self.entry(after - 1)[1] if after else 0
+        entries = len(data) // ENTRY_BYTES
+        if entries and (last := _unpack(data, (entries - 1) * ENTRY_BYTES))[0] <= relative_offset:
+            return last[1], -1  # Most readers are near the end.
+        number = self.find(relative_offset + 1)
+        before = _unpack(data, (number - 1) * ENTRY_BYTES)[1] if number else 0
+        return before, _unpack(data, number * ENTRY_BYTES)[1] if number < entries else -1

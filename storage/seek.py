@@ -21,13 +21,16 @@ __all__ = ["Found", "first_at_or_after", "largest_timestamp", "offsets_before"]
 LATEST, EARLIEST = -1, -2
 
 
-def first_at_or_after(log: Log, timestamp_ms: int) -> Found | None:
-    """Return the first record, by offset, at or after a time and not before the log's start; or None."""
+def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> Found | None:
+    """Return the first record, by offset, at or after a time and not before the log's start; or None.
+
+    With `wait` false raise NotInMemory if that would wait for the disk.
+    """
     wanted = max(timestamp_ms, 0)
     start = log.log_start_offset
     for segment in log.segments:
         if segment.summary.max_timestamp >= wanted and segment.next_offset > start:
-            found = _unless_deleted(_first_in_segment, log, segment, wanted, start)
+            found = _unless_deleted(_first_in_segment, log, segment, wanted, start, wait)
             if found is not None:
                 return found
     return None
@@ -41,19 +44,22 @@ def _unless_deleted(find: Callable[..., Found | None], *args: Any) -> Found | No
         return None
 
 
-def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int) -> Found | None:
-    # Up to the offset of that entry every record is older.
-    relative_offset = max(segment.time_index.offset_before(wanted) + 1, start - segment.base_offset)
-    position = segment.offset_index.position_before(relative_offset)
+def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait: bool = True) -> Found | None:
+    base_offset = segment.base_offset
+    # Up to the entry before that of the answer's batch every record is older, however long ago that entry's time came.
+    relative_offset = segment.time_index.offset_from(wanted) - 1
+    if start > base_offset:
+        relative_offset = max(relative_offset, start - base_offset)
+    position, behind = segment.offset_index.around(relative_offset)
     limit_bytes = log.config.max_decompressed_bytes
     while True:
-        position, size = lookup.locate_timestamp(segment, wanted, position)
-        if not size:
+        place = lookup.locate_timestamp(segment, wanted, position, behind, wait)
+        if not place.size:
             return None
-        found = first_record(segment.file, position, size, wanted, start, limit_bytes)
+        found = first_record(segment, place, wanted, start, limit_bytes, wait)
         if found is not None:
             return found
-        position += size
+        position = place.position + place.size
 
 
 def largest_timestamp(log: Log) -> Found | None:
@@ -86,7 +92,7 @@ def _largest_behind(log: Log, segment: Segment, start: int) -> Found | None:
     for position, header in lookup.headers(segment, start):
         least = best.timestamp if best is not None else NONE
         if header.max_timestamp > least and header.record_count:
-            found = largest_record(segment.file, position, header.size_bytes, start, limit_bytes)
+            found = largest_record(segment, position, header.size_bytes, start, limit_bytes)
             if found is not None and found.timestamp > least:
                 best = found
     return best

@@ -7,11 +7,11 @@ the segment is sealed or closed, so that the last entry has the segment's larges
 For an entry (T, o), every record of the segment with a timestamp above T has an offset above o.
 """
 
-from bisect import bisect_left
-from functools import partial
 from struct import Struct
 
 from tidelog.storage.index_file import IndexFile
+
+BEYOND = 1 << 31
 
 _ENTRY = Struct(">qi")
 
@@ -21,6 +21,7 @@ class TimeIndex(IndexFile):
 
     __slots__ = ()
     entry_bytes = _ENTRY.size
+    key_bytes = 8
 
     def entry(self, number: int) -> tuple[int, int]:
         """Return entry `number` as (timestamp, relative offset)."""
@@ -37,12 +38,14 @@ class TimeIndex(IndexFile):
         last = self.entry(len(self) - 1)[0] if self.data else -1
         return _ENTRY.pack(timestamp, relative_offset) if timestamp > last else b""
 
-    def offset_before(self, timestamp: int) -> int:
-        """Return the relative offset of the greatest entry below a timestamp, or -1: none before it can match."""
-        starts = range(0, len(self.data), _ENTRY.size)
-        # An entry compares as a pair, and is more than the timestamp alone; no step of the search leaves C.
-        after = bisect_left(starts, (timestamp,), key=partial(_ENTRY.unpack_from, self.data))
-        return self.entry(after - 1)[1] if after else -1
+    def offset_from(self, timestamp: int) -> int:
+        """Return the relative offset of the first entry at or above a timestamp; without one, more than any offset.
+
+        An entry is made with an entry of the offset index, unless the largest timestamp is still the same: up to the
+        last offset entry below the returned offset every record is older than `timestamp`.
+        """
+        number = self.find(timestamp)
+        return self.entry(number)[1] if number < len(self) else BEYOND
 
     def drop_final(self, relative_offset: int) -> None:
         """Drop the entry that closing the segment added: its offset is beyond the last offset entry's."""

@@ -25,7 +25,7 @@ from tidelog.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import NotInMemory, StorageError
 from tidelog.storage.log import FileSlice
 
 if TYPE_CHECKING:
@@ -42,7 +42,10 @@ def handle(connection: "Connection", request: FetchRequest, version: int) -> Fet
     if request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     broker = connection.broker
-    fetch = _Fetch(broker, request, version)
+    try:
+        fetch = _Fetch(broker, request, version, wait=False)
+    except NotInMemory:
+        return _fetch_from_disk(broker, request, version)
     missing_bytes = request.min_bytes - fetch.size_bytes
     if missing_bytes <= 0 or fetch.failed or request.max_wait_ms <= 0 or not fetch.partitions:
         return fetch.load(broker)
@@ -51,7 +54,15 @@ def handle(connection: "Connection", request: FetchRequest, version: int) -> Fet
 
 
 def _fetch_again(broker: "Broker", request: FetchRequest, version: int) -> FetchResponse | Later:
-    return _Fetch(broker, request, version).load(broker)
+    try:
+        return _Fetch(broker, request, version, wait=False).load(broker)
+    except NotInMemory:
+        return _fetch_from_disk(broker, request, version)
+
+
+def _fetch_from_disk(broker: "Broker", request: FetchRequest, version: int) -> Later:
+    """Do all of a fetch on a reader thread: already finding the batches there would wait for the disk."""
+    return broker.readers.submit(lambda: _Fetch(broker, request, version, wait=True).load_cold())
 
 
 class _Fetch:
@@ -61,14 +72,16 @@ class _Fetch:
         "_left_bytes",
         "_read_committed",
         "_slices",
+        "_wait",
         "failed",
         "partitions",
         "response",
         "size_bytes",
     )
 
-    def __init__(self, broker: "Broker", request: FetchRequest, version: int) -> None:
+    def __init__(self, broker: "Broker", request: FetchRequest, version: int, wait: bool) -> None:
         self.failed = False
+        self._wait = wait
         self.partitions: list[Partition] = []
         self.size_bytes = 0
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
@@ -91,8 +104,7 @@ class _Fetch:
 
     def _read(self, partition: Partition, want: FetchPartition) -> PartitionData:
         log = partition.log
-        problem = partition.epoch_problem(want.current_leader_epoch)
-        if problem:
+        if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
             return self._failure(want.partition, problem)
         answer = PartitionData(
             partition_index=want.partition,
@@ -113,10 +125,11 @@ class _Fetch:
                 self.failed = True
                 return answer
         try:
-            piece = partition.read(
+            piece = log.read(
                 want.fetch_offset,
                 min(want.partition_max_bytes, self._left_bytes),
                 at_least_one=not self.size_bytes,
+                wait=self._wait,
             )
         except StorageError as error:
             return self._failure(want.partition, error_code(error), partition)
@@ -149,10 +162,14 @@ class _Fetch:
                 cold.append((answer, piece))
             else:
                 answer.records = data
-        return broker.readers.submit(partial(self._load_cold, cold)) if cold else self.response
+        if cold:
+            self._slices = cold
+            return broker.readers.submit(self.load_cold)
+        return self.response
 
-    def _load_cold(self, cold: list[tuple[PartitionData, FileSlice]]) -> FetchResponse:
-        for answer, piece in cold:
+    def load_cold(self) -> FetchResponse:
+        """Fill the response, waiting for the disk. Reader thread."""
+        for answer, piece in self._slices:
             try:
                 answer.records = piece.read()
             except StorageError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
+from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,11 +27,13 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import seek
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import NotInMemory, StorageError
+from tidelog.storage.log import Log
 from tidelog.storage.seek import Found
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
+    from tidelog.broker.daemon import Broker
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,
@@ -51,9 +54,19 @@ _SINCE = {
 }
 
 
-def handle(connection: "Connection", request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
-    """Answer every partition of the request."""
-    by_name = connection.broker.topics.by_name
+def handle(
+    connection: "Connection", request: ListOffsetsRequest, version: int
+) -> ListOffsetsResponse | Later:
+    """Answer every partition of the request; on a reader thread where one of them would wait for the disk."""
+    broker = connection.broker
+    try:
+        return _respond(broker, request, version, wait=False)
+    except NotInMemory:
+        return broker.readers.submit(lambda: _respond(broker, request, version, wait=True))
+
+
+def _respond(broker: "Broker", request: ListOffsetsRequest, version: int, wait: bool) -> ListOffsetsResponse:
+    by_name = broker.topics.by_name
     topics = []
     for asked in request.topics:
         topic = by_name.get(asked.name)
@@ -70,14 +83,15 @@ def handle(connection: "Connection", request: ListOffsetsRequest, version: int) 
             elif partition is None:
                 answers.append(_failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
-                answers.append(_answer(partition, want, version))
+                answers.append(_answer(partition, want, version, wait))
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
-def _answer(partition: Partition, want: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
-    problem = partition.epoch_problem(want.current_leader_epoch)
-    if problem:
+def _answer(
+    partition: Partition, want: ListOffsetsPartition, version: int, wait: bool
+) -> ListOffsetsPartitionResponse:
+    if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
         return _failure(want, problem)
     if want.timestamp < 0 and version < _SINCE.get(want.timestamp, version + 1):
         return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
@@ -87,7 +101,7 @@ def _answer(partition: Partition, want: ListOffsetsPartition, version: int) -> L
             return ListOffsetsPartitionResponse(
                 partition_index=want.partition_index, error_code=ErrorCode.NONE, old_style_offsets=offsets
             )
-        found = _find(partition, want.timestamp)
+        found = _find(partition.log, want.timestamp, wait)
     except (StorageError, RecordsError) as error:
         return _failure(want, error_code(error))
     if found is None:
@@ -101,10 +115,9 @@ def _answer(partition: Partition, want: ListOffsetsPartition, version: int) -> L
     )
 
 
-def _find(partition: Partition, timestamp: int) -> Found | None:
+def _find(log: Log, timestamp: int, wait: bool) -> Found | None:
     if timestamp >= 0:
-        return partition.offset_at(timestamp)
-    log = partition.log
+        return seek.first_at_or_after(log, timestamp, wait)
     if timestamp == LATEST:
         return Found(-1, log.high_watermark, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

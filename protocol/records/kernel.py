@@ -13,6 +13,7 @@ that hostile bytes could push over it are left to the caller, in Python's intege
 
 from array import array
 from collections.abc import MutableSequence
+from mmap import mmap
 from typing import Final
 
 import cython  # type: ignore[import-untyped]
@@ -189,6 +190,23 @@ def first_at_or_after(columns: Columns, count: int, timestamp_delta: int, offset
     timestamp_delta = max(timestamp_delta, _INT64_MIN)
     rows = min(count, columns.capacity)
     return _first(columns._block, columns._address, columns.capacity, rows, timestamp_delta, offset_delta_min)
+
+
+def running_maximum(values: "array[int]") -> None:
+    """Replace each of these int64 values by the largest up to it."""
+    if len(values):
+        _running_maximum(values, values.buffer_info()[0], len(values))
+
+
+def find_entry(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int) -> int:
+    """Find the first entry whose key is at least wanted; the number of entries where none is.
+
+    data holds entries of entry_bytes each, which begin with their keys: signed big-endian integers of key_bytes, at
+    most 8, that never decrease.
+    """
+    if not 1 <= key_bytes <= min(8, entry_bytes):
+        raise ValueError(f"a key of {key_bytes} bytes in entries of {entry_bytes}")
+    return _bisect(data, entry_bytes, key_bytes, max(_INT64_MIN, min(wanted, _INT64_MAX)))
 
 
 def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:
@@ -539,6 +557,63 @@ def _first(
         if rows[2 * stride + index] >= timestamp_delta and rows[stride + index] >= offset_delta_min:
             return index
     return -1
+
+
+@cython.cfunc
+@cython.exceptval(check=True)
+@cython.returns(cython.int)
+@cython.locals(
+    address=cython.size_t,
+    count=cython.Py_ssize_t,
+    index=cython.Py_ssize_t,
+    rows=cython.p_longlong,
+    largest=cython.longlong,
+)
+def _running_maximum(values: Rows, address: int, count: int) -> int:
+    """Do running_maximum's work; values, at address, keeps them alive meanwhile."""
+    rows = cython.cast(cython.p_longlong, address) if cython.compiled else values
+    largest = rows[0]
+    for index in range(count):
+        if rows[index] > largest:
+            largest = rows[index]
+        rows[index] = largest
+    return 0
+
+
+@cython.cfunc
+@cython.returns(cython.Py_ssize_t)
+@cython.exceptval(check=True)
+@cython.locals(
+    entry_bytes=cython.Py_ssize_t,
+    key_bytes=cython.Py_ssize_t,
+    wanted=cython.longlong,
+    octets=cython.p_const_uchar,
+    low=cython.Py_ssize_t,
+    high=cython.Py_ssize_t,
+    middle=cython.Py_ssize_t,
+)
+def _bisect(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int) -> int:
+    """Do find_entry's work. It keeps the interpreter's lock: data may be an index that is being appended to."""
+    low = 0
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets = cython.cast(cython.p_const_uchar, view.buf)
+        high = view.len // entry_bytes
+    else:
+        octets = memoryview(data)
+        high = octets.nbytes // entry_bytes
+    while low < high:
+        middle = (low + high) >> 1
+        if _integer(octets, middle * entry_bytes, key_bytes) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))
+    else:
+        octets.release()
+    return low
 
 
 @cython.cfunc

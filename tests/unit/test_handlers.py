@@ -1,6 +1,8 @@
 """Every API in every version that is announced, asked over loopback: the answer can be read and says the truth."""
 
 import json
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -339,6 +341,37 @@ async def test_fetch_shares_its_bytes_between_partitions_and_the_first_batch_is_
     big, other = (await client.ask(FETCH, 11, request)).responses
     assert len(bytes(big.partitions[0].records)) > 5_000
     assert bytes(other.partitions[0].records) == b""
+
+
+async def test_what_is_not_in_memory_is_read_by_another_thread(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    for n in range(5):
+        await produce(client, "t", records(b"%d" % n))
+    threads = set()
+
+    def cold(*_: object) -> int:
+        raise BlockingIOError
+
+    def pread(fd: int, count: int, position: int, pread: Any = os.pread) -> Any:
+        threads.add(threading.current_thread().name.partition("_")[0])
+        return pread(fd, count, position)
+
+    monkeypatch.setattr(os, "preadv", cold)
+    monkeypatch.setattr(os, "pread", pread)
+    data = await fetched(client, "t", 2)
+    assert [r.value for r in read_records(data)] == [b"2"]
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=T0)])
+        ],
+    )
+    answer = (await client.ask(LIST_OFFSETS, 5, request)).topics[0].partitions[0]
+    assert (answer.error_code, answer.offset, answer.timestamp) == (ErrorCode.NONE, 0, T0)
+    assert threads == {"reader"}
 
 
 async def test_a_fetch_session_is_not_kept_and_not_found(serve: Serve, connect: Connect) -> None:

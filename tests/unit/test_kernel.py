@@ -317,3 +317,30 @@ def test_both_refuse_in_the_same_words(kernel: Any) -> None:
     for cut in range(1, 57):
         data = plain_record(0, 0, b"v" * 50)[:cut]
         assert refusal(kernel, data) == refusal(INSTALLED, data)
+
+
+def test_running_maximum(kernel: Any) -> None:
+    for values in ([], [3], [-5, -7, 2, 1, 2, 9, -(2**63), 2**63 - 1, 0]):
+        column = array("q", values)
+        kernel.running_maximum(column)
+        assert list(column) == [max(values[: end + 1]) for end in range(len(values))]
+
+
+@pytest.mark.parametrize("key_bytes", [4, 8])
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_find_entry_finds_the_first_key_that_is_at_least(kernel: Any, key_bytes: int, kind: Any) -> None:
+    keys = [-300, -1, 0, 0, 5, 2**31 - 1]
+    for count in range(len(keys) + 1):
+        data = b"".join(key.to_bytes(key_bytes, "big", signed=True) + b"????" for key in keys[:count])
+        for wanted in (-(2**80), -301, -300, -2, -1, 0, 1, 5, 6, 2**31 - 1, 2**31, 2**80):
+            right = next((n for n, key in enumerate(keys[:count]) if key >= wanted), count)
+            # What does not make a whole entry is none.
+            assert kernel.find_entry(kind(data + b"\x00"), key_bytes + 4, key_bytes, wanted) == right
+
+
+def test_find_entry_lets_go_of_its_data(kernel: Any) -> None:
+    data = bytearray(16)
+    assert kernel.find_entry(data, 8, 4, 1) == 2
+    data += bytes(8)  # A BufferError, if it were still held.
+    with pytest.raises(ValueError, match="a key of 9 bytes"):
+        kernel.find_entry(data, 16, 9, 1)

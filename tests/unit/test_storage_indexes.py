@@ -8,7 +8,7 @@ import pytest
 from tests.support.logs import NOW, batch, fill, index_bytes, log_bytes, open_log, scan
 from tests.support.reference_index import differences, rebuilt
 from tidelog.storage.offset_index import OffsetIndex
-from tidelog.storage.time_index import TimeIndex
+from tidelog.storage.time_index import BEYOND, TimeIndex
 
 PLENTY = [[NOW + n * 7 % 50, NOW + n] for n in range(40)]
 
@@ -237,10 +237,11 @@ def test_S83_S84_S85_a_lookup_finds_the_greatest_entry_at_or_before(tmp_path: Pa
         offset_index.append(offset, offset * 10)
         time_index.append_if_larger(NOW + offset, offset)
     for wanted in range(1001):
-        before = [offset for offset in offsets if offset <= wanted]
-        assert offset_index.position_before(wanted) == (before[-1] * 10 if before else 0)
-        smaller = [offset for offset in offsets if offset < wanted]
-        assert time_index.offset_before(NOW + wanted) == (smaller[-1] if smaller else -1)
+        before = [offset * 10 for offset in offsets if offset <= wanted]
+        behind = [offset * 10 for offset in offsets if offset > wanted]
+        assert offset_index.around(wanted) == ((before or [0])[-1], (behind or [-1])[0])
+        later = [offset for offset in offsets if offset >= wanted]
+        assert time_index.offset_from(NOW + wanted) == (later or [BEYOND])[0]
 
 
 def test_I5_every_interval_gives_what_a_second_writing_of_the_rule_gives(tmp_path: Path) -> None:

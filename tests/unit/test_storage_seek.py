@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, fill, open_log, scan
 from tidelog.protocol.records.batch import HEADER
-from tidelog.storage import seek
+from tidelog.storage import batch_scan, files, seek
 from tidelog.storage.log import Log
 
 OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
@@ -185,6 +185,49 @@ def test_many_small_batches_between_two_entries_are_walked(tmp_path: Path) -> No
     log = open_log(tmp_path, index_interval_bytes=1 << 30)
     fill(log, [[NOW + n] for n in range(1500)])
     assert seek.first_at_or_after(log, NOW + 1499) == (NOW + 1499, 1499, 0)
+
+
+def test_a_record_far_ahead_of_its_time_does_not_make_lookups_walk_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    fill(log, [[NOW], [NOW + 1000], *([NOW + n] for n in range(1, 900)), [NOW + 2000]])
+    read_bytes = 0
+
+    def read(file: files.File, count: int, position: int, wait: bool, read: Any = files.File.read) -> Any:
+        nonlocal read_bytes
+        data = read(file, count, position, wait)
+        read_bytes += len(data)
+        return data
+
+    monkeypatch.setattr(files.File, "read", read)
+    assert seek.first_at_or_after(log, NOW + 1500) == (NOW + 2000, 901, 0)
+    assert read_bytes < 500
+
+
+def test_a_batch_that_is_searched_again_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW + (n * 37) % 101 for n in range(100)]] * 3, codec=4)
+    agrees_with_a_scan(log)
+    monkeypatch.setattr(batch_scan, "_read_times", None)
+    agrees_with_a_scan(log)
+
+
+def test_the_times_of_batches_that_are_kept_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recent = batch_scan._Recent()
+    monkeypatch.setattr(recent, "RECORDS_MAX", 3 * (50 + recent.ENTRY_RECORDS))
+    monkeypatch.setattr(batch_scan, "_recent", recent)
+    log = open_log(tmp_path)
+    fill(log, [[NOW + batch * 50 + n for n in range(50)] for batch in range(10)])
+    agrees_with_a_scan(log)
+    assert len(recent._times) == 3
+    fill(log, [[NOW + 1000 + n for n in range(5000)]])
+    assert seek.first_at_or_after(log, NOW + 2000) == (NOW + 2000, 1500, 0), "larger than all that is kept"
+    assert recent._records == 0
 
 
 @pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
