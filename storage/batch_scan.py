@@ -7,21 +7,22 @@ batches that were searched last, so that the next search in one of them takes no
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from itertools import islice
+from struct import Struct
 from typing import NamedTuple
 
 from tidelog.protocol.records import compression, kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
 from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage import lookup
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.lookup import Place
 from tidelog.storage.segment import Segment
 
-# Columns that nobody uses: making them costs more than a lookup. Those of huge batches are not kept.
-_SPARE_ROWS_MAX = 16384
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
-_spare: list[kernel.Columns] = []
+_WALKED_SOON_RECORDS = 256
+_INT64_MIN = -(1 << 63)
+_base_offset = Struct(">q").unpack_from
 
 
 class Found(NamedTuple):
@@ -33,10 +34,7 @@ class Found(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """When the records of a batch are: the largest timestamp delta up to each, and their offset deltas if not 0, 1, ...
-
-    With LogAppendTime every record has the time of the batch, and the deltas do not count.
-    """
+    """The largest timestamp delta up to each record of a batch, and the offset deltas where they are not 0, 1, ..."""
 
     header: BatchHeader
     largest: "array[int]"
@@ -52,81 +50,107 @@ class _Recent:
     ENTRY_RECORDS = 64
 
     def __init__(self) -> None:
-        self._times: dict[tuple[Segment, int], _Times] = {}
+        self._times: OrderedDict[tuple[Segment, int], _Times] = OrderedDict()
         self._records = 0
         self._lock = threading.Lock()
+        self.get = self._times.get
 
-    def get(self, segment: Segment, place: Place, limit_bytes: int, wait: bool) -> _Times:
-        """Return the times of a batch, read now unless they are here."""
-        times = self._times.get((segment, place.position))
-        if times is None:
-            times = _read_times(segment, place, limit_bytes, wait)
-            with self._lock:
-                self._keep((segment, place.position), times)
-        return times
+    def keep(self, key: tuple[Segment, int], times: _Times) -> None:
+        """Remember the times of a batch, and forget those that were read first."""
+        with self._lock:
+            if key in self._times:
+                return
+            self._times[key] = times
+            self._records += len(times.largest) + self.ENTRY_RECORDS
+            while self._records > self.RECORDS_MAX:
+                _, oldest = self._times.popitem(last=False)
+                self._records -= len(oldest.largest) + self.ENTRY_RECORDS
 
-    def _keep(self, key: tuple[Segment, int], times: _Times) -> None:
-        if key in self._times:
-            return
-        self._times[key] = times
-        self._records += len(times.largest) + self.ENTRY_RECORDS
-        while self._records > self.RECORDS_MAX:
-            oldest = self._times.pop(next(iter(self._times)))
-            self._records -= len(oldest.largest) + self.ENTRY_RECORDS
+    def forget(self, segment: Segment) -> None:
+        """Forget the batches of a segment."""
+        with self._lock:
+            for key in [key for key in self._times if key[0] is segment]:
+                self._records -= len(self._times.pop(key).largest) + self.ENTRY_RECORDS
 
 
 _recent = _Recent()
 
 
-def _read_times(segment: Segment, place: Place, limit_bytes: int, wait: bool) -> _Times:
-    data = (
-        place.head if len(place.head) == place.size else segment.file.read(place.size, place.position, wait)
-    )
-    with _scanned(segment, place.position, data, limit_bytes) as (header, columns):
-        count = columns.count
-        largest = _copy(columns.timestamp_delta, count)
-        kernel.running_maximum(largest)
-        has_gaps = count and columns.offset_delta[count - 1] != count - 1
-        return _Times(header, largest, _copy(columns.offset_delta, count) if has_gaps else None)
-
-
-def _copy(column: memoryview, count: int) -> "array[int]":
-    values = array("q")
-    values.frombytes(column[:count].cast("B"))
-    return values
+def forget(segment: Segment) -> None:
+    """Forget what was read of a segment that is about to be cut: other batches may take the place of those."""
+    _recent.forget(segment)
 
 
 def first_record(
     segment: Segment, place: Place, timestamp: int, offset_min: int, limit_bytes: int, wait: bool
 ) -> Found | None:
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
-    header, largest, offset_deltas = _recent.get(segment, place, limit_bytes, wait)
-    base_offset = header.base_offset
-    if base_offset < offset_min:
-        return _first_behind(segment, place, timestamp, offset_min, limit_bytes)
-    if header.is_log_append_time:
-        row = 0 if header.max_timestamp >= timestamp else len(largest)
-    else:
-        row = bisect_left(largest, timestamp - header.base_timestamp)
-    if row >= len(largest):
-        return None
-    found = header.max_timestamp if header.is_log_append_time else header.base_timestamp + largest[row]
-    return Found(found, base_offset + (offset_deltas[row] if offset_deltas else row), header.leader_epoch)
+    position, size, head = place
+    times = _recent.get((segment, position))
+    if times is not None and times.header.base_offset >= offset_min:
+        return _first_by_times(times, timestamp)
+    data = head if len(head) == size else segment.file.read(size, position, wait)
+    try:
+        header = read_header(data)
+        if header.base_offset < offset_min or header.is_log_append_time or _is_walked_soon(header):
+            return _first_by_walk(header, data, timestamp, offset_min, limit_bytes)
+        records, start = _records(header, data, limit_bytes)
+        times = _Times(header, *kernel.times(records, start, len(records), header.record_count))
+    except (RecordsError, kernel.RecordError) as error:
+        raise _corrupt(segment, position, error) from error
+    _recent.keep((segment, position), times)
+    return _first_by_times(times, timestamp)
 
 
-def _first_behind(
-    segment: Segment, place: Place, timestamp: int, offset_min: int, limit_bytes: int
+def first_record_at(
+    segment: Segment,
+    position: int,
+    behind: int,
+    base_offset: int,
+    timestamp: int,
+    limit_bytes: int,
+    wait: bool,
 ) -> Found | None:
-    """Do first_record's work where the log starts within the batch: what is before the start does not count."""
-    data = segment.file.pread(place.size, place.position)
-    with _scanned(segment, place.position, data, limit_bytes) as (header, columns):
-        if header.is_log_append_time:
-            # All records have the time of the batch: only the offset is left to look for.
-            delta = _INT64_MIN if header.max_timestamp >= timestamp else _INT64_MAX + 1
-        else:
-            delta = timestamp - header.base_timestamp
-        row = kernel.first_at_or_after(columns, columns.count, delta, offset_min - header.base_offset)
-        return None if row < 0 else _found(header, columns, row)
+    """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
+    times = _recent.get((segment, position))
+    if times is not None:
+        return _first_by_times(times, timestamp) if times.header.base_offset == base_offset else None
+    place = lookup.batch_at(segment, position, behind, wait)
+    if _base_offset(place.head)[0] != base_offset:
+        return None
+    return first_record(segment, place, timestamp, base_offset, limit_bytes, wait)
+
+
+def _is_walked_soon(header: BatchHeader) -> bool:
+    """Tell whether a walk over the records is over before one could have remembered their times."""
+    return not header.codec and header.record_count <= _WALKED_SOON_RECORDS
+
+
+def _first_by_times(times: _Times, timestamp: int) -> Found | None:
+    header, largest, offset_deltas = times
+    # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
+    row = bisect_left(largest, timestamp - header.base_timestamp)
+    if row == len(largest):
+        return None
+    offset_delta = offset_deltas[row] if offset_deltas else row
+    return _found(header, largest[row], offset_delta)
+
+
+def _first_by_walk(
+    header: BatchHeader, data: Buffer, timestamp: int, offset_min: int, limit_bytes: int
+) -> Found | None:
+    if header.is_log_append_time:
+        # All records have the time of the batch: only the offset is left to look for.
+        if header.max_timestamp < timestamp:
+            return None
+        timestamp_delta = _INT64_MIN
+    else:
+        timestamp_delta = timestamp - header.base_timestamp
+    records, start = _records(header, data, limit_bytes)
+    found = kernel.find_record(
+        records, start, len(records), header.record_count, timestamp_delta, offset_min - header.base_offset
+    )
+    return None if found is None else _found(header, *found)
 
 
 def largest_record(
@@ -134,44 +158,33 @@ def largest_record(
 ) -> Found | None:
     """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
     data = segment.file.pread(size, position)
-    with _scanned(segment, position, data, limit_bytes) as (header, columns):
-        first = offset_min - header.base_offset
-        rows = [row for row in range(columns.count) if columns.offset_delta[row] >= first]
-        if not rows:
-            return None
-        return _found(header, columns, max(rows, key=lambda row: (_timestamp(header, columns, row), -row)))
-
-
-@contextmanager
-def _scanned(
-    segment: Segment, position: int, data: Buffer, limit_bytes: int
-) -> Iterator[tuple[BatchHeader, kernel.Columns]]:
-    """Lend the header of a batch and the columns of its records."""
-    try:
-        columns = _spare.pop()
-    except IndexError:
-        columns = kernel.Columns()
     try:
         header = read_header(data)
-        records: Buffer = data
-        start = HEADER_BYTES
-        if header.codec:
-            records = compression.decompress(header.codec, memoryview(data)[HEADER_BYTES:], limit_bytes)
-            start = 0
+        records, start = _records(header, data, limit_bytes)
+        columns = kernel.Columns(header.record_count)
         kernel.scan(records, start, len(records), header.record_count, columns, False)
     except (RecordsError, kernel.RecordError) as error:
-        raise CorruptLog(f"{segment.file.path}@{position}: {error}") from error
-    yield header, columns
-    if columns.capacity <= _SPARE_ROWS_MAX:
-        _spare.append(columns)
+        raise _corrupt(segment, position, error) from error
+    deltas = zip(columns.timestamp_delta, columns.offset_delta, strict=True)
+    first = offset_min - header.base_offset
+    found = [_found(header, *each) for each in islice(deltas, columns.count) if each[1] >= first]
+    return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
 
 
-def _timestamp(header: BatchHeader, columns: kernel.Columns, row: int) -> int:
+def _records(header: BatchHeader, data: Buffer, limit_bytes: int) -> tuple[Buffer, int]:
+    """Return the records of a batch, uncompressed, and where they begin."""
+    if header.codec:
+        return compression.decompress(header.codec, memoryview(data)[HEADER_BYTES:], limit_bytes), 0
+    return data, HEADER_BYTES
+
+
+def _found(header: BatchHeader, timestamp_delta: int, offset_delta: int) -> Found:
     if header.is_log_append_time:
-        return header.max_timestamp
-    return header.base_timestamp + columns.timestamp_delta[row]
+        timestamp = header.max_timestamp
+    else:
+        timestamp = header.base_timestamp + timestamp_delta
+    return Found(timestamp, header.base_offset + offset_delta, header.leader_epoch)
 
 
-def _found(header: BatchHeader, columns: kernel.Columns, row: int) -> Found:
-    timestamp = _timestamp(header, columns, row)
-    return Found(timestamp, header.base_offset + columns.offset_delta[row], header.leader_epoch)
+def _corrupt(segment: Segment, position: int, error: Exception) -> CorruptLog:
+    return CorruptLog(f"{segment.file.path}@{position}: {error}")

@@ -23,6 +23,20 @@ Readable = bytes | bytearray
 Map = mmap.mmap
 
 
+# Where the event loop reads what it only looks at: fresh memory for each look would cost more than the read.
+SCRATCH_BYTES = 2 << 20
+_scratch_view = memoryview(bytearray(65536))
+
+
+def _scratch(count: int) -> memoryview:
+    global _scratch_view
+    if count > len(_scratch_view):
+        if count > SCRATCH_BYTES:
+            return memoryview(bytearray(count))
+        _scratch_view = memoryview(bytearray(SCRATCH_BYTES))
+    return _scratch_view[:count]
+
+
 class File:
     """An open file; `size` is where `append` writes next."""
 
@@ -74,31 +88,35 @@ class File:
             parts.append(data)
         return b"".join(parts)
 
-    def read(self, count: int, position: int, wait: bool) -> Readable:
-        """Read as `pread`; with `wait` false raise NotInMemory if that would wait for the disk."""
+    def read(self, count: int, position: int, wait: bool) -> Readable | memoryview:
+        """Read as `pread`. With `wait` false raise NotInMemory if that would wait for the disk.
+
+        That is for the event loop alone: what it reads is good until it reads again.
+        """
         if wait:
             return self.pread(count, position)
-        data = self.read_nowait(count, position)
-        if data is None:
+        if not self._read_nowait(view := _scratch(count), position):
             raise NotInMemory(f"{self.path}@{position}")
-        return data
+        return view
 
     def read_nowait(self, count: int, position: int) -> Readable | None:
         """Read bytes that are there, or return None if that would wait for the disk."""
-        if not self._nowait:
-            return self.pread(count, position)
         buffer = bytearray(count)
+        return buffer if self._read_nowait(buffer, position) else None
+
+    def _read_nowait(self, buffer: bytearray | memoryview, position: int) -> bool:
+        """Fill a buffer with what is in memory; return whether all of it was."""
+        flags = os.RWF_NOWAIT if self._nowait else 0
         try:
-            read = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+            return os.preadv(self._fd, [buffer], position, flags) == len(buffer)
         except BlockingIOError:
-            return None
+            return False
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            if not flags or error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
             # This file system cannot tell (tmpfs keeps everything in memory anyway).
             self._nowait = False
-            return self.pread(count, position)
-        return buffer if read == count else None
+            return self._read_nowait(buffer, position)
 
     def sync(self) -> None:
         """Return once every byte written so far, and the size, are on disk."""
@@ -115,7 +133,7 @@ class FileSlice:
 
     __slots__ = ("data", "file", "length", "position")
 
-    def __init__(self, file: File, position: int, length: int, data: memoryview | None = None) -> None:
+    def __init__(self, file: File, position: int, length: int, data: bytes | None = None) -> None:
         """Name `length` bytes of `file` from `position`; `data` are these bytes, where they are known already."""
         self.file = file
         self.position = position
@@ -126,11 +144,11 @@ class FileSlice:
         """Return the length in bytes."""
         return self.length
 
-    def read(self) -> Readable | memoryview:
+    def read(self) -> Readable:
         """Return the bytes, waiting for the disk where needed."""
         return self.data or self.file.pread(self.length, self.position)
 
-    def read_nowait(self) -> Readable | memoryview | None:
+    def read_nowait(self) -> Readable | None:
         """Return the bytes if they are in memory, else None."""
         return self.data or self.file.read_nowait(self.length, self.position)
 

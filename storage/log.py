@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
-from tidelog.storage import files, folder_identity, lookup, producer_state, retention
+from tidelog.storage import batch_scan, files, folder_identity, lookup, producer_state, retention
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -383,6 +383,7 @@ class Log:
                 gone = self.segments[1:]
             self.deleted.remove_now(gone)
             kept[-1].truncate(lookup.locate(kept[-1], offset)[0])
+            batch_scan.forget(kept[-1])
             self._cuts += 1
             self._unflushed.forget((*gone, kept[-1]))
             self._publish(tuple(kept))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader
+from tidelog.protocol.records.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, Buffer
 from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
 from tidelog.storage import walk
 from tidelog.storage.errors import CorruptLog
@@ -19,6 +19,7 @@ from tidelog.storage.segment import LOG, Segment
 # The first read is the usual index interval and a batch or so; then more, up to the second figure.
 FIRST_READ_BYTES = 8192
 MAX_READ_BYTES = 65536
+MAX_BATCH_READ_BYTES = 2 << 20
 _NO_BYTES = memoryview(b"")
 
 _new = tuple.__new__
@@ -26,7 +27,10 @@ _batch_length = Struct(">i").unpack_from
 
 
 class Place(NamedTuple):
-    """Where a batch is: its position and size, and as many of its bytes as were read on the way; size 0 for none."""
+    """Where a batch is: its position and size, and as many of its bytes as were read on the way; size 0 for none.
+
+    Without `wait` the bytes are good until the next read (`File.read`).
+    """
 
     position: int
     size: int
@@ -46,7 +50,7 @@ def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait
         if damage.start > position:
             end = min(end, damage.start)
     length = min(length, end - position)
-    return FileSlice(segment.file, position, length, head[:length] if len(head) >= length else None)
+    return FileSlice(segment.file, position, length, bytes(head[:length]) if len(head) >= length else None)
 
 
 def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
@@ -65,6 +69,16 @@ def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
     return _search(find_batch, segment, position, behind, segment.size, offset, wait)
 
 
+def batch_at(segment: Segment, position: int, behind: int, wait: bool) -> Place:
+    """Return the batch at a position, with all its bytes if the next one that is known, at `behind`, is not far."""
+    count = behind - position
+    if not 0 < count <= MAX_BATCH_READ_BYTES:
+        count = FIRST_READ_BYTES
+    chunk = memoryview(segment.file.read(min(count, segment.size - position), position, wait))
+    size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
+    return Place(position, size, chunk[:size])
+
+
 def locate_timestamp(segment: Segment, timestamp: int, position: int, behind: int, wait: bool) -> Place:
     """Return the first batch from `position` on with such a maximum; `behind`: where more batches are known, or -1."""
     for damage in segment.summary.damage:
@@ -76,7 +90,7 @@ def locate_timestamp(segment: Segment, timestamp: int, position: int, behind: in
 
 
 def _search(
-    find: Callable[[bytes | bytearray, int, int, int], int],
+    find: Callable[[Buffer, int, int, int], int],
     segment: Segment,
     position: int,
     behind: int,
@@ -86,9 +100,9 @@ def _search(
 ) -> Place:
     """Return the first batch that `find` finds in a range."""
     file = segment.file
-    # As a rule it begins at `behind` or before, and is as long as what lies between: one read has all of it.
-    count = 2 * (behind - position)
-    if not 0 < count <= MAX_READ_BYTES:
+    # It begins at `behind` or before, and that far there is only one large batch, or there are many small ones.
+    count = behind - position + HEADER_BYTES
+    if not HEADER_BYTES < count <= MAX_READ_BYTES:
         count = FIRST_READ_BYTES
     while position < end:
         chunk = file.read(min(count, end - position), position, wait)

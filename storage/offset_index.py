@@ -43,3 +43,17 @@ class OffsetIndex(IndexFile):
         number = self.find(relative_offset + 1)
         before = _unpack(data, (number - 1) * ENTRY_BYTES)[1] if number else 0
         return before, _unpack(data, number * ENTRY_BYTES)[1] if number < entries else -1
+
+    def batch_ending(self, relative_offset: int) -> tuple[int, int, int] | None:
+        """Return what is known of the batch that ends with an offset, or None if it or the one before has no entry.
+
+        Its position, that of the next entry's batch or -1, and the offset behind the last entry before it.
+        """
+        data, number = self.data, self.find(relative_offset)
+        if not 0 < number < len(data) // ENTRY_BYTES:
+            return None
+        last_offset, position = _unpack(data, number * ENTRY_BYTES)
+        if last_offset != relative_offset:
+            return None
+        behind = _unpack(data, at)[1] if (at := (number + 1) * ENTRY_BYTES) < len(data) else -1
+        return position, behind, _unpack(data, (number - 1) * ENTRY_BYTES)[0] + 1

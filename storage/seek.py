@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.storage import lookup
-from tidelog.storage.batch_scan import Found, first_record, largest_record
+from tidelog.storage.batch_scan import Found, first_record, first_record_at, largest_record
 from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -45,13 +45,21 @@ def _unless_deleted(find: Callable[..., Found | None], *args: Any) -> Found | No
 
 
 def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait: bool = True) -> Found | None:
-    base_offset = segment.base_offset
-    # Up to the entry before that of the answer's batch every record is older, however long ago that entry's time came.
-    relative_offset = segment.time_index.offset_from(wanted) - 1
-    if start > base_offset:
-        relative_offset = max(relative_offset, start - base_offset)
-    position, behind = segment.offset_index.around(relative_offset)
+    base_offset, offset_index = segment.base_offset, segment.offset_index
     limit_bytes = log.config.max_decompressed_bytes
+    # The first batch with such a time, if it has an entry of its own: and before the last entry below that, however
+    # long ago its time came, every record is older.
+    last_offset = segment.time_index.offset_from(wanted)
+    if start <= base_offset and not segment.summary.damage:
+        batch = offset_index.batch_ending(last_offset)
+        if batch is not None:
+            position, behind, next_offset = batch
+            found = first_record_at(
+                segment, position, behind, base_offset + next_offset, wanted, limit_bytes, wait
+            )
+            if found is not None:
+                return found
+    position, behind = offset_index.around(max(last_offset - 1, start - base_offset))
     while True:
         place = lookup.locate_timestamp(segment, wanted, position, behind, wait)
         if not place.size:

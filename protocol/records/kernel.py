@@ -43,6 +43,8 @@ _SHORT_BYTES = cython.declare(cython.Py_ssize_t, 9)
 _WALKED = cython.typedef(
     (cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong, cython.Py_ssize_t, cython.longlong)
 )
+# fault, record, its position, its timestamp and its offset delta
+_LOOKED = cython.typedef((cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong, cython.longlong))
 # fault, position after the record, timestamp and offset delta, key, value and headers with their lengths
 _RECORD = cython.typedef(
     (
@@ -74,6 +76,7 @@ _RAN_OUT = cython.declare(cython.int, 11)
 _ENTRY_SIZE = cython.declare(cython.int, 12)
 _ENTRY_MAGIC = cython.declare(cython.int, 13)
 _ENTRY_OFFSET = cython.declare(cython.int, 14)
+_NOT_FOUND = cython.declare(cython.int, 15)
 
 _REASONS: Final = {
     1: "its length is wrong or leads past the end",
@@ -182,20 +185,47 @@ def scan(
     return largest, first, smallest
 
 
-def first_at_or_after(columns: Columns, count: int, timestamp_delta: int, offset_delta_min: int) -> int:
-    """Find the first of count records whose deltas are at least these; its index, or -1."""
+def find_record(
+    data: Buffer, position: int, end: int, count: int, timestamp_delta: int, offset_delta_min: int
+) -> tuple[int, int] | None:
+    """Find the first of count records from position on whose deltas are at least these; its two deltas, or None.
+
+    Only what comes before it is walked. RecordError where that is wrong.
+    """
     # A time to look for and a base timestamp may lie further apart than an int64 reaches.
     if timestamp_delta > _INT64_MAX:
-        return -1
-    timestamp_delta = max(timestamp_delta, _INT64_MIN)
-    rows = min(count, columns.capacity)
-    return _first(columns._block, columns._address, columns.capacity, rows, timestamp_delta, offset_delta_min)
+        return None
+    fault, record, at, timestamp, offset = _look(
+        data,
+        position,
+        end,
+        count,
+        max(timestamp_delta, _INT64_MIN),
+        max(_INT64_MIN, min(offset_delta_min, _INT64_MAX)),
+        _NO_ROWS,
+        0,
+    )
+    if fault == _OK:
+        return timestamp, offset
+    if fault == _NOT_FOUND:
+        return None
+    raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
 
 
-def running_maximum(values: "array[int]") -> None:
-    """Replace each of these int64 values by the largest up to it."""
-    if len(values):
-        _running_maximum(values, values.buffer_info()[0], len(values))
+def times(data: Buffer, position: int, end: int, count: int) -> tuple["array[int]", "array[int] | None"]:
+    """Walk the count records that begin at position: the largest timestamp delta up to each, and the offset deltas.
+
+    Of the latter None, where they are 0, 1, ... RecordError where the records are wrong.
+    """
+    if position < 0 or end < position or count < 0 or count > (end - position) // _SHORTEST_RECORD:
+        raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
+    rows = array("q", bytes(16 * count))
+    fault, record, at, _, last = _look(
+        data, position, end, count, _INT64_MAX, _INT64_MAX, rows, rows.buffer_info()[0]
+    )
+    if fault != _NOT_FOUND:
+        raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
+    return rows[:count], rows[count:] if last != count - 1 else None
 
 
 def find_entry(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int) -> int:
@@ -537,47 +567,107 @@ def _zigzag(octets: memoryview, at: int, end: int, last_shift: int, last_max: in
 
 
 @cython.cfunc
-@cython.returns(cython.Py_ssize_t)
+@cython.returns(_LOOKED)
 @cython.exceptval(check=True)
 @cython.locals(
-    address=cython.size_t,
-    stride=cython.Py_ssize_t,
+    position=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
     count=cython.Py_ssize_t,
     timestamp_delta=cython.longlong,
     offset_delta_min=cython.longlong,
-    index=cython.Py_ssize_t,
+    address=cython.size_t,
+    octets=cython.p_const_uchar,
     rows=cython.p_longlong,
+    looked=_LOOKED,
 )
-def _first(
-    block: Rows, address: int, stride: int, count: int, timestamp_delta: int, offset_delta_min: int
-) -> int:
-    """Do first_at_or_after's work; block, at address, keeps the rows alive meanwhile."""
-    rows = cython.cast(cython.p_longlong, address) if cython.compiled else block
-    for index in range(count):
-        if rows[2 * stride + index] >= timestamp_delta and rows[stride + index] >= offset_delta_min:
-            return index
-    return -1
+def _look(
+    data: Buffer,
+    position: int,
+    end: int,
+    count: int,
+    timestamp_delta: int,
+    offset_delta_min: int,
+    block: Rows,
+    address: int,
+) -> tuple[int, int, int, int, int]:
+    """Run _walk_times over data within bounds; block, at address, keeps the rows alive meanwhile."""
+    if cython.compiled:
+        rows = cython.cast(cython.p_longlong, address)
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets = cython.cast(cython.p_const_uchar, view.buf)
+        if position < 0 or end > view.len:
+            looked = (_RANGE, 0, view.len, 0, 0)
+        elif end - position < _UNLOCK_BYTES:
+            looked = _walk_times(octets, position, end, count, timestamp_delta, offset_delta_min, rows)
+        else:
+            with cython.nogil:
+                looked = _walk_times(octets, position, end, count, timestamp_delta, offset_delta_min, rows)
+        PyBuffer_Release(cython.address(view))
+    else:
+        octets = memoryview(data)
+        if position < 0 or end > octets.nbytes:
+            looked = (_RANGE, 0, octets.nbytes, 0, 0)
+        else:
+            looked = _walk_times(
+                octets, position, end, count, timestamp_delta, offset_delta_min, block if address else None
+            )
+    return looked
 
 
 @cython.cfunc
-@cython.exceptval(check=True)
-@cython.returns(cython.int)
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns(_LOOKED)
 @cython.locals(
-    address=cython.size_t,
+    octets=cython.p_const_uchar,
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
     count=cython.Py_ssize_t,
-    index=cython.Py_ssize_t,
+    timestamp_delta=cython.longlong,
+    offset_delta_min=cython.longlong,
     rows=cython.p_longlong,
+    index=cython.Py_ssize_t,
+    record=_RECORD,
+    next_offset=cython.longlong,
     largest=cython.longlong,
 )
-def _running_maximum(values: Rows, address: int, count: int) -> int:
-    """Do running_maximum's work; values, at address, keeps them alive meanwhile."""
-    rows = cython.cast(cython.p_longlong, address) if cython.compiled else values
-    largest = rows[0]
+def _walk_times(
+    octets: memoryview,
+    at: int,
+    end: int,
+    count: int,
+    timestamp_delta: int,
+    offset_delta_min: int,
+    rows: Rows | None,
+) -> tuple[int, int, int, int, int]:
+    """Walk to the first record with such deltas: (fault, record, its position, its timestamp and offset delta).
+
+    _NOT_FOUND, with the last offset delta, is the end of all records. With rows, which hold 2 * count, walk them all:
+    the first half gets the largest timestamp delta up to each record, the other the offset deltas.
+    """
+    largest = 0
+    next_offset = 0
     for index in range(count):
-        if rows[index] > largest:
-            largest = rows[index]
-        rows[index] = largest
-    return 0
+        record = _short_record(octets, at, end)
+        if record[0] != _OK:
+            record = _any_record(octets, at, end)
+            if record[0] != _OK:
+                return record[0], index, at, 0, 0
+        if record[3] < next_offset:
+            return _NOT_NEXT, index, at, 0, 0
+        next_offset = record[3] + 1
+        if rows:
+            if index == 0 or record[2] > largest:
+                largest = record[2]
+            rows[index] = largest
+            rows[count + index] = record[3]
+        elif record[2] >= timestamp_delta and record[3] >= offset_delta_min:
+            return _OK, index, at, record[2], record[3]
+        at = record[1]
+    if at != end:
+        return _LEFT_OVER, count, at, 0, 0
+    return _NOT_FOUND, count, at, 0, next_offset - 1
 
 
 @cython.cfunc

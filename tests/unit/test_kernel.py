@@ -205,20 +205,48 @@ def test_a_long_walk_lets_other_threads_run(kernel: Any) -> None:
         thread.join()
 
 
-def test_S35_first_record_at_or_after_a_time_and_an_offset(kernel: Any) -> None:
-    data = b"".join(plain_record(index, delta) for index, delta in enumerate((100, 200, 120, 300)))
-    columns = kernel.Columns()
-    kernel.scan(data, 0, len(data), 4, columns)
-    assert kernel.first_at_or_after(columns, 4, 150, 0) == 1
-    assert kernel.first_at_or_after(columns, 4, 150, 2) == 3
-    assert kernel.first_at_or_after(columns, 4, 301, 0) == -1
-    assert kernel.first_at_or_after(columns, 3, 300, 0) == -1
-    assert kernel.first_at_or_after(columns, 4, -5, 0) == 0
+def test_S35_find_record_finds_the_first_at_a_time_and_an_offset(kernel: Any) -> None:
+    data = b"..." + b"".join(plain_record(index, delta) for index, delta in enumerate((100, 200, 120, 300)))
+
+    def find(timestamp: int, offset: int, count: int = 4) -> Any:
+        end = len(data) if count == 4 else 3 + len(data[3:]) // 4 * count
+        return kernel.find_record(data, 3, end, count, timestamp, offset)
+
+    assert find(150, 0) == (200, 1)
+    assert find(150, 2) == (300, 3)
+    assert find(301, 0) is None
+    assert find(300, 0, 0) is None
+    assert find(-5, 0) == (100, 0)
     # A time far from the batch's own is further from its base than an int64 reaches.
-    assert kernel.first_at_or_after(columns, 4, 2**63, 0) == -1
-    assert kernel.first_at_or_after(columns, 4, -(2**64), 0) == 0
-    # A count from elsewhere does not lead out of the columns.
-    assert kernel.first_at_or_after(columns, 10**9, 10**9, 10**9) == -1
+    assert find(2**63, 0) is None
+    assert find(-(2**64), -(2**64)) == (100, 0)
+    assert find(0, 2**64) is None
+
+
+def test_find_record_looks_at_nothing_behind_what_it_finds(kernel: Any) -> None:
+    data = plain_record(0, 100) + plain_record(1, 200)
+    assert kernel.find_record(data + b"\xff", 0, len(data) + 1, 3, 200, 0) == (200, 1)
+    with pytest.raises(kernel.RecordError, match="record 2 at position"):
+        kernel.find_record(data + b"\xff", 0, len(data) + 1, 3, 201, 0)
+    with pytest.raises(kernel.RecordError, match="the data ends here"):
+        kernel.find_record(data, 0, len(data) + 1, 3, 201, 0)
+    with pytest.raises(kernel.RecordError, match="left over"):
+        kernel.find_record(data, 0, len(data), 1, 201, 0)
+
+
+def test_times_gives_the_largest_up_to_each_record(kernel: Any) -> None:
+    deltas = [-5, -7, 2, 1, 2, 9]
+    data = b"".join(plain_record(index, delta) for index, delta in enumerate(deltas))
+    assert kernel.times(data, 0, len(data), 6) == (array("q", [-5, -5, 2, 2, 2, 9]), None)
+    gaps = plain_record(1, 3) + plain_record(4, 1)
+    assert kernel.times(gaps, 0, len(gaps), 2) == (array("q", [3, 3]), array("q", [1, 4]))
+    assert kernel.times(b"", 0, 0, 0) == (array("q"), None)
+    for count in (3, 2**40):
+        with pytest.raises(kernel.RecordError):
+            kernel.times(gaps, 0, len(gaps), count)
+    backwards = plain_record(1, 3) + plain_record(0, 1)
+    with pytest.raises(kernel.RecordError, match="does not follow"):
+        kernel.times(backwards, 0, len(backwards), 2)
 
 
 def log_of(*bases: int) -> bytes:
@@ -317,13 +345,6 @@ def test_both_refuse_in_the_same_words(kernel: Any) -> None:
     for cut in range(1, 57):
         data = plain_record(0, 0, b"v" * 50)[:cut]
         assert refusal(kernel, data) == refusal(INSTALLED, data)
-
-
-def test_running_maximum(kernel: Any) -> None:
-    for values in ([], [3], [-5, -7, 2, 1, 2, 9, -(2**63), 2**63 - 1, 0]):
-        column = array("q", values)
-        kernel.running_maximum(column)
-        assert list(column) == [max(values[: end + 1]) for end in range(len(values))]
 
 
 @pytest.mark.parametrize("key_bytes", [4, 8])

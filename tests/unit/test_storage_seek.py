@@ -211,7 +211,7 @@ def test_a_batch_that_is_searched_again_is_not_read_again(
     log = open_log(tmp_path)
     fill(log, [[NOW + (n * 37) % 101 for n in range(100)]] * 3, codec=4)
     agrees_with_a_scan(log)
-    monkeypatch.setattr(batch_scan, "_read_times", None)
+    monkeypatch.setattr(batch_scan.kernel, "times", None)
     agrees_with_a_scan(log)
 
 
@@ -219,14 +219,14 @@ def test_the_times_of_batches_that_are_kept_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recent = batch_scan._Recent()
-    monkeypatch.setattr(recent, "RECORDS_MAX", 3 * (50 + recent.ENTRY_RECORDS))
+    monkeypatch.setattr(recent, "RECORDS_MAX", 3 * (300 + recent.ENTRY_RECORDS))
     monkeypatch.setattr(batch_scan, "_recent", recent)
     log = open_log(tmp_path)
-    fill(log, [[NOW + batch * 50 + n for n in range(50)] for batch in range(10)])
+    fill(log, [[NOW + batch * 50 + n % 50 for n in range(300)] for batch in range(10)])
     agrees_with_a_scan(log)
     assert len(recent._times) == 3
     fill(log, [[NOW + 1000 + n for n in range(5000)]])
-    assert seek.first_at_or_after(log, NOW + 2000) == (NOW + 2000, 1500, 0), "larger than all that is kept"
+    assert seek.first_at_or_after(log, NOW + 2000) == (NOW + 2000, 4000, 0), "larger than all that is kept"
     assert recent._records == 0
 
 
