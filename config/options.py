@@ -87,10 +87,11 @@ class TopicConfig:
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms",
         LONG,
-        60_000,
+        10_000,
         broker="log.segment.delete.delay.ms",
         at_least=0,
-        doc="Time between renaming an expired file to `.deleted` and removing it.",
+        doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be saved; "
+        "readers that have it open go on in any case. Kafka's default is 60000.",
     )
     flush_messages: int = option(
         "flush.messages",
