@@ -105,7 +105,7 @@ def first_record(
 def first_record_at(
     segment: Segment,
     position: int,
-    behind: int,
+    likely_size: int,
     base_offset: int,
     timestamp: int,
     limit_bytes: int,
@@ -115,7 +115,7 @@ def first_record_at(
     times = _recent.get((segment, position))
     if times is not None:
         return _first_by_times(times, timestamp) if times.header.base_offset == base_offset else None
-    place = lookup.batch_at(segment, position, behind, wait)
+    place = lookup.batch_at(segment, position, likely_size, wait)
     if _base_offset(place.head)[0] != base_offset:
         return None
     return first_record(segment, place, timestamp, base_offset, limit_bytes, wait)

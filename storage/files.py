@@ -24,17 +24,7 @@ Map = mmap.mmap
 
 
 # Where the event loop reads what it only looks at: fresh memory for each look would cost more than the read.
-SCRATCH_BYTES = 2 << 20
-_scratch_view = memoryview(bytearray(65536))
-
-
-def _scratch(count: int) -> memoryview:
-    global _scratch_view
-    if count > len(_scratch_view):
-        if count > SCRATCH_BYTES:
-            return memoryview(bytearray(count))
-        _scratch_view = memoryview(bytearray(SCRATCH_BYTES))
-    return _scratch_view[:count]
+_scratch = memoryview(bytearray(2 << 20))
 
 
 class File:
@@ -95,7 +85,8 @@ class File:
         """
         if wait:
             return self.pread(count, position)
-        if not self._read_nowait(view := _scratch(count), position):
+        view = _scratch[:count] if count <= len(_scratch) else memoryview(bytearray(count))
+        if not self._read_nowait(view, position):
             raise NotInMemory(f"{self.path}@{position}")
         return view
 

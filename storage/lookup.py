@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.protocol.records.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, Buffer
+from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader, Buffer
 from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
 from tidelog.storage import walk
 from tidelog.storage.errors import CorruptLog
@@ -19,6 +19,7 @@ from tidelog.storage.segment import LOG, Segment
 # The first read is the usual index interval and a batch or so; then more, up to the second figure.
 FIRST_READ_BYTES = 8192
 MAX_READ_BYTES = 65536
+SMALL_BATCH_BYTES = 1024
 MAX_BATCH_READ_BYTES = 2 << 20
 _NO_BYTES = memoryview(b"")
 
@@ -55,7 +56,7 @@ def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait
 
 def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
     """Return the first batch whose last offset is at least `offset`."""
-    position, behind = segment.offset_index.around(offset - segment.base_offset)
+    position, behind, _ = segment.offset_index.around(offset - segment.base_offset)
     for damage in segment.summary.damage:
         found = _search(find_batch, segment, position, behind, damage.start, offset, wait)
         if found.size:
@@ -69,12 +70,10 @@ def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
     return _search(find_batch, segment, position, behind, segment.size, offset, wait)
 
 
-def batch_at(segment: Segment, position: int, behind: int, wait: bool) -> Place:
-    """Return the batch at a position, with all its bytes if the next one that is known, at `behind`, is not far."""
-    count = behind - position
-    if not 0 < count <= MAX_BATCH_READ_BYTES:
-        count = FIRST_READ_BYTES
-    chunk = memoryview(segment.file.read(min(count, segment.size - position), position, wait))
+def batch_at(segment: Segment, position: int, likely_size: int, wait: bool) -> Place:
+    """Return the batch at a position, in one read if it is about as large as is thought."""
+    count = min(likely_size + likely_size // 8, MAX_BATCH_READ_BYTES, segment.size - position)
+    chunk = memoryview(segment.file.read(count, position, wait))
     size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
     return Place(position, size, chunk[:size])
 
@@ -100,9 +99,9 @@ def _search(
 ) -> Place:
     """Return the first batch that `find` finds in a range."""
     file = segment.file
-    # It begins at `behind` or before, and that far there is only one large batch, or there are many small ones.
-    count = behind - position + HEADER_BYTES
-    if not HEADER_BYTES < count <= MAX_READ_BYTES:
+    # It begins at `behind` or before. Up to there is one large batch, or there are many small ones.
+    count = behind - position + SMALL_BATCH_BYTES
+    if not SMALL_BATCH_BYTES < count <= MAX_READ_BYTES:
         count = FIRST_READ_BYTES
     while position < end:
         chunk = file.read(min(count, end - position), position, wait)
@@ -122,7 +121,7 @@ def _search(
 
 def headers(segment: Segment, offset: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of every batch from the one that holds `offset` on; damage is left out."""
-    position, _ = segment.offset_index.around(offset - segment.base_offset)
+    position, *_ = segment.offset_index.around(offset - segment.base_offset)
     starts = [position, *(damage.end for damage in segment.summary.damage)]
     ends = [*(damage.start for damage in segment.summary.damage), segment.size]
     for start, end in zip(starts, ends, strict=True):

@@ -30,30 +30,19 @@ class OffsetIndex(IndexFile):
         relative_offset, position = _ENTRY.unpack_from(self.data, number * _ENTRY.size)
         return relative_offset, position
 
-    def around(self, relative_offset: int) -> tuple[int, int]:
-        """Return where to start looking for an offset, and a position behind it where more batches are known.
+    def around(self, relative_offset: int) -> tuple[int, int, int]:
+        """Return what is known of the place of an offset, from the greatest entry at or before it and the next one.
 
-        The first is the batch of the greatest entry at or before the offset, or 0; the second that of the entry after
-        it, or -1.
+        Where to start looking: the position of the first's batch, or 0; the position of the other's batch, or -1; and
+        the offset behind the first's batch, or 0.
         """
         data = self.data
-        entries = len(data) // ENTRY_BYTES
-        if entries and (last := _unpack(data, (entries - 1) * ENTRY_BYTES))[0] <= relative_offset:
-            return last[1], -1  # Most readers are near the end.
-        number = self.find(relative_offset + 1)
-        before = _unpack(data, (number - 1) * ENTRY_BYTES)[1] if number else 0
-        return before, _unpack(data, number * ENTRY_BYTES)[1] if number < entries else -1
-
-    def batch_ending(self, relative_offset: int) -> tuple[int, int, int] | None:
-        """Return what is known of the batch that ends with an offset, or None if it or the one before has no entry.
-
-        Its position, that of the next entry's batch or -1, and the offset behind the last entry before it.
-        """
-        data, number = self.data, self.find(relative_offset)
-        if not 0 < number < len(data) // ENTRY_BYTES:
-            return None
-        last_offset, position = _unpack(data, number * ENTRY_BYTES)
-        if last_offset != relative_offset:
-            return None
-        behind = _unpack(data, at)[1] if (at := (number + 1) * ENTRY_BYTES) < len(data) else -1
-        return position, behind, _unpack(data, (number - 1) * ENTRY_BYTES)[0] + 1
+        end = len(data) - len(data) % ENTRY_BYTES
+        if end and (last := _unpack(data, end - ENTRY_BYTES))[0] <= relative_offset:
+            return last[1], -1, last[0] + 1  # Most readers are near the end.
+        at = self.find(relative_offset + 1) * ENTRY_BYTES
+        behind = _unpack(data, at)[1] if at < end else -1
+        if not at:
+            return 0, behind, 0
+        last_offset, position = _unpack(data, at - ENTRY_BYTES)
+        return position, behind, last_offset + 1

@@ -19,6 +19,8 @@ from tidelog.storage.summary import NONE
 __all__ = ["Found", "first_at_or_after", "largest_timestamp", "offsets_before"]
 
 LATEST, EARLIEST = -1, -2
+# Twice the usual index interval.
+LARGE_BATCH_BYTES = 8192
 
 
 def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> Found | None:
@@ -45,21 +47,19 @@ def _unless_deleted(find: Callable[..., Found | None], *args: Any) -> Found | No
 
 
 def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait: bool = True) -> Found | None:
-    base_offset, offset_index = segment.base_offset, segment.offset_index
+    base_offset = segment.base_offset
     limit_bytes = log.config.max_decompressed_bytes
-    # The first batch with such a time, if it has an entry of its own: and before the last entry below that, however
-    # long ago its time came, every record is older.
-    last_offset = segment.time_index.offset_from(wanted)
-    if start <= base_offset and not segment.summary.damage:
-        batch = offset_index.batch_ending(last_offset)
-        if batch is not None:
-            position, behind, next_offset = batch
-            found = first_record_at(
-                segment, position, behind, base_offset + next_offset, wanted, limit_bytes, wait
-            )
-            if found is not None:
-                return found
-    position, behind = offset_index.around(max(last_offset - 1, start - base_offset))
+    # Before the greatest entry below that offset every record is older, however long ago that entry's own time came.
+    last_offset = segment.time_index.offset_from(wanted) - 1
+    first_offset = start - base_offset
+    position, behind, next_offset = segment.offset_index.around(max(last_offset, first_offset))
+    if behind - position >= LARGE_BATCH_BYTES and last_offset >= first_offset and not segment.summary.damage:
+        # Between two entries so far apart there is one batch, as a rule, and the answer is in the next.
+        found = first_record_at(
+            segment, behind, behind - position, base_offset + next_offset, wanted, limit_bytes, wait
+        )
+        if found is not None:
+            return found
     while True:
         place = lookup.locate_timestamp(segment, wanted, position, behind, wait)
         if not place.size:

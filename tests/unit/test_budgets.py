@@ -55,10 +55,10 @@ BUDGETS = {
     #                                calls  flusher  peak_bytes  kept  syscalls
     "produce":              Budget(     31,       0,     10_000,  0.5,      4.5),
     "produce on disk":      Budget(     43,      13,     10_000,  0.5,     10.5),
-    "produce of 64 KiB":    Budget(     60,       0,     12_000,  0.5,      9),  # comes in two to four reads
-    "fetch":                Budget(     39,       0,     18_000,  0.5,      4.5),
-    "fetch of 64 KiB":      Budget(     40,       0,     80_000,  0.5,      5.5),
-    "list offsets by time": Budget(     45,       0,     18_000,  0.5,      4.5),
+    "produce of 64 KiB":    Budget(     55,       0,     12_000,  0.5,      9),  # comes in two to four reads
+    "fetch":                Budget(     40,       0,     18_000,  0.5,      4.5),
+    "fetch of 64 KiB":      Budget(     42,       0,     80_000,  0.5,      5.5),
+    "list offsets by time": Budget(     53,       0,     18_000,  0.5,      4.5),
 }  # fmt: skip
 
 

@@ -239,7 +239,8 @@ def test_S83_S84_S85_a_lookup_finds_the_greatest_entry_at_or_before(tmp_path: Pa
     for wanted in range(1001):
         before = [offset * 10 for offset in offsets if offset <= wanted]
         behind = [offset * 10 for offset in offsets if offset > wanted]
-        assert offset_index.around(wanted) == ((before or [0])[-1], (behind or [-1])[0])
+        next_offset = before[-1] // 10 + 1 if before else 0
+        assert offset_index.around(wanted) == ((before or [0])[-1], (behind or [-1])[0], next_offset)
         later = [offset for offset in offsets if offset >= wanted]
         assert time_index.offset_from(NOW + wanted) == (later or [BEYOND])[0]
 
