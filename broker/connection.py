@@ -96,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled += size_bytes
         if self._filled >= self._frame_end:
             self._process()
+            self.server.busy_poll.request_came()
         elif self._filled == len(self._buffer):
             self._grow()
 
