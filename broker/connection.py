@@ -9,7 +9,6 @@ reading, and TCP tells the client.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -113,24 +112,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Dispatch every whole frame in the buffer, and send the answers that are ready."""
-        start = self._send(self._dispatch_frames)
-        if start is not None and not self._closing:
+        out: list[bytes] = []
+        try:
+            start = self._dispatch_frames(out)
+        except Exception as fault:
+            self._send(out)
+            self._fail(fault)
+            return
+        if out:
+            self._send(out)
+        if not self._closing:
             self._keep(start)
 
-    def _send(self, collect: Callable[[list[bytes]], int]) -> int | None:
-        """Send the answers that `collect` puts into its list, also where it fails; return what it returns."""
-        out: list[bytes] = []
-        fault: Exception | None = None
-        done = None
-        try:
-            done = collect(out)
-        except Exception as error:
-            fault = error
-        if out:
+    def _send(self, out: list[bytes]) -> None:
+        if len(out) == 1:
+            self._transport.write(out[0])
+        else:
             self._transport.writelines(out)
-        if fault is not None:
-            self._fail(fault)
-        return done
 
     def _dispatch_frames(self, out: list[bytes]) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
@@ -177,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._frame_end = end
                 if end > len(self._buffer):
                     self._grow()
-        elif self.server.memory.is_short:
+        elif self.server.memory.waiting:
             self._give_back()
 
     def _grow(self) -> None:
@@ -237,14 +235,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self) -> None:
         """Send every answer that is ready and stands behind none that is not."""
-        if self._closing or self._send(self._collect) is None:
+        if self._closing:
             return
+        out: list[bytes] = []
+        try:
+            self._collect(out)
+        except Exception as fault:
+            self._send(out)
+            self._fail(fault)
+            return
+        if out:
+            self._send(out)
         self._unblock()
         if self._finishing and not self._owed:
             self.close()
 
-    def _collect(self, out: list[bytes]) -> int:
-        """Take the answers that can go from the queue; return how many wait behind them."""
+    def _collect(self, out: list[bytes]) -> None:
+        """Take the answers that can go from the queue."""
         owed = self._owed
         while owed:
             answer = owed[0]
@@ -258,7 +265,6 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 out += answer
             owed.popleft()
-        return len(owed)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

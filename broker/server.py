@@ -33,40 +33,35 @@ class Memory:
     def __init__(self, limit_bytes: int) -> None:
         self._free_bytes = limit_bytes
         self._held: dict[Connection, int] = {}
-        self._waiting: dict[Connection, int] = {}
+        self.waiting: dict[Connection, int] = {}  # and how much each waits for
 
     def take(self, connection: Connection, size_bytes: int) -> bool:
         """Let a connection hold so much; False means that its `memory_granted` is called once it may."""
-        if self._waiting or not self._grant(connection, size_bytes):
-            self._waiting[connection] = size_bytes
+        if self.waiting or not self._grant(connection, size_bytes):
+            self.waiting[connection] = size_bytes
             return False
         return True
 
     def give_back(self, connection: Connection) -> None:
         """Let a connection hold nothing and wait for nothing, and grant to others what they wait for."""
         self._free_bytes += self._held.pop(connection, 0)
-        self._waiting.pop(connection, None)
-        while self._waiting:
-            first, wanted = next(iter(self._waiting.items()))
+        self.waiting.pop(connection, None)
+        while self.waiting:
+            first, wanted = next(iter(self.waiting.items()))
             if not self._grant(first, wanted):
                 return
-            del self._waiting[first]
+            del self.waiting[first]
             first.memory_granted()
 
     def _grant(self, connection: Connection, size_bytes: int) -> bool:
         more = size_bytes - self._held.get(connection, 0)
         # Where all that hold memory wait for more, one must get it beyond the limit, or none would ever go on.
-        stuck = self._held.keys() <= self._waiting.keys() | {connection}
+        stuck = self._held.keys() <= self.waiting.keys() | {connection}
         if more > self._free_bytes and not stuck:
             return False
         self._free_bytes -= more
         self._held[connection] = size_bytes
         return True
-
-    @property
-    def is_short(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiting)
 
 
 class Server:

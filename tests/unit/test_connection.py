@@ -190,7 +190,7 @@ async def test_large_frames_wait_for_one_anothers_memory(serve: Serve, connect: 
     for client in clients:
         client.writer.write(frame[:-1])
     held = served.server.memory
-    await until(lambda: held.is_short)
+    await until(lambda: bool(held.waiting))
     for client in clients:
         client.writer.write(frame[-1:])
     for client in clients:
