@@ -177,7 +177,9 @@ Tidelog beside Apache Kafka on one machine, measured in one run of `make bench`.
   {runs} runs a row unless the row is a long one: median [smallest-largest].
 - **Kafka is warm**: eight million records and 300,000 small requests went through it before the first row, with the
   JVM options of its own start script. One row shows it cold. Its settings are the defaults but for single-node
-  replication factors; deleted topics leave the disk after a second, for both.
+  replication factors, and for three that are in the way of measuring: deleted topics leave the disk after a second
+  (for both); a broker that is stopped while the other is measured keeps its session
+  (`broker.session.timeout.ms`); and thousands of clients may connect at once (`socket.listen.backlog.size`).
 - **acks=all is not the same promise**: Kafka's is in the page cache of one node, ours is on disk. So there is also a
   Kafka with `flush.messages=1`, which promises what we do.
 - **The floor** is a hundred lines of Python on uvloop that frame a request, check its CRC, write it and answer, with
