@@ -42,20 +42,33 @@ class _Times(NamedTuple):
 
 
 class _Recent:
-    """The times of the batches that were read last, up to a number of records in all. For any thread."""
+    """The times of the batches that were searched more than once lately, up to a number of records. For any thread."""
 
     # 8 bytes each, 16 where compaction left gaps.
     RECORDS_MAX = 1 << 20
+    # So many batches are remembered to have been searched once.
+    ONCE_MAX = 4096
     # What an entry takes besides, in records.
     ENTRY_RECORDS = 64
 
     def __init__(self) -> None:
-        self._times: OrderedDict[tuple[Segment, int], _Times] = OrderedDict()
+        self._times: OrderedDict[tuple[int, int], _Times] = OrderedDict()
+        self._once: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._records = 0
         self._lock = threading.Lock()
         self.get = self._times.get
 
-    def keep(self, key: tuple[Segment, int], times: _Times) -> None:
+    def is_first_search(self, key: tuple[int, int]) -> bool:
+        """Tell whether a batch has not been searched lately; it counts as searched from now on."""
+        with self._lock:
+            if key in self._once:
+                return False
+            self._once[key] = None
+            if len(self._once) > self.ONCE_MAX:
+                self._once.popitem(last=False)
+            return True
+
+    def keep(self, key: tuple[int, int], times: _Times) -> None:
         """Remember the times of a batch, and forget those that were read first."""
         with self._lock:
             if key in self._times:
@@ -66,19 +79,8 @@ class _Recent:
                 _, oldest = self._times.popitem(last=False)
                 self._records -= len(oldest.largest) + self.ENTRY_RECORDS
 
-    def forget(self, segment: Segment) -> None:
-        """Forget the batches of a segment."""
-        with self._lock:
-            for key in [key for key in self._times if key[0] is segment]:
-                self._records -= len(self._times.pop(key).largest) + self.ENTRY_RECORDS
-
 
 _recent = _Recent()
-
-
-def forget(segment: Segment) -> None:
-    """Forget what was read of a segment that is about to be cut: other batches may take the place of those."""
-    _recent.forget(segment)
 
 
 def first_record(
@@ -86,19 +88,21 @@ def first_record(
 ) -> Found | None:
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
     position, size, head = place
-    times = _recent.get((segment, position))
+    key = segment.identity, position
+    times = _recent.get(key)
     if times is not None and times.header.base_offset >= offset_min:
         return _first_by_times(times, timestamp)
     data = head if len(head) == size else segment.file.read(size, position, wait)
     try:
         header = read_header(data)
-        if header.base_offset < offset_min or header.is_log_append_time or _is_walked_soon(header):
+        # A walk ends with the record that is found: remembering all times pays if there is another search.
+        if header.base_offset < offset_min or _is_walked_soon(header) or _recent.is_first_search(key):
             return _first_by_walk(header, data, timestamp, offset_min, limit_bytes)
         records, start = _records(header, data, limit_bytes)
         times = _Times(header, *kernel.times(records, start, len(records), header.record_count))
     except (RecordsError, kernel.RecordError) as error:
         raise _corrupt(segment, position, error) from error
-    _recent.keep((segment, position), times)
+    _recent.keep(key, times)
     return _first_by_times(times, timestamp)
 
 
@@ -112,7 +116,7 @@ def first_record_at(
     wait: bool,
 ) -> Found | None:
     """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
-    times = _recent.get((segment, position))
+    times = _recent.get((segment.identity, position))
     if times is not None:
         return _first_by_times(times, timestamp) if times.header.base_offset == base_offset else None
     place = lookup.batch_at(segment, position, likely_size, wait)
@@ -128,12 +132,14 @@ def _is_walked_soon(header: BatchHeader) -> bool:
 
 def _first_by_times(times: _Times, timestamp: int) -> Found | None:
     header, largest, offset_deltas = times
-    # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
-    row = bisect_left(largest, timestamp - header.base_timestamp)
-    if row == len(largest):
+    if header.is_log_append_time:
+        row = 0 if header.max_timestamp >= timestamp else len(largest)
+    else:
+        # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
+        row = bisect_left(largest, timestamp - header.base_timestamp)
+    if row >= len(largest):
         return None
-    offset_delta = offset_deltas[row] if offset_deltas else row
-    return _found(header, largest[row], offset_delta)
+    return _found(header, largest[row], offset_deltas[row] if offset_deltas else row)
 
 
 def _first_by_walk(

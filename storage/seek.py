@@ -53,7 +53,12 @@ def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait:
     last_offset = segment.time_index.offset_from(wanted) - 1
     first_offset = start - base_offset
     position, behind, next_offset = segment.offset_index.around(max(last_offset, first_offset))
-    if behind - position >= LARGE_BATCH_BYTES and last_offset >= first_offset and not segment.summary.damage:
+    if (
+        behind - position >= LARGE_BATCH_BYTES
+        and behind < segment.size  # The index of an active segment is a moment ahead of what is published.
+        and last_offset >= first_offset
+        and not segment.summary.damage
+    ):
         # Between two entries so far apart there is one batch, as a rule, and the answer is in the next.
         found = first_record_at(
             segment, behind, behind - position, base_offset + next_offset, wanted, limit_bytes, wait

@@ -8,6 +8,7 @@ The log file is opened on first use. The indexes are in memory while the segment
 is sealed. The summary vouches for the index files; where they do not match it, they are rebuilt from the log.
 """
 
+import itertools
 import logging
 from pathlib import Path
 
@@ -24,11 +25,15 @@ LOG, INDEX, TIME_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".summary"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, SUMMARY)
 OFFSET_MAX = (1 << 63) - 1
 
+_identities = itertools.count()
 _log = logging.getLogger(__name__)
 
 
 class Segment:
-    """A segment; `size` is what of its log is published to readers."""
+    """A segment; `size` is what of its log is published to readers.
+
+    `identity` stands for the bytes of its log, for as long as the process lives: a cut gives it another.
+    """
 
     __slots__ = (
         "_file",
@@ -37,6 +42,7 @@ class Segment:
         "_time_index",
         "base_offset",
         "folder",
+        "identity",
         "index_bytes_max",
         "is_active",
         "last_offset_max",
@@ -49,6 +55,7 @@ class Segment:
     ) -> None:
         """Describe a sealed segment whose files exist; nothing is opened."""
         self.folder = folder
+        self.identity = next(_identities)
         self.base_offset = base_offset
         self.size = size
         self.summary = summary
@@ -357,6 +364,7 @@ class Segment:
         files.remove(self.path(SUMMARY))
         files.sync_folder(self.folder)
         self.is_active = True
+        self.identity = next(_identities)
         self.size = position
         self.file.truncate(position)
         self.rebuild()

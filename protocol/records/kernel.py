@@ -219,7 +219,7 @@ def times(data: Buffer, position: int, end: int, count: int) -> tuple["array[int
     """
     if position < 0 or end < position or count < 0 or count > (end - position) // _SHORTEST_RECORD:
         raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
-    rows = array("q", bytes(16 * count))
+    rows = array("q", (0,)) * (2 * count)
     fault, record, at, _, last = _look(
         data, position, end, count, _INT64_MAX, _INT64_MAX, rows, rows.buffer_info()[0]
     )
