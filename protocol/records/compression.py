@@ -5,6 +5,7 @@ memory at most, whatever the input promises (P26), and takes one whole stream wi
 imported on first use: a broker that never meets a codec does not pay for it at start-up.
 """
 
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -24,12 +25,16 @@ NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Buffer = bytes | bytearray | memoryview
 
+_of_thread = threading.local()
+
 # zlib's number for its largest window within a gzip wrapper.
 _GZIP_WBITS: Final = 31
 # What a streaming decoder is asked for first; then twice as much each time.
 _CHUNK_BYTES: Final = 128 << 10
 # The window of zstd's highest level, and what Java's decoder takes. It is address space until a frame fills it.
 _ZSTD_WINDOW_BYTES: Final = 128 << 20
+# Levels up to 15 have no larger one. Making a decoder and its window anew takes a tenth of what decompressing does.
+_ZSTD_KEPT_WINDOW_BYTES: Final = 4 << 20
 # RFC 8878: no block gives more than this, one of the kind "RLE" takes one byte.
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_RLE_BLOCK: Final = 1
@@ -169,10 +174,21 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def _zstd_decoder(window_bytes: int) -> "ZstdDecompressor":
+    """Return a decoder: as a rule the thread's own, which has its window already; a huge window is not kept."""
+    import zstandard
+
+    if window_bytes > _ZSTD_KEPT_WINDOW_BYTES:
+        return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    decoder: ZstdDecompressor | None = getattr(_of_thread, "zstd_decoder", None)
+    if decoder is None:
+        decoder = _of_thread.zstd_decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    return decoder
+
+
 def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
     import zstandard
 
-    decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
     try:
         frame = zstandard.get_frame_parameters(data)
         header_bytes = zstandard.frame_header_size(data)
@@ -184,6 +200,7 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
         size = frame.content_size
         if size > limit_bytes:
             raise _too_large(ZSTD, limit_bytes)
+    decoder = _zstd_decoder(frame.window_size)
     try:
         return decoder.decompress(data, max_output_size=min(size, limit_bytes))
     except zstandard.ZstdError as error:
