@@ -87,7 +87,7 @@ class TopicConfig:
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms",
         LONG,
-        10_000,
+        5_000,
         broker="log.segment.delete.delay.ms",
         at_least=0,
         doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be saved; "

@@ -32,7 +32,7 @@ KAFKA_TOPIC_DEFAULTS = {
     "segment.jitter.ms": "0",
     "segment.ms": "604800000",
 }
-OTHER_DEFAULTS = {"file.delete.delay.ms": "10000"}
+OTHER_DEFAULTS = {"file.delete.delay.ms": "5000"}
 
 
 def test_defaults_are_those_of_kafka_but_for_a_few() -> None:
