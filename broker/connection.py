@@ -13,6 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.dispatch import Answer, Deferred, dispatch
+from tidelog.broker.repeated import RepeatedProduces
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server = server
         self.broker = server.broker
         self.listener_name = listener_name
+        self.repeated = RepeatedProduces(server.broker)
         self.peer = "?"
         self.address = "?"
         self.advertised = ("?", 0)
@@ -95,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled += size_bytes
         if self._filled >= self._frame_end:
             self._process()
-            self.server.busy_poll.request_came()
+            self.broker.busy_poll.request_came()
         elif self._filled == len(self._buffer):
             self._grow()
 
@@ -112,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _process(self) -> None:
         """Dispatch every whole frame in the buffer, and send the answers that are ready."""
-        out: list[bytes] = []
+        out: Answer = []
         try:
             start = self._dispatch_frames(out)
         except Exception as fault:
@@ -124,13 +126,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing:
             self._keep(start)
 
-    def _send(self, out: list[bytes]) -> None:
+    def _send(self, out: Answer) -> None:
         if len(out) == 1:
             self._transport.write(out[0])
         else:
             self._transport.writelines(out)
 
-    def _dispatch_frames(self, out: list[bytes]) -> int:
+    def _dispatch_frames(self, out: Answer) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
         view, filled, start = self._view, self._filled, 0
         while filled - start >= 4:
@@ -237,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send every answer that is ready and stands behind none that is not."""
         if self._closing:
             return
-        out: list[bytes] = []
+        out: Answer = []
         try:
             self._collect(out)
         except Exception as fault:
@@ -250,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._finishing and not self._owed:
             self.close()
 
-    def _collect(self, out: list[bytes]) -> None:
+    def _collect(self, out: Answer) -> None:
         """Take the answers that can go from the queue."""
         owed = self._owed
         while owed:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.catalog import Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
@@ -12,6 +13,7 @@ from tidelog.broker.readers import Readers
 from tidelog.broker.topics import Topic, Topics
 from tidelog.broker.waiting import FetchWaiter
 from tidelog.config.options import BrokerConfig
+from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import LogManager
 
 _log = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class Broker:
         self.loop: asyncio.AbstractEventLoop
         self.catalog: Catalog
         self.topics: Topics
+        self.busy_poll: BusyPoll
         self.flusher: Flusher
         self.maintenance: Maintenance
         self.readers: Readers
@@ -52,7 +55,9 @@ class Broker:
         self.catalog = Catalog(self.logs.directory / CATALOG_FILE)
         self.topics = Topics(self.catalog, self.logs, self.config)
         self.topics.open()
-        self.flusher = Flusher(loop, produce.fail)
+        self.busy_poll = BusyPoll(loop)
+        flush = GroupSync(self.logs.directory).flush
+        self.flusher = Flusher(loop, flush, produce.fail, self.busy_poll)
         self.flusher.start()
         self.readers = Readers(loop)
         self.maintenance = Maintenance(loop, [self._retention, self._flushing, self._checkpointing])

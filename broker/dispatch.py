@@ -74,6 +74,12 @@ _routes: dict[int, Route] = {}
 
 def dispatch(connection: "Connection", view: memoryview, position: int, end: int) -> Answer | Deferred | None:
     """Serve the request in view[position:end]; None where no answer is due. Raises WireError."""
+    repeated = connection.repeated
+    if repeated.known:
+        answer = repeated.serve(view, position, end)
+        if answer is not None:
+            return answer
+    start = position
     key_version, correlation_id, position = frame.read_request_header(view, position, end)
     route = _routes.get(key_version)
     if route is None:
@@ -84,6 +90,8 @@ def dispatch(connection: "Connection", view: memoryview, position: int, end: int
     if position != end:
         raise WireError(f"{route.api_name} v{route.version}: {end - position} bytes behind the request")
     response = route.handle(connection, request, route.version)
+    if route.handle is produce.handle:
+        repeated.learn(route, request, view, start, end)
     if response is None:
         return None
     if isinstance(response, Later):

@@ -9,17 +9,15 @@ a retry that succeeds proves nothing); see `Log.flush`.
 """
 
 import asyncio
-import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.waiting import Later
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
-
-_log = logging.getLogger(__name__)
 
 
 class Commit(NamedTuple):
@@ -33,8 +31,17 @@ class Commit(NamedTuple):
 class Flusher:
     """The flusher thread and its queue."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, fail: Callable[[Any, StorageError], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        flush: Callable[[Collection[Log]], dict[Log, StorageError]],
+        fail: Callable[[Any, StorageError], None],
+        busy_poll: BusyPoll,
+    ) -> None:
+        """Put logs on disk by `flush`, and turn answers into failures by `fail`."""
         self._loop = loop
+        self._busy_poll = busy_poll
+        self._flush = flush
         self._fail = fail
         self._queue: list[Commit] = []
         # An eventfd rather than a threading.Event: waking costs one write, and several wakes are one.
@@ -55,6 +62,7 @@ class Flusher:
             # Not at once: until this turn of the loop is over the thread would only wait for the interpreter's lock,
             # and what the other connections send in the same turn belongs into this commit.
             self._signalled = True
+            self._busy_poll.commit_began()
             self._loop.call_soon(self._signal)
         return later
 
@@ -82,16 +90,6 @@ class Flusher:
             if self._stopping and not self._queue:
                 return
 
-    def _flush(self, logs: Iterable[Log]) -> dict[Log, StorageError]:
-        failures: dict[Log, StorageError] = {}
-        for log in logs:
-            try:
-                log.flush()
-            except StorageError as error:
-                _log.error("flush failed log=%s error=%r", log, str(error))
-                failures[log] = error
-        return failures
-
     def _complete(self, commits: list[Commit], failures: dict[Log, StorageError]) -> None:
         """Hand back a whole commit: every answer first, then each connection once."""
         connections: dict[Callable[[], None], None] = {}
@@ -105,3 +103,5 @@ class Flusher:
                 connections[later.ready] = None
         for answer_connection in connections:
             answer_connection()
+        if not self._queue:
+            self._busy_poll.commit_done()

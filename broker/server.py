@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
 from tidelog.broker.daemon import Broker
@@ -77,7 +76,6 @@ class Server:
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
         self._servers: list[asyncio.Server] = []
-        self.busy_poll = BusyPoll(asyncio.get_running_loop())
         self._stop = asyncio.Event()
         self._left = asyncio.Event()
 

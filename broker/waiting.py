@@ -49,9 +49,21 @@ def job_for(later: Later, loop: asyncio.AbstractEventLoop, job: Callable[[], Any
 
 
 class FetchWaiter(Later):
-    """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`."""
+    """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`.
 
-    __slots__ = ("_answer", "_loop", "_missing_bytes", "_parked", "_partitions", "_timer")
+    `answer` reads what is there then; `unchanged` is for when nothing has come and the time is up.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_has_grown",
+        "_loop",
+        "_missing_bytes",
+        "_parked",
+        "_partitions",
+        "_timer",
+        "_unchanged",
+    )
 
     def __init__(
         self,
@@ -60,9 +72,12 @@ class FetchWaiter(Later):
         missing_bytes: int,
         max_wait_ms: int,
         answer: Callable[[], Any],
+        unchanged: Callable[[], Any],
     ) -> None:
         super().__init__()
         self._answer = answer
+        self._unchanged = unchanged
+        self._has_grown = False
         self._missing_bytes = missing_bytes
         self._partitions = tuple(partitions)
         self._parked = parked
@@ -70,19 +85,29 @@ class FetchWaiter(Later):
         parked.add(self)
         for partition in self._partitions:
             partition.waiters.append(self)
-        self._timer = self._loop.call_later(max_wait_ms / 1000, self.finish)
+        self._timer = self._loop.call_later(max_wait_ms / 1000, self._time_is_up)
 
     def grown(self, size_bytes: int) -> None:
         """Count bytes appended to one of the partitions; with enough, answer after the present turn."""
+        self._has_grown = True
         missing = self._missing_bytes
         self._missing_bytes = missing - size_bytes
         if missing > 0 and missing <= size_bytes:
             self._loop.call_soon(self.finish)
 
+    def _time_is_up(self) -> None:
+        if self._has_grown:
+            self.finish()
+        else:
+            self._finish(self._unchanged)
+
     def finish(self) -> None:
         """Answer now with what is there."""
+        self._finish(self._answer)
+
+    def _finish(self, answer_with: Callable[[], Any]) -> None:
         if self._forget():
-            answer = self._answer()
+            answer = answer_with()
             if isinstance(answer, Later):
                 answer.ready = lambda: self.resolve(answer.response)
             else:

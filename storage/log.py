@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
-from tidelog.storage import batch_scan, files, folder_identity, lookup, producer_state, retention
+from tidelog.storage import files, folder_identity, lookup, producer_state, retention
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -63,6 +63,7 @@ class Log:
     ) -> None:
         """Serve segments whose batches are known; the last one is active."""
         self.directory = folder
+        self.device = files.device_of(folder)
         self.topic = topic
         self.partition = partition
         self.lock = threading.Lock()
@@ -322,6 +323,24 @@ class Log:
                     self.active.write_summary(pending.saved[1])
         return target
 
+    def flush_mark(self) -> tuple[int, int] | None:
+        """Return what a sync of the whole file system, begun now, puts on disk; None where `flush` has more to do."""
+        target, cuts, active = self.log_end_offset, self._cuts, self.active
+        if (
+            self.failure is not None
+            or self._unflushed
+            or active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES
+        ):
+            return None
+        return target, cuts
+
+    def flushed(self, mark: tuple[int, int]) -> None:
+        """Take note that a sync which began after `flush_mark` has succeeded."""
+        with self._flush_lock:
+            target, cuts = mark
+            if cuts == self._cuts:
+                self.recovery_point = max(self.recovery_point, target)
+
     @contextmanager
     def _final_failure(self) -> Iterator[None]:
         """Take no more writes after a failed sync."""
@@ -383,7 +402,6 @@ class Log:
                 gone = self.segments[1:]
             self.deleted.remove_now(gone)
             kept[-1].truncate(lookup.locate(kept[-1], offset)[0])
-            batch_scan.forget(kept[-1])
             self._cuts += 1
             self._unflushed.forget((*gone, kept[-1]))
             self._publish(tuple(kept))

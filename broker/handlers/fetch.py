@@ -26,7 +26,7 @@ from tidelog.protocol.messages.fetch import (
     PartitionData,
 )
 from tidelog.storage.errors import NotInMemory, StorageError
-from tidelog.storage.log import FileSlice
+from tidelog.storage.files import FileSlice
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
@@ -50,7 +50,8 @@ def handle(connection: "Connection", request: FetchRequest, version: int) -> Fet
     if missing_bytes <= 0 or fetch.failed or request.max_wait_ms <= 0 or not fetch.partitions:
         return fetch.load(broker)
     again = partial(_fetch_again, broker, request, version)
-    return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again)
+    unchanged = partial(fetch.load, broker)
+    return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again, unchanged)
 
 
 def _fetch_again(broker: "Broker", request: FetchRequest, version: int) -> FetchResponse | Later:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
-from tidelog.broker.topics import missing
+from tidelog.broker.topics import Topic, Topics, missing
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from tidelog.protocol.records.errors import RecordsError
@@ -51,7 +51,7 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
     durable: list[tuple[Log, Any]] = []
     responses = []
     for topic_data in request.topic_data:
-        topic = topics.by_id.get(topic_data.topic_id) if by_id else topics.by_name.get(topic_data.name)
+        topic = find_topic(topics, topic_data, version)
         answers = []
         for data in topic_data.partition_data:
             partition = topic.partition(data.index) if topic else None
@@ -61,7 +61,7 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
                 message = f"acks={acks}: only -1 (all), 0 and 1 exist"
                 answer = _failure(data.index, ErrorCode.INVALID_REQUIRED_ACKS, message)
             else:
-                answer = _append(partition, data, now_ms)
+                answer = append(partition, data.index, data.records or _NO_RECORDS, now_ms)
                 if not answer.error_code and partition.awaits_disk(acks):
                     durable.append((partition.log, answer))
             answers.append(answer)
@@ -78,14 +78,20 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
     return later or response
 
 
-def _append(partition: Partition, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:
+def find_topic(topics: Topics, wanted: TopicProduceData, version: int) -> Topic | None:
+    """Return the topic that a request names."""
+    return topics.by_id.get(wanted.topic_id) if version >= IDS_SINCE else topics.by_name.get(wanted.name)
+
+
+def append(partition: Partition, index: int, records: memoryview, now_ms: int) -> PartitionProduceResponse:
+    """Append one batch; return what came of it."""
     try:
-        appended = partition.append(data.records or _NO_RECORDS, now_ms)
+        appended = partition.append(records, now_ms)
     except (RecordsError, StorageError) as error:
         _log.info("produce refused log=%s error=%r", partition.log, str(error))
-        return _failure(data.index, error_code(error), str(error))
+        return _failure(index, error_code(error), str(error))
     return PartitionProduceResponse(
-        index=data.index,
+        index=index,
         error_code=ErrorCode.NONE,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,

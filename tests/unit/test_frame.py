@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.broker import dispatch
+from tidelog.broker.repeated import RepeatedProduces
 from tidelog.protocol.frame import (
     decode_response,
     encode_request,
@@ -34,13 +36,14 @@ Dispatched = Callable[..., list[tuple[int, Any]]]
 def dispatched() -> Iterator[Dispatched]:
     """Return what dispatches a frame, or its start, and tells what reached a handler: version, request."""
     reached: list[tuple[int, Any]] = []
+    connection: Any = SimpleNamespace(repeated=RepeatedProduces(cast(Any, None)))
 
     def handle(_connection: object, request: object, version: int) -> None:
         reached.append((version, request))
 
     def give(frame: bytes, end: int | None = None) -> list[tuple[int, Any]]:
         reached.clear()
-        dispatch.dispatch(cast(Any, None), memoryview(frame), 0, len(frame) if end is None else end)
+        dispatch.dispatch(connection, memoryview(frame), 0, len(frame) if end is None else end)
         return list(reached)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -343,6 +343,34 @@ async def test_fetch_shares_its_bytes_between_partitions_and_the_first_batch_is_
     assert bytes(other.partitions[0].records) == b""
 
 
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+async def test_large_answers_arrive_whole_however_slowly_they_are_read(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    topic_id = await make_topic(client, "t", partitions=2, max_message_bytes="10000000")
+    for n in range(6):
+        await produce(client, "t", records(bytes([n]) * 700_000))
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    whole = log.read(0, 1 << 30, True).read()
+    wanted = [
+        FetchPartition(partition=index, fetch_offset=3 * (1 - index), partition_max_bytes=most)
+        for index, most in ((0, 5_000_000), (1, 1000))
+    ]
+    named = FetchTopic(topic="t" if version < 13 else "", topic_id=topic_id, partitions=wanted)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=50_000_000, topics=[named])
+    for correlation_id in range(5):
+        client.send(FETCH, version, correlation_id, request)
+        client.send(API_VERSIONS, 0, 100 + correlation_id, ApiVersionsRequest())
+    for correlation_id in range(5):
+        received, response = await client.receive(FETCH, version)
+        answer, empty = response.responses[0].partitions
+        assert (received, bytes(answer.records)) == (correlation_id, whole[len(whole) // 2 :])
+        assert bytes(empty.records) == b""
+        assert (await client.receive(API_VERSIONS, 0))[0] == 100 + correlation_id
+
+
 async def test_what_is_not_in_memory_is_read_by_another_thread(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,16 +2,19 @@
 
 import asyncio
 import threading
+from collections.abc import Callable, Collection
 from typing import Any, cast
 
 import pytest
 
+from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import Maintenance, Periodic
 from tidelog.broker.readers import Readers
 from tidelog.broker.waiting import FetchWaiter, Later
 from tidelog.storage.errors import StorageError
+from tidelog.storage.log import Log
 
 
 class Waited:
@@ -52,7 +55,8 @@ async def outcome(later: Later) -> Any:
 
 
 def park(partition: Waited, missing_bytes: int, max_wait_ms: int, parked: set[FetchWaiter]) -> FetchWaiter:
-    return FetchWaiter(parked, [cast(Any, partition)], missing_bytes, max_wait_ms, lambda: "answer")
+    partitions = [cast(Any, partition)]
+    return FetchWaiter(parked, partitions, missing_bytes, max_wait_ms, lambda: "answer", lambda: "unchanged")
 
 
 async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None:
@@ -69,8 +73,11 @@ async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None
 
 async def test_a_fetch_is_answered_when_its_time_is_up() -> None:
     partition, parked = Waited(), set[FetchWaiter]()
-    assert await outcome(park(partition, 100, 1, parked)) == "answer"
+    assert await outcome(park(partition, 100, 1, parked)) == "unchanged"
     assert not partition.waiters
+    waiter = park(partition, 100, 1, parked)
+    partition.grow(99)
+    assert await outcome(waiter) == "answer"
 
 
 async def test_growing_much_answers_once() -> None:
@@ -95,9 +102,24 @@ async def test_a_cancelled_fetch_leaves_nothing_behind() -> None:
     assert waiter.response is None
 
 
+def flush(logs: Collection[Log]) -> dict[Log, StorageError]:
+    failures = {}
+    for log in logs:
+        try:
+            log.flush()
+        except StorageError as error:
+            failures[log] = error
+    return failures
+
+
+def flusher_of(fail: Callable[[Any, StorageError], None]) -> Flusher:
+    loop = asyncio.get_running_loop()
+    return Flusher(loop, flush, fail, BusyPoll(loop))
+
+
 async def test_one_flush_answers_all_that_gathered_while_the_last_one_ran() -> None:
     log = SlowLog()
-    flusher = Flusher(asyncio.get_running_loop(), lambda answer, error: None)
+    flusher = flusher_of(lambda answer, error: None)
     flusher.start()
     first = flusher.commit([(cast(Any, log), "a")], "first")
     await asyncio.to_thread(log.entered.acquire, timeout=10)
@@ -114,7 +136,7 @@ async def test_a_failed_flush_fails_its_own_answers_only() -> None:
     good.gate.set()
     bad.gate.set()
     failed: list[tuple[str, str]] = []
-    flusher = Flusher(asyncio.get_running_loop(), lambda answer, error: failed.append((answer, str(error))))
+    flusher = flusher_of(lambda answer, error: failed.append((answer, str(error))))
     flusher.start()
     later = flusher.commit([(cast(Any, good), "fine"), (cast(Any, bad), "lost")], "response")
     assert await outcome(later) == "response"
@@ -124,7 +146,7 @@ async def test_a_failed_flush_fails_its_own_answers_only() -> None:
 
 async def test_the_flusher_finishes_its_queue_before_it_stops() -> None:
     log = SlowLog()
-    flusher = Flusher(asyncio.get_running_loop(), lambda answer, error: None)
+    flusher = flusher_of(lambda answer, error: None)
     flusher.start()
     laters = [flusher.commit([(cast(Any, log), "a")], number) for number in range(3)]
     log.gate.set()

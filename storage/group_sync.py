@@ -1,0 +1,61 @@
+"""Putting many logs on disk at once.
+
+`fdatasync` of ten files costs ten commits of the file system's journal, and `syncfs` one: that is how a commit of many
+partitions stays almost as short as that of one. But `syncfs` writes whatever else is dirty, so it is for when there is
+little of that. Knows logs and the file system; nothing of who waits for what.
+"""
+
+import logging
+from collections.abc import Collection
+from pathlib import Path
+
+from tidelog.storage import files
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log import Log
+
+# From so many logs on one sync of all is cheaper.
+LOGS_MIN = 4
+# What may be dirty in all for each log that is to be synced: a disk takes as long for it as for a sync.
+DIRTY_BYTES_A_LOG = 256 << 10
+
+_log = logging.getLogger(__name__)
+
+
+class GroupSync:
+    """Flushes logs in a folder, together where that is cheaper. Flusher thread."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use the file system of a folder; logs elsewhere are flushed one by one."""
+        self._folder = folder
+        self._file_system: files.FileSystem | None = None
+
+    def flush(self, logs: Collection[Log]) -> dict[Log, StorageError]:
+        """Return once everything appended before the call is on disk, with the logs that failed, and why."""
+        failures: dict[Log, StorageError] = {}
+        done = self._flush_together(logs) if len(logs) >= LOGS_MIN else ()
+        for log in logs:
+            if log not in done:
+                try:
+                    log.flush()
+                except StorageError as error:
+                    _log.error("flush failed log=%s error=%r", log, str(error))
+                    failures[log] = error
+        return failures
+
+    def _flush_together(self, logs: Collection[Log]) -> Collection[Log]:
+        """Flush those that need no more than a sync of their files, if enough do; return which."""
+        if self._file_system is None:
+            self._file_system = files.FileSystem(self._folder)
+        device = self._file_system.device
+        marks = {log: mark for log in logs if log.device == device and (mark := log.flush_mark()) is not None}
+        if len(marks) < LOGS_MIN or files.dirty_bytes() > DIRTY_BYTES_A_LOG * len(marks):
+            return ()
+        try:
+            self._file_system.sync()
+        except OSError as error:
+            # Whose write failed it does not say, maybe nobody's here; their own syncs do.
+            _log.warning("file system not synced folder=%s error=%r", self._folder, str(error))
+            return ()
+        for log, mark in marks.items():
+            log.flushed(mark)
+        return marks

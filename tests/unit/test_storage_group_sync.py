@@ -1,0 +1,123 @@
+"""Many logs on disk by one sync of their file system, and when each is synced on its own."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import NOW, fill, open_log
+from tidelog.storage import files
+from tidelog.storage.errors import LogOffline
+from tidelog.storage.group_sync import LOGS_MIN, GroupSync
+from tidelog.storage.log import Log
+
+
+class Disk:
+    """Counts the syncs of files and of file systems; lets them fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file_syncs = self.system_syncs = 0
+        self.dirty_bytes = 0
+        self.system_fails = False
+        self.failing: files.File | None = None
+        file_sync, system_sync = files.File.sync, files.FileSystem.sync
+
+        def sync_file(file: files.File) -> None:
+            self.file_syncs += 1
+            if file is self.failing:
+                raise OSError(5, "Input/output error")
+            file_sync(file)
+
+        def sync_system(system: files.FileSystem) -> None:
+            self.system_syncs += 1
+            if self.system_fails:
+                raise OSError(5, "Input/output error")
+            system_sync(system)
+
+        monkeypatch.setattr(files.File, "sync", sync_file)
+        monkeypatch.setattr(files.FileSystem, "sync", sync_system)
+        monkeypatch.setattr(files, "dirty_bytes", lambda: self.dirty_bytes)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.fixture
+def logs(tmp_path: Path, disk: Disk) -> list[Log]:
+    """Logs that are on disk, but for one batch each."""
+    logs = [open_log(tmp_path / f"t-{number}") for number in range(LOGS_MIN)]
+    for log in logs:
+        fill(log, [[NOW]])
+        log.flush()
+        fill(log, [[NOW + 1]])
+    disk.file_syncs = 0
+    return logs
+
+
+def syncs(disk: Disk) -> tuple[int, int]:
+    return disk.system_syncs, disk.file_syncs
+
+
+def test_many_logs_take_one_sync(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
+    assert GroupSync(tmp_path).flush(logs) == {}
+    assert syncs(disk) == (1, 0)
+    assert [log.recovery_point for log in logs] == [2] * LOGS_MIN
+
+
+def test_a_few_are_synced_one_by_one(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
+    GroupSync(tmp_path).flush(logs[1:])
+    assert syncs(disk) == (0, LOGS_MIN - 1)
+
+
+def test_where_much_else_is_dirty_each_is_synced_on_its_own(
+    tmp_path: Path, disk: Disk, logs: list[Log]
+) -> None:
+    disk.dirty_bytes = 1 << 30
+    GroupSync(tmp_path).flush(logs)
+    assert syncs(disk) == (0, LOGS_MIN)
+    assert [log.recovery_point for log in logs] == [2] * LOGS_MIN
+
+
+def test_a_log_on_another_disk_is_synced_there(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
+    elsewhere = open_log(tmp_path / "elsewhere")
+    fill(elsewhere, [[NOW]])
+    elsewhere.flush()
+    fill(elsewhere, [[NOW]])
+    elsewhere.device += 1
+    disk.file_syncs = 0
+    GroupSync(tmp_path).flush([*logs, elsewhere])
+    assert syncs(disk) == (1, 1)
+    assert elsewhere.recovery_point == 2
+
+
+def test_a_log_with_more_to_do_does_it(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
+    rolled = open_log(tmp_path / "rolled")
+    fill(rolled, [[NOW]])
+    rolled.roll(NOW)
+    fill(rolled, [[NOW]])
+    GroupSync(tmp_path).flush([*logs, rolled])
+    assert (disk.system_syncs, rolled.recovery_point) == (1, 2)
+
+
+def test_a_failed_sync_of_all_fails_only_the_log_whose_own_sync_fails(
+    tmp_path: Path, disk: Disk, logs: list[Log]
+) -> None:
+    disk.system_fails = True
+    disk.failing = logs[1].active.file
+    failures = GroupSync(tmp_path).flush(logs)
+    assert list(failures) == [logs[1]]
+    assert isinstance(failures[logs[1]], LogOffline)
+    assert [log.recovery_point for log in logs] == [2, 1, 2, 2]
+
+
+def test_what_is_cut_meanwhile_is_not_taken_for_durable(
+    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.FileSystem, "sync", lambda _: (logs[0].truncate(1), fill(logs[0], [[NOW]])))
+    GroupSync(tmp_path).flush(logs)
+    assert [log.recovery_point for log in logs] == [1, 2, 2, 2]
+
+
+def test_what_is_dirty_is_read_from_the_system() -> None:
+    assert files.dirty_bytes() >= 0
