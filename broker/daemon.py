@@ -56,8 +56,7 @@ class Broker:
         self.topics = Topics(self.catalog, self.logs, self.config)
         self.topics.open()
         self.busy_poll = BusyPoll(loop)
-        flush = GroupSync(self.logs.directory).flush
-        self.flusher = Flusher(loop, flush, produce.fail, self.busy_poll)
+        self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, produce.fail)
         self.flusher.start()
         self.readers = Readers(loop)
         self.maintenance = Maintenance(loop, [self._retention, self._flushing, self._checkpointing])

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.waiting import Later
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -36,11 +35,9 @@ class Flusher:
         loop: asyncio.AbstractEventLoop,
         flush: Callable[[Collection[Log]], dict[Log, StorageError]],
         fail: Callable[[Any, StorageError], None],
-        busy_poll: BusyPoll,
     ) -> None:
         """Put logs on disk by `flush`, and turn answers into failures by `fail`."""
         self._loop = loop
-        self._busy_poll = busy_poll
         self._flush = flush
         self._fail = fail
         self._queue: list[Commit] = []
@@ -62,7 +59,6 @@ class Flusher:
             # Not at once: until this turn of the loop is over the thread would only wait for the interpreter's lock,
             # and what the other connections send in the same turn belongs into this commit.
             self._signalled = True
-            self._busy_poll.commit_began()
             self._loop.call_soon(self._signal)
         return later
 
@@ -103,5 +99,3 @@ class Flusher:
                 connections[later.ready] = None
         for answer_connection in connections:
             answer_connection()
-        if not self._queue:
-            self._busy_poll.commit_done()

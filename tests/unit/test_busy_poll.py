@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tidelog.broker import busy_poll
-from tidelog.broker.busy_poll import COMMIT_NS, MOST_SKIPPED, POLL_NS, BusyPoll
+from tidelog.broker.busy_poll import MOST_SKIPPED, POLL_NS, BusyPoll
 
 TURN_NS = 5_000
 
@@ -80,19 +80,3 @@ def test_one_hit_ends_the_skipping(loop: Loop) -> None:
     loop.run()
     poll.request_came()
     assert loop.ready
-
-
-def test_while_a_commit_is_on_its_way_the_loop_stays_awake_longer(loop: Loop) -> None:
-    poll = BusyPoll(cast(Any, loop))
-    poll.commit_began()
-    poll.request_came()
-    assert loop.run(COMMIT_NS // TURN_NS) == COMMIT_NS // TURN_NS
-    poll.commit_done()
-    assert loop.run() == POLL_NS // TURN_NS + 1, (
-        "and waits for the next request of those who have their answers"
-    )
-    poll.commit_began()
-    poll.request_came()
-    assert loop.run() == COMMIT_NS // TURN_NS + 1, "not for ever"
-    poll.commit_done()
-    assert not loop.ready

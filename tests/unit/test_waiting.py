@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import Maintenance, Periodic
@@ -113,8 +112,7 @@ def flush(logs: Collection[Log]) -> dict[Log, StorageError]:
 
 
 def flusher_of(fail: Callable[[Any, StorageError], None]) -> Flusher:
-    loop = asyncio.get_running_loop()
-    return Flusher(loop, flush, fail, BusyPoll(loop))
+    return Flusher(asyncio.get_running_loop(), flush, fail)
 
 
 async def test_one_flush_answers_all_that_gathered_while_the_last_one_ran() -> None:
