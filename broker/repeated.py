@@ -54,8 +54,7 @@ class _Repeated(NamedTuple):
 
     def response(self, answer: PartitionProduceResponse) -> ProduceResponse:
         """Return the whole answer."""
-        topic = TopicProduceResponse(name=self.name, topic_id=self.topic_id, partition_responses=[answer])
-        return ProduceResponse(responses=[topic])
+        return _response(self.name, self.topic_id, answer)
 
 
 class RepeatedProduces:
@@ -151,6 +150,11 @@ class RepeatedProduces:
             self.known[compared] = again
 
 
+def _response(name: str, topic_id: bytes, answer: PartitionProduceResponse) -> ProduceResponse:
+    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
+    return ProduceResponse(responses=[topic])
+
+
 def _template(
     route: Route, name: str, topic_id: bytes, index: int
 ) -> tuple[Callable[..., bytes], int, bytes, bytes]:
@@ -162,8 +166,7 @@ def _template(
         log_append_time_ms=_PROBE[1],
         log_start_offset=_PROBE[2],
     )
-    topic = TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[answer])
-    encoded = b"".join(route.encode(0, ProduceResponse(responses=[topic])))
+    encoded = b"".join(route.encode(0, _response(name, topic_id, answer)))
     at = encoded.index(_numbers.pack(index, 0, *_PROBE))
     before, behind = encoded[8:at], encoded[at + _numbers.size :]
     pack = Struct(f">ii{len(before)}sihqqq{len(behind)}s").pack

@@ -1,7 +1,7 @@
 """Finding one record inside a batch by its timestamp.
 
 Owns the step from a batch to a record: read, decompress within the topic's bound, walk, compare; and the times of the
-batches that were searched last, so that the next search in one of them takes no walk. Knows nothing of indexes.
+batches that are searched again, so that the next search in one of them takes no walk. Knows nothing of indexes.
 """
 
 import threading
@@ -69,7 +69,7 @@ class _Recent:
             return True
 
     def keep(self, key: tuple[int, int], times: _Times) -> None:
-        """Remember the times of a batch, and forget those that were read first."""
+        """Remember the times of a batch, and forget those that were remembered first."""
         with self._lock:
             if key in self._times:
                 return

@@ -301,7 +301,7 @@ class Log:
             target, cuts, active = self.log_end_offset, self._cuts, self.active
             if target == self.recovery_point:
                 return target
-            if self._unflushed or active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES:
+            if self._unflushed or self._is_save_due(active):
                 return self._flush_all()
             with self._final_failure():
                 active.file.sync()
@@ -326,11 +326,7 @@ class Log:
     def flush_mark(self) -> tuple[int, int] | None:
         """Return what a sync of the whole file system, begun now, puts on disk; None where `flush` has more to do."""
         target, cuts, active = self.log_end_offset, self._cuts, self.active
-        if (
-            self.failure is not None
-            or self._unflushed
-            or active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES
-        ):
+        if self.failure is not None or self._unflushed or self._is_save_due(active):
             return None
         return target, cuts
 
@@ -350,10 +346,13 @@ class Log:
             self.failure = f"a flush failed ({error})"
             raise self._offline() from error
 
+    def _is_save_due(self, active: Segment) -> bool:
+        return active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES
+
     def _save_if_due(self) -> tuple[Segment, bytes] | None:
         """Save now and then what a recovery, once all is flushed, need not scan for; return the summary to come."""
         active = self.active
-        if active.size - self._saved_bytes < SAVE_INTERVAL_BYTES:
+        if not self._is_save_due(active):
             return None
         self._saved_bytes = active.size
         try:
