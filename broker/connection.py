@@ -42,6 +42,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server = server
         self.broker = server.broker
         self.listener_name = listener_name
+        self._outbox = server.broker.outbox
         self.repeated = RepeatedProduces(server.broker)
         self.peer = "?"
         self.address = "?"
@@ -118,19 +119,13 @@ class Connection(asyncio.BufferedProtocol):
         try:
             start = self._dispatch_frames(out)
         except Exception as fault:
-            self._send(out)
+            self._outbox.send(self._transport, out)
             self._fail(fault)
             return
         if out:
-            self._send(out)
+            self._outbox.send(self._transport, out)
         if not self._closing:
             self._keep(start)
-
-    def _send(self, out: Answer) -> None:
-        if len(out) == 1:
-            self._transport.write(out[0])
-        else:
-            self._transport.writelines(out)
 
     def _dispatch_frames(self, out: Answer) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
@@ -243,11 +238,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._collect(out)
         except Exception as fault:
-            self._send(out)
+            self._outbox.send(self._transport, out)
             self._fail(fault)
             return
         if out:
-            self._send(out)
+            self._outbox.send(self._transport, out)
         self._unblock()
         if self._finishing and not self._owed:
             self.close()
@@ -280,4 +275,5 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close once what was answered has been sent."""
         self._closing = True
+        self._outbox.flush()
         self._transport.close()

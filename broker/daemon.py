@@ -9,6 +9,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.handlers import produce
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic
+from tidelog.broker.outbox import Outbox
 from tidelog.broker.readers import Readers
 from tidelog.broker.topics import Topic, Topics
 from tidelog.broker.waiting import FetchWaiter
@@ -56,6 +57,7 @@ class Broker:
         self.topics = Topics(self.catalog, self.logs, self.config)
         self.topics.open()
         self.busy_poll = BusyPoll(loop)
+        self.outbox = Outbox(loop)
         self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, produce.fail)
         self.flusher.start()
         self.readers = Readers(loop)
