@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.dispatch import Answer, Deferred, dispatch
-from tidelog.broker.repeated import RepeatedProduces
+from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self.broker = server.broker
         self.listener_name = listener_name
         self._outbox = server.broker.outbox
-        self.repeated = RepeatedProduces(server.broker)
+        self.repeated = RepeatedRequests(server.broker)
         self.peer = "?"
         self.address = "?"
         self.advertised = ("?", 0)

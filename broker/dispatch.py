@@ -31,7 +31,7 @@ from tidelog.protocol.wire.errors import WireError
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
 
-Answer = list[bytes]
+Answer = list[bytes | bytearray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,7 @@ def dispatch(connection: "Connection", view: memoryview, position: int, end: int
     if position != end:
         raise WireError(f"{route.api_name} v{route.version}: {end - position} bytes behind the request")
     response = route.handle(connection, request, route.version)
-    if route.handle is produce.handle:
-        repeated.learn(route, request, view, start, end)
+    repeated.learn(route, request, view, start, end)
     if response is None:
         return None
     if isinstance(response, Later):

@@ -8,6 +8,8 @@ to see whether it is still alone.
 
 import asyncio
 
+from tidelog.broker.dispatch import Answer
+
 TRY_EVERY = 16
 
 
@@ -16,10 +18,10 @@ class Outbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
-        self._held: list[tuple[asyncio.Transport, list[bytes]]] = []
+        self._held: list[tuple[asyncio.Transport, Answer]] = []
         self._sent_at_once = 0
 
-    def send(self, transport: asyncio.Transport, answers: list[bytes]) -> None:
+    def send(self, transport: asyncio.Transport, answers: Answer) -> None:
         """Send now, or with the other answers of this turn."""
         if self._held:
             self._held.append((transport, answers))
@@ -39,7 +41,7 @@ class Outbox:
             _write(transport, answers)
 
 
-def _write(transport: asyncio.Transport, answers: list[bytes]) -> None:
+def _write(transport: asyncio.Transport, answers: Answer) -> None:
     if len(answers) == 1:
         transport.write(answers[0])
     else:

@@ -1,15 +1,22 @@
-"""Produces that are like the one before: whatever comes, the answer is that of a broker that decodes each."""
+"""Requests that are like the one before: whatever comes, the answer is that of a broker that decodes each."""
 
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, connect, serve
-from tidelog.broker.repeated import MOST_PARTITIONS, RepeatedProduces
+from tests.support.served import Client, Connect, Serve, Served, connect, serve
+from tidelog.broker.repeated.requests import MOST_REMEMBERED, RepeatedRequests
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -17,6 +24,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.wire.api import Api
 
 __all__ = ["connect", "serve"]
 
@@ -25,8 +33,18 @@ VERSIONS = range(PRODUCE.min_version, PRODUCE.max_version + 1)
 KEEP = {"log_retention_ms": "-1"}
 
 
-def records(*values: bytes, base_offset: int = 0) -> memoryview:
-    made = [Record(n, NOW + n, None, value, ()) for n, value in enumerate(values)]
+class Both(NamedTuple):
+    """A broker with a topic "t", a client that it knows again, and one whose requests it decodes, each of them."""
+
+    served: Served
+    topic_id: bytes
+    first: Client
+    second: Client
+    known_again: list[int]  # key and version of the requests that were served without decoding
+
+
+def records(*values: bytes, base_offset: int = 0, first_ms: int = NOW) -> memoryview:
+    made = [Record(n, first_ms + n, None, value, ()) for n, value in enumerate(values)]
     return memoryview(build_batch(made, base_offset=base_offset))
 
 
@@ -51,9 +69,9 @@ async def test_answers_are_those_of_a_broker_that_decodes_each_request(
     served = await serve(**KEEP)
     again, each = await connect(served), await connect(served)
     topics = {name: await make_topic(again, name) for name in ("again", "each")}
-    unlearned, learn = served.connection_of(each).repeated, RepeatedProduces.learn
+    unlearned, learn = served.connection_of(each).repeated, RepeatedRequests.learn
     monkeypatch.setattr(
-        RepeatedProduces, "learn", lambda self, *rest: None if self is unlearned else learn(self, *rest)
+        RepeatedRequests, "learn", lambda self, *rest: None if self is unlearned else learn(self, *rest)
     )
     rng = random.Random(version)
     batches = [
@@ -111,12 +129,135 @@ async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve, 
 async def test_what_is_remembered_of_a_connection_is_bounded(serve: Serve, connect: Connect) -> None:
     served = await serve(**KEEP)
     client = await connect(served)
-    topic_id = await make_topic(client, "t", partitions=MOST_PARTITIONS + 5)
-    repeated: RepeatedProduces = served.connection_of(client).repeated
+    topic_id = await make_topic(client, "t", partitions=MOST_REMEMBERED + 5)
+    repeated: RepeatedRequests = served.connection_of(client).repeated
     sizes = []
-    for index in range(MOST_PARTITIONS + 5):
+    for index in range(MOST_REMEMBERED + 5):
         for _ in range(2):
             await client.ask(PRODUCE, 9, request("t", index, records(b"v"), topic_id, 9))
-        sizes.append(len(repeated.known))
-    assert max(sizes) == MOST_PARTITIONS
+        sizes.append(sum(len(serves) for _, serves in repeated.known.values()))
+    assert max(sizes) == MOST_REMEMBERED
     assert sizes[-1] == 5
+
+
+@pytest.fixture
+async def both(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Both:
+    served = await serve(**KEEP, log_segment_bytes="20000")
+    first, second = await connect(served), await connect(served)
+    topic_id = await make_topic(first, "t")
+    unlearned, learn = served.connection_of(second).repeated, RepeatedRequests.learn
+    monkeypatch.setattr(
+        RepeatedRequests, "learn", lambda self, *rest: None if self is unlearned else learn(self, *rest)
+    )
+    for number in range(60):
+        data = records(*[b"v" * (1 + number * 37 % 900)] * (1 + number % 7), first_ms=NOW + 10 * number)
+        await first.ask(PRODUCE, 9, request("t", 0, data, topic_id, 9))
+    served.connection_of(first).repeated.known.clear()
+    known_again: list[int] = []
+    serve_again = RepeatedRequests.serve
+
+    def count(self: RepeatedRequests, view: memoryview, position: int, end: int) -> Any:
+        answer = serve_again(self, view, position, end)
+        if answer is not None:
+            known_again.append(int.from_bytes(view[position : position + 4], "big"))
+        return answer
+
+    monkeypatch.setattr(RepeatedRequests, "serve", count)
+    return Both(served, topic_id, first, second, known_again)
+
+
+async def alike(both: Both, api: Api, version: int, request: object) -> None:
+    """Ask both; demand the same answer to the byte."""
+    for client in (both.first, both.second):
+        client.send(api, version, 5, request)
+    assert await both.first.frame() == await both.second.frame(), request
+
+
+@pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
+async def test_fetches_are_answered_as_if_each_was_decoded(both: Both, version: int) -> None:
+    rng = random.Random(version)
+    named: dict[str, Any] = {"topic_id": both.topic_id} if version >= 13 else {"topic": "t"}
+    end = both.served.broker.topics.by_name["t"].partitions[0].log.log_end_offset
+    for _ in range(40):
+        options: dict[str, Any] = {
+            "min_bytes": rng.choice((1, 1, 1, 5000)),
+            "isolation_level": rng.choice((0, 0, 1)),
+        }
+        partition: dict[str, Any] = {
+            "partition": rng.choice((0, 0, 0, 1, 7)),
+            "partition_max_bytes": rng.choice((1, 1000, 10**6)),
+        }
+        if version >= 9:
+            partition["current_leader_epoch"] = rng.choice((-1, 0, 0, 9))
+        if version >= 12:
+            partition["last_fetched_epoch"] = rng.choice((-1, 0, 0, 9))
+        for _ in range(rng.choice((1, 8))):
+            want = FetchPartition(
+                fetch_offset=rng.choice((0, end - 1, end, end + 9, *rng.sample(range(end), 8))), **partition
+            )
+            topics = [FetchTopic(**named, partitions=[want])]
+            await alike(both, FETCH, version, FetchRequest(max_wait_ms=1, **options, topics=topics))
+    assert len(both.known_again) > 10
+
+
+@pytest.mark.parametrize("version", range(LIST_OFFSETS.min_version, LIST_OFFSETS.max_version + 1))
+async def test_lookups_are_answered_as_if_each_was_decoded(both: Both, version: int) -> None:
+    rng = random.Random(version)
+    for _ in range(40):
+        partition: dict[str, Any] = {"partition_index": rng.choice((0, 0, 0, 1, 7))}
+        if version >= 4:
+            partition["current_leader_epoch"] = rng.choice((-1, 0, 0, 9))
+        for _ in range(rng.choice((1, 4))):
+            timestamp = rng.choice((-3, -2, -1, 0, 1, NOW, NOW + 10**6, NOW + rng.randrange(700)))
+            topics = [
+                ListOffsetsTopic(
+                    name="t", partitions=[ListOffsetsPartition(timestamp=timestamp, **partition)]
+                )
+            ]
+            await alike(both, LIST_OFFSETS, version, ListOffsetsRequest(replica_id=-1, topics=topics))
+    assert len(both.known_again) > 10 or not version
+
+
+async def test_a_request_of_another_size_is_decoded(both: Both) -> None:
+    for name in ("t", "t", "t", "t", "u", "tt"):
+        for timestamp in (NOW, NOW + 50):
+            partitions = [ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
+            for topics in (
+                [ListOffsetsTopic(name=name, partitions=partitions)],
+                [ListOffsetsTopic(name=name, partitions=partitions * 2)],
+            ):
+                for _ in range(3):
+                    await alike(both, LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=topics))
+
+
+async def test_what_is_fetched_and_searched_of_a_deleted_topic_is_gone(both: Both) -> None:
+    for version in (4, 12):
+        fetch = FetchRequest(
+            max_wait_ms=1,
+            min_bytes=1,
+            topics=[
+                FetchTopic(
+                    topic="t",
+                    partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)],
+                )
+            ],
+        )
+        for _ in range(3):
+            await alike(both, FETCH, version, fetch)
+    lookup = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=NOW)])
+        ],
+    )
+    for _ in range(3):
+        await alike(both, LIST_OFFSETS, 6, lookup)
+    assert len(both.known_again) == 3
+    first = both.first
+    await first.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000))
+    for version in (4, 12):
+        await alike(both, FETCH, version, fetch)
+    answer = await first.ask(FETCH, 12, fetch)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = await first.ask(LIST_OFFSETS, 6, lookup)
+    assert found.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

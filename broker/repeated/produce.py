@@ -1,0 +1,97 @@
+"""Produce of one batch, to one partition."""
+
+from collections.abc import Hashable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from tidelog.broker.dispatch import Answer, Deferred, Route
+from tidelog.broker.handlers.produce import append, find_topic
+from tidelog.broker.repeated.parts import PROBES, Learned, Request, template
+from tidelog.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from tidelog.protocol.records.batch import HEADER_BYTES
+from tidelog.protocol.wire.runtime import read_uvarint, uvarint
+
+if TYPE_CHECKING:
+    from tidelog.broker.daemon import Broker
+
+# Before version 5 an answer has other fields.
+SINCE_VERSION = 5
+
+_NO_TAGS = bytes(3)  # of the partition, the topic and the request
+_length = Struct(">i").unpack_from
+_numbers = Struct(">qqq")  # base offset, append time, log start offset
+
+
+def subject(request: ProduceRequest) -> Hashable:
+    """Return the partition of a request that has a batch for one, and is answered."""
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return None
+    topic = request.topic_data[0]
+    data = topic.partition_data[0]
+    if not data.records or abs(request.acks) != 1:
+        return None
+    return topic.name, topic.topic_id, data.index, request.acks
+
+
+def learn(broker: "Broker", route: Route, request: ProduceRequest, raw: Request) -> Learned | None:
+    """Return what serves such requests."""
+    topic_data = request.topic_data[0]
+    data, acks = topic_data.partition_data[0], request.acks
+    topic = find_topic(broker.topics, topic_data, route.version)
+    partition = topic.partition(data.index) if topic else None
+    if partition is None or data.records is None or route.version < SINCE_VERSION:
+        return None
+    log, index, flusher, now_ms = partition.log, data.index, broker.flusher, broker.clock.now_ms
+    is_flexible = route.request_is_flexible
+    size_bytes = len(data.records)
+    if is_flexible:
+        position = raw.end - len(_NO_TAGS) - size_bytes - len(uvarint(size_bytes + 1))
+    else:
+        position = raw.end - size_bytes - 4
+
+    def response(answer: PartitionProduceResponse) -> ProduceResponse:
+        topic_answer = TopicProduceResponse(
+            name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
+        )
+        return ProduceResponse(responses=[topic_answer])
+
+    example = PartitionProduceResponse(
+        index=index,
+        error_code=0,
+        base_offset=PROBES[0],
+        log_append_time_ms=PROBES[1],
+        log_start_offset=PROBES[2],
+    )
+    size, before, behind = template(route, response(example), _numbers, *PROBES)
+    pack = Struct(f">ii{len(before)}sqqq{len(behind)}s").pack
+
+    def serve(view: memoryview, at: int, end: int, correlation_id: int) -> Answer | Deferred | None:
+        if at + HEADER_BYTES > end:  # no batch fits
+            return None
+        if is_flexible:
+            length, at = read_uvarint(view, at + 1, view[at]) if view[at] > 127 else (view[at], at + 1)
+            stop = at + length - 1
+            if stop + len(_NO_TAGS) != end or view[stop:end] != _NO_TAGS:
+                return None
+        else:
+            stop = at + 4 + _length(view, at)[0]
+            at += 4
+            if stop != end:
+                return None
+        if stop <= at or log.failure is not None:  # no batch; or the topic or its disk is gone
+            return None
+        answer = append(partition, index, view[at:stop], now_ms())
+        if answer.error_code:
+            return route.encode(correlation_id, response(answer))
+        if partition.awaits_disk(acks):
+            return Deferred(flusher.commit([(log, answer)], response(answer)), route, correlation_id)
+        offset, append_time_ms = answer.base_offset, answer.log_append_time_ms
+        start = answer.log_start_offset
+        return [pack(size, correlation_id, before, offset, append_time_ms, start, behind)]
+
+    return position, serve
