@@ -258,7 +258,10 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 if isinstance(response, Exception):
                     raise response
-                out += answer.route.encode(answer.correlation_id, response)
+                if type(response) is list:  # encoded already
+                    out += response
+                else:
+                    out += answer.route.encode(answer.correlation_id, response)
             else:
                 out += answer
             owed.popleft()

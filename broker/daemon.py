@@ -7,7 +7,6 @@ from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.catalog import Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.handlers import produce
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic
 from tidelog.broker.outbox import Outbox
 from tidelog.broker.readers import Readers
@@ -58,7 +57,7 @@ class Broker:
         self.topics.open()
         self.busy_poll = BusyPoll(loop)
         self.outbox = Outbox(loop)
-        self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, produce.fail)
+        self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush)
         self.flusher.start()
         self.readers = Readers(loop)
         self.maintenance = Maintenance(loop, [self._retention, self._flushing, self._checkpointing])

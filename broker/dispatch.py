@@ -47,7 +47,7 @@ class Route:
 
 
 class Deferred(NamedTuple):
-    """An answer to come, and how it will be encoded."""
+    """An answer to come, and how it will be encoded if it comes as a message."""
 
     later: Later
     route: Route

@@ -11,20 +11,28 @@ a retry that succeeds proves nothing); see `Log.flush`.
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from tidelog.broker.waiting import Later
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 
+# From the logs that failed, and why, to the response that is due then.
+Failed = Callable[[dict[Log, StorageError]], Any]
 
-class Commit(NamedTuple):
-    """An answer that leaves once its logs are on disk; `answers` pairs each log with its part of the response."""
 
-    answers: list[tuple[Log, Any]]
-    response: Any
-    later: Later
+class Commit(Later):
+    """An answer that leaves once its logs are on disk."""
+
+    __slots__ = ("failed", "logs", "outcome")
+
+    def __init__(self, logs: Sequence[Log], outcome: Any, failed: Failed) -> None:
+        self.ready = None
+        self.response = None
+        self.logs = logs
+        self.outcome = outcome
+        self.failed = failed
 
 
 class Flusher:
@@ -34,12 +42,10 @@ class Flusher:
         self,
         loop: asyncio.AbstractEventLoop,
         flush: Callable[[Collection[Log]], dict[Log, StorageError]],
-        fail: Callable[[Any, StorageError], None],
     ) -> None:
-        """Put logs on disk by `flush`, and turn answers into failures by `fail`."""
+        """Put logs on disk by `flush`."""
         self._loop = loop
         self._flush = flush
-        self._fail = fail
         self._queue: list[Commit] = []
         # An eventfd rather than a threading.Event: waking costs one write, and several wakes are one.
         self._wake = os.eventfd(0)
@@ -51,16 +57,16 @@ class Flusher:
         """Start the thread."""
         self._thread.start()
 
-    def commit(self, answers: list[tuple[Log, Any]], response: Any) -> Later:
-        """Answer `response` once the logs of `answers` are on disk. Event loop only."""
-        later = Later()
-        self._queue.append(Commit(answers, response, later))
+    def commit(self, logs: Sequence[Log], response: Any, failed: Failed) -> Later:
+        """Answer `response` once the logs are on disk, or what `failed` returns if one is not. Event loop only."""
+        commit = Commit(logs, response, failed)
+        self._queue.append(commit)
         if not self._signalled:
             # Not at once: until this turn of the loop is over the thread would only wait for the interpreter's lock,
             # and what the other connections send in the same turn belongs into this commit.
             self._signalled = True
             self._loop.call_soon(self._signal)
-        return later
+        return commit
 
     def _signal(self) -> None:
         if not self._stopping:
@@ -81,7 +87,7 @@ class Flusher:
             commits = self._queue[:]
             del self._queue[: len(commits)]
             if commits:
-                failures = self._flush({log for commit in commits for log, _ in commit.answers})
+                failures = self._flush({log for commit in commits for log in commit.logs})
                 self._loop.call_soon_threadsafe(self._complete, commits, failures)
             if self._stopping and not self._queue:
                 return
@@ -89,13 +95,10 @@ class Flusher:
     def _complete(self, commits: list[Commit], failures: dict[Log, StorageError]) -> None:
         """Hand back a whole commit: every answer first, then each connection once."""
         connections: dict[Callable[[], None], None] = {}
-        for answers, response, later in commits:
-            if failures:
-                for log, answer in answers:
-                    if log in failures:
-                        self._fail(answer, failures[log])
-            later.response = response
-            if later.ready is not None:
-                connections[later.ready] = None
+        for commit in commits:
+            has_failed = failures and any(log in failures for log in commit.logs)
+            commit.response = commit.failed(failures) if has_failed else commit.outcome
+            if commit.ready is not None:
+                connections[commit.ready] = None
         for answer_connection in connections:
             answer_connection()

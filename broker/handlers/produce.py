@@ -10,7 +10,8 @@ transactional batch is refused with INVALID_TXN_STATE.
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
@@ -48,7 +49,7 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
     now_ms = broker.clock.now_ms()
     acks = request.acks
     by_id, topics = version >= IDS_SINCE, broker.topics
-    durable: list[tuple[Log, Any]] = []
+    durable: list[tuple[Log, PartitionProduceResponse]] = []
     responses = []
     for topic_data in request.topic_data:
         topic = find_topic(topics, topic_data, version)
@@ -71,7 +72,10 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
             )
         )
     response = ProduceResponse(responses=responses)
-    later = broker.flusher.commit(durable, response) if durable else None
+    later = None
+    if durable:
+        logs = [log for log, _ in durable]
+        later = broker.flusher.commit(logs, response, partial(_fail, durable, response))
     if acks == ACKS_NONE:
         _tell_by_closing(responses)
         return None
@@ -108,6 +112,17 @@ def fail(answer: PartitionProduceResponse, error: StorageError) -> None:
     answer.error_code = error_code(error)
     answer.error_message = str(error)
     answer.base_offset = answer.log_append_time_ms = -1
+
+
+def _fail(
+    durable: list[tuple[Log, PartitionProduceResponse]],
+    response: ProduceResponse,
+    failures: dict[Log, StorageError],
+) -> ProduceResponse:
+    for log, answer in durable:
+        if log in failures:
+            fail(answer, failures[log])
+    return response
 
 
 def _tell_by_closing(responses: list[TopicProduceResponse]) -> None:

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.broker.dispatch import Answer, Deferred, Route
-from tidelog.broker.handlers.produce import append, find_topic
+from tidelog.broker.handlers.produce import append, fail, find_topic
 from tidelog.broker.repeated.parts import PROBES, Learned, Request, template
 from tidelog.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -15,6 +15,8 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records.batch import HEADER_BYTES
 from tidelog.protocol.wire.runtime import read_uvarint, uvarint
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log import Log
 
 if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
@@ -47,6 +49,7 @@ def learn(broker: "Broker", route: Route, request: ProduceRequest, raw: Request)
     if partition is None or data.records is None or route.version < SINCE_VERSION:
         return None
     log, index, flusher, now_ms = partition.log, data.index, broker.flusher, broker.clock.now_ms
+    logs = (log,)
     is_flexible = route.request_is_flexible
     size_bytes = len(data.records)
     if is_flexible:
@@ -88,10 +91,16 @@ def learn(broker: "Broker", route: Route, request: ProduceRequest, raw: Request)
         answer = append(partition, index, view[at:stop], now_ms())
         if answer.error_code:
             return route.encode(correlation_id, response(answer))
-        if partition.awaits_disk(acks):
-            return Deferred(flusher.commit([(log, answer)], response(answer)), route, correlation_id)
         offset, append_time_ms = answer.base_offset, answer.log_append_time_ms
         start = answer.log_start_offset
-        return [pack(size, correlation_id, before, offset, append_time_ms, start, behind)]
+        packed: Answer = [pack(size, correlation_id, before, offset, append_time_ms, start, behind)]
+        if not partition.awaits_disk(acks):
+            return packed
+
+        def failed(failures: dict[Log, StorageError]) -> Answer:
+            fail(answer, failures[log])
+            return route.encode(correlation_id, response(answer))
+
+        return Deferred(flusher.commit(logs, packed, failed), route, correlation_id)
 
     return position, serve

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, cast
 
 import pytest
@@ -111,17 +111,21 @@ def flush(logs: Collection[Log]) -> dict[Log, StorageError]:
     return failures
 
 
-def flusher_of(fail: Callable[[Any, StorageError], None]) -> Flusher:
-    return Flusher(asyncio.get_running_loop(), flush, fail)
+def new_flusher() -> Flusher:
+    return Flusher(asyncio.get_running_loop(), flush)
+
+
+def unexpected(failures: dict[Log, StorageError]) -> None:
+    raise AssertionError(failures)
 
 
 async def test_one_flush_answers_all_that_gathered_while_the_last_one_ran() -> None:
     log = SlowLog()
-    flusher = flusher_of(lambda answer, error: None)
+    flusher = new_flusher()
     flusher.start()
-    first = flusher.commit([(cast(Any, log), "a")], "first")
+    first = flusher.commit([cast(Any, log)], "first", unexpected)
     await asyncio.to_thread(log.entered.acquire, timeout=10)
-    gathered = [flusher.commit([(cast(Any, log), "a")], number) for number in range(50)]
+    gathered = [flusher.commit([cast(Any, log)], number, unexpected) for number in range(50)]
     log.gate.set()
     assert await outcome(first) == "first"
     assert [await outcome(later) for later in gathered] == list(range(50))
@@ -133,20 +137,21 @@ async def test_a_failed_flush_fails_its_own_answers_only() -> None:
     good, bad = SlowLog(), SlowLog(StorageError("the disk is gone"))
     good.gate.set()
     bad.gate.set()
-    failed: list[tuple[str, str]] = []
-    flusher = flusher_of(lambda answer, error: failed.append((answer, str(error))))
+    flusher = new_flusher()
     flusher.start()
-    later = flusher.commit([(cast(Any, good), "fine"), (cast(Any, bad), "lost")], "response")
-    assert await outcome(later) == "response"
-    assert failed == [("lost", "the disk is gone")]
+    fine = flusher.commit([cast(Any, good)], "fine", unexpected)
+    lost = flusher.commit([cast(Any, good), cast(Any, bad)], "never", lambda failures: failures)
+    assert await outcome(fine) == "fine"
+    failures = await outcome(lost)
+    assert {log: str(error) for log, error in failures.items()} == {bad: "the disk is gone"}
     flusher.stop()
 
 
 async def test_the_flusher_finishes_its_queue_before_it_stops() -> None:
     log = SlowLog()
-    flusher = flusher_of(lambda answer, error: None)
+    flusher = new_flusher()
     flusher.start()
-    laters = [flusher.commit([(cast(Any, log), "a")], number) for number in range(3)]
+    laters = [flusher.commit([cast(Any, log)], number, unexpected) for number in range(3)]
     log.gate.set()
     flusher.stop()
     assert [await outcome(later) for later in laters] == [0, 1, 2]
