@@ -11,7 +11,7 @@ from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic
 from tidelog.broker.outbox import Outbox
 from tidelog.broker.readers import Readers
 from tidelog.broker.topics import Topic, Topics
-from tidelog.broker.waiting import FetchWaiter
+from tidelog.broker.waiting import Parked
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import LogManager
@@ -29,7 +29,7 @@ class Broker:
         self.clock = clock
         self.node_id = config.node_id
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
-        self.parked: set[FetchWaiter] = set()
+        self.parked: Parked
         self._retention = Periodic(config.log_retention_check_interval_ms / 1000, self._retain)
         self._flushing = Periodic(LONGEST_WAIT_S, self._flush)
         self._checkpointing = Periodic(
@@ -55,6 +55,7 @@ class Broker:
         self.catalog = Catalog(self.logs.directory / CATALOG_FILE)
         self.topics = Topics(self.catalog, self.logs, self.config)
         self.topics.open()
+        self.parked = Parked(loop)
         self.busy_poll = BusyPoll(loop)
         self.outbox = Outbox(loop)
         self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush)
@@ -86,11 +87,6 @@ class Broker:
             self._retention.hasten(topic.config.retention_ms / 1000)
         if topic.config.flush_policy == "interval":
             self._flushing.hasten(topic.config.flush_ms / 1000)
-
-    def release_parked(self) -> None:
-        """Answer every parked fetch with what is there."""
-        for waiter in list(self.parked):
-            waiter.finish()
 
     def stop(self) -> None:
         """Flush, checkpoint, and let go of the data folder. Every answer owed has been handed to the loop."""

@@ -15,7 +15,7 @@ class Partition:
     def __init__(self, index: int, log: Log) -> None:
         self.index = index
         self.log = log
-        self.waiters: list[FetchWaiter] = []
+        self.waiters: dict[FetchWaiter, None] = {}  # in the order in which they came
 
     def append(self, data: memoryview, now_ms: int) -> Appended:
         """Append one produced batch and wake the fetches that it satisfies."""
@@ -45,5 +45,5 @@ class Partition:
 
     def release(self) -> None:
         """Answer everybody who waits, whatever is there: the partition is going away."""
-        for waiter in self.waiters[:]:
+        for waiter in list(self.waiters):
             waiter.finish()

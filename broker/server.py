@@ -115,7 +115,7 @@ class Server:
             server.close()
         for connection in list(self._connections):
             connection.finish()
-        self.broker.release_parked()
+        self.broker.parked.release()
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 while self._connections:

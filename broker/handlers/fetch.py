@@ -49,12 +49,13 @@ def handle(connection: "Connection", request: FetchRequest, version: int) -> Fet
     missing_bytes = request.min_bytes - fetch.size_bytes
     if missing_bytes <= 0 or fetch.failed or request.max_wait_ms <= 0 or not fetch.partitions:
         return fetch.load(broker)
-    again = partial(_fetch_again, broker, request, version)
+    again = partial(fetch_again, broker, request, version)
     unchanged = partial(fetch.load, broker)
     return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again, unchanged)
 
 
-def _fetch_again(broker: "Broker", request: FetchRequest, version: int) -> FetchResponse | Later:
+def fetch_again(broker: "Broker", request: FetchRequest, version: int) -> FetchResponse | Later:
+    """Answer a fetch that has waited long enough with what is there."""
     try:
         return _Fetch(broker, request, version, wait=False).load(broker)
     except NotInMemory:

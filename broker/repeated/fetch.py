@@ -1,20 +1,21 @@
 """Fetch of one partition that has what is asked for, in memory."""
 
-from collections.abc import Hashable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.dispatch import Answer, Route
-from tidelog.broker.handlers.fetch import IDS_SINCE, READ_COMMITTED
+from tidelog.broker.dispatch import Answer, Deferred, Route
+from tidelog.broker.handlers.fetch import IDS_SINCE, READ_COMMITTED, fetch_again
+from tidelog.broker.partition import Partition
 from tidelog.broker.repeated.parts import (
-    NUMBER_BYTES,
     PROBES,
     Learned,
     Request,
+    body_position,
     number,
     number_position,
     template,
 )
+from tidelog.broker.waiting import FetchWaiter, Later
 from tidelog.protocol.frame import SMALL_FRAME_BYTES
 from tidelog.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -33,68 +34,127 @@ _RECORDS = b"\x00<records>\xff"  # what stands for them in an answer that is enc
 _length = Struct(">i").pack
 
 
-def subject(request: FetchRequest) -> Hashable:
+def partition_of(broker: "Broker", route: Route, request: FetchRequest) -> Partition | None:
     """Return the partition of a request that names one, outside of a session."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or request.session_epoch > 0:
         return None
-    topic = request.topics[0]
-    return topic.topic, topic.topic_id, topic.partitions[0].partition
-
-
-def learn(broker: "Broker", route: Route, request: FetchRequest, raw: Request) -> Learned | None:
-    """Return what serves such requests."""
-    asked, want = request.topics[0], request.topics[0].partitions[0]
-    topics = broker.topics
+    asked, topics = request.topics[0], broker.topics
     topic = (
         topics.by_id.get(asked.topic_id) if route.version >= IDS_SINCE else topics.by_name.get(asked.topic)
     )
-    partition = topic.partition(want.partition) if topic else None
-    position = number_position(
-        route,
-        raw,
-        want.fetch_offset,
-        lambda read: int(read.topics[0].partitions[0].fetch_offset),
-    )
-    if partition is None or position is None:
-        return None
-    log, expected_epoch, last_epoch = partition.log, want.current_leader_epoch, want.last_fetched_epoch
-    min_bytes = request.min_bytes
-    max_bytes = min(want.partition_max_bytes, request.max_bytes, broker.config.fetch_max_bytes)
-    has_start, is_flexible = route.version >= LOG_START_SINCE, route.request_is_flexible
-    size, before, between, behind = _template(route, request, has_start)
-    pack = Struct(f">ii{len(before)}s{'qqq' if has_start else 'qq'}{len(between)}s").pack
-    rest = bytes(raw.view[position + NUMBER_BYTES : raw.end])
-    left_bytes = NUMBER_BYTES + len(rest)
+    return topic.partition(asked.partitions[0].partition) if topic else None
 
-    def serve(view: memoryview, at: int, end: int, correlation_id: int) -> Answer | None:
-        if end - at != left_bytes or bytes(view[at + NUMBER_BYTES : end]) != rest:
-            return None
+
+def learn(
+    broker: "Broker", route: Route, request: FetchRequest, raw: Request, partition: Partition
+) -> Learned | None:
+    """Return what serves such requests."""
+    want = request.topics[0].partitions[0]
+    position = number_position(
+        route, raw, want.fetch_offset, lambda read: int(read.topics[0].partitions[0].fetch_offset)
+    )
+    if position is None:
+        return None
+    return position, _Fetch(broker, route, request, partition, position - raw.begin).serve
+
+
+class _Fetch:
+    """Serves the fetches of one partition that differ in their offset."""
+
+    __slots__ = (
+        "_before",
+        "_behind",
+        "_between",
+        "_broker",
+        "_expected_epoch",
+        "_has_start",
+        "_last_epoch",
+        "_log",
+        "_max_bytes",
+        "_max_wait_ms",
+        "_min_bytes",
+        "_pack_head",
+        "_partitions",
+        "_prefix_bytes",
+        "_route",
+        "_size",
+    )
+
+    def __init__(
+        self, broker: "Broker", route: Route, request: FetchRequest, partition: Partition, prefix_bytes: int
+    ) -> None:
+        want = request.topics[0].partitions[0]
+        self._broker = broker
+        self._route = route
+        self._partitions = (partition,)
+        self._log = partition.log
+        self._prefix_bytes = prefix_bytes
+        self._expected_epoch = want.current_leader_epoch
+        self._last_epoch = want.last_fetched_epoch
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(want.partition_max_bytes, request.max_bytes, broker.config.fetch_max_bytes)
+        self._max_wait_ms = request.max_wait_ms
+        self._has_start = route.version >= LOG_START_SINCE
+        self._size, self._before, self._between, self._behind = _template(route, request, self._has_start)
+        numbers = "qqq" if self._has_start else "qq"
+        self._pack_head = Struct(f">ii{len(self._before)}s{numbers}{len(self._between)}s").pack
+
+    def serve(self, view: memoryview, at: int, end: int, correlation_id: int) -> Answer | Deferred | None:
+        """Answer with what is there, or wait for more; None for what takes the long way."""
         (offset,) = number(view, at)
-        watermark, epoch = log.high_watermark, log.leader_epoch
-        if offset >= watermark or 0 <= expected_epoch != epoch or 0 <= last_epoch != epoch:
+        log = self._log
+        epoch = log.leader_epoch
+        if 0 <= self._expected_epoch != epoch or 0 <= self._last_epoch != epoch or log.failure is not None:
             return None
-        if log.failure is not None:  # the topic or its disk is gone
+        if offset < log.high_watermark:
+            return self._read(offset, correlation_id)
+        if offset > log.log_end_offset or self._max_wait_ms <= 0 or self._min_bytes <= 0:
             return None
-        start = log.log_start_offset
+        raw = bytes(view[at - self._prefix_bytes : end])
+        waiter = FetchWaiter(
+            self._broker.parked,
+            self._partitions,
+            self._min_bytes,
+            self._max_wait_ms,
+            lambda: self._read(offset, correlation_id) or self._decode(raw),
+            lambda: self._pack(correlation_id, b""),
+        )
+        return Deferred(waiter, self._route, correlation_id)
+
+    def _read(self, offset: int, correlation_id: int) -> Answer | None:
+        """Answer with the records from an offset on, if there are enough and they are in memory."""
+        if offset >= self._log.high_watermark:
+            return None
         try:
-            piece = log.read(offset, max_bytes, at_least_one=True, wait=False)
-            data = piece.read_nowait() if piece.length >= min_bytes else None
+            piece = self._log.read(offset, self._max_bytes, at_least_one=True, wait=False)
+            data = piece.read_nowait() if piece.length >= self._min_bytes else None
         except (StorageError, NotInMemory):
             return None
-        if data is None:
-            return None
-        count = len(data)
-        length = uvarint(count + 1) if is_flexible else _length(count)
-        answer_bytes = size + len(length) + count
-        if has_start:
-            head = pack(answer_bytes, correlation_id, before, watermark, watermark, start, between)
+        return None if data is None else self._pack(correlation_id, data)
+
+    def _pack(self, correlation_id: int, data: bytes | bytearray) -> Answer:
+        """Put an answer together."""
+        count, behind = len(data), self._behind
+        length = uvarint(count + 1) if self._route.request_is_flexible else _length(count)
+        size = self._size + len(length) + count
+        log = self._log
+        watermark = log.high_watermark
+        if self._has_start:
+            start = log.log_start_offset
+            head = self._pack_head(
+                size, correlation_id, self._before, watermark, watermark, start, self._between
+            )
         else:
-            head = pack(answer_bytes, correlation_id, before, watermark, watermark, between)
-        if answer_bytes <= SMALL_FRAME_BYTES:
+            head = self._pack_head(size, correlation_id, self._before, watermark, watermark, self._between)
+        if size <= SMALL_FRAME_BYTES:
             return [b"".join((head, length, data, behind))]
         return [head + length, data, behind]
 
-    return position, serve
+    def _decode(self, raw: bytes) -> FetchResponse | Later:
+        """Answer a request that has waited the long way."""
+        body = body_position(self._route, raw)
+        request, _ = self._route.read(memoryview(raw), body, len(raw))
+        return fetch_again(self._broker, request, self._route.version)
 
 
 def _template(route: Route, request: FetchRequest, has_start: bool) -> tuple[int, bytes, bytes, bytes]:

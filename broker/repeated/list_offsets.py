@@ -1,12 +1,11 @@
 """ListOffsets by time, of one partition."""
 
-from collections.abc import Hashable
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.broker.dispatch import Answer, Route
+from tidelog.broker.partition import Partition
 from tidelog.broker.repeated.parts import (
-    NUMBER_BYTES,
     PROBES,
     Learned,
     Request,
@@ -30,25 +29,24 @@ if TYPE_CHECKING:
 EPOCH_SINCE = 4  # the version from which an answer has a leader epoch
 
 
-def subject(request: ListOffsetsRequest) -> Hashable:
-    """Return the partition of a request that asks for one time."""
-    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+def partition_of(broker: "Broker", route: Route, request: ListOffsetsRequest) -> Partition | None:
+    """Return the partition of a request that asks for one time; version 0 asks something else."""
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or not route.version:
         return None
     want = request.topics[0].partitions[0]
-    return (request.topics[0].name, want.partition_index) if want.timestamp >= 0 else None
+    topic = broker.topics.by_name.get(request.topics[0].name) if want.timestamp >= 0 else None
+    return topic.partition(want.partition_index) if topic else None
 
 
-def learn(broker: "Broker", route: Route, request: ListOffsetsRequest, raw: Request) -> Learned | None:
+def learn(
+    _broker: "Broker", route: Route, request: ListOffsetsRequest, raw: Request, partition: Partition
+) -> Learned | None:
     """Return what serves such requests."""
-    if not route.version:  # A question of another kind.
-        return None
     topic_name, want = request.topics[0].name, request.topics[0].partitions[0]
-    topic = broker.topics.by_name.get(topic_name)
-    partition = topic.partition(want.partition_index) if topic else None
     position = number_position(
         route, raw, want.timestamp, lambda read: int(read.topics[0].partitions[0].timestamp)
     )
-    if partition is None or position is None:
+    if position is None:
         return None
     log, has_epoch, expected_epoch = partition.log, route.version >= EPOCH_SINCE, want.current_leader_epoch
     numbers = Struct(">qqi" if has_epoch else ">qq")
@@ -61,12 +59,8 @@ def learn(broker: "Broker", route: Route, request: ListOffsetsRequest, raw: Requ
     topic_answer = ListOffsetsTopicResponse(name=topic_name, partitions=[answer])
     size, before, behind = template(route, ListOffsetsResponse(topics=[topic_answer]), numbers, *probes)
     pack = Struct(f">ii{len(before)}s{numbers.format[1:]}{len(behind)}s").pack
-    rest = bytes(raw.view[position + NUMBER_BYTES : raw.end])
-    left_bytes = NUMBER_BYTES + len(rest)
 
-    def serve(view: memoryview, at: int, end: int, correlation_id: int) -> Answer | None:
-        if end - at != left_bytes or (rest and bytes(view[at + NUMBER_BYTES : end]) != rest):
-            return None
+    def serve(view: memoryview, at: int, _end: int, correlation_id: int) -> Answer | None:
         (timestamp,) = number(view, at)
         if timestamp < 0 or log.failure is not None or 0 <= expected_epoch != log.leader_epoch:
             return None

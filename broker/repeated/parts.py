@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from tidelog.broker.dispatch import Answer, Deferred, Route
 from tidelog.protocol.wire.errors import WireError
 
-# (view, where what changes begins, end of the frame, correlation id) -> the answer; None where the long way has to go.
+# (view, where what changes begins, end of the frame, correlation id) -> the answer; None where it takes the long way.
 Serve = Callable[[memoryview, int, int, int], Answer | Deferred | None]
-# Where what changes begins, and what serves a request that is the same up to there.
+# Where what changes begins, and what serves a request that is otherwise the same.
 Learned = tuple[int, Serve]
 
 
@@ -21,7 +21,7 @@ class Request(NamedTuple):
     end: int
 
 
-NUMBER_BYTES = 8
+NUMBER_BYTES = 8  # an offset, a time
 number = Struct(">q").unpack_from
 # No two bytes of these are alike: where they appear in what was encoded, they stand for themselves.
 PROBES = (0x1122334455667788, 0x2132435465768798, 0x31425364758697A8)
@@ -34,7 +34,7 @@ def number_position(route: Route, raw: Request, value: int, read_back: Callable[
     """
     sought, probe = value.to_bytes(NUMBER_BYTES, "big"), PROBES[0].to_bytes(NUMBER_BYTES, "big")
     frame = bytes(raw.view[raw.begin : raw.end])
-    body = 2 + max(0, int.from_bytes(frame[:2], "big", signed=True)) + route.request_is_flexible
+    body = body_position(route, frame)
     if route.request_is_flexible and frame[body - 1]:  # a header with tags
         return None
     at = frame.find(sought, body)
@@ -48,6 +48,12 @@ def number_position(route: Route, raw: Request, value: int, read_back: Callable[
             pass
         at = frame.find(sought, at + 1)
     return None
+
+
+def body_position(route: Route, raw: bytes) -> int:
+    """Return where the message begins in what follows a correlation id; a header's tags are taken to be none."""
+    client_id_bytes = int.from_bytes(raw[:2], "big", signed=True)
+    return 2 + max(0, client_id_bytes) + route.request_is_flexible
 
 
 def template(route: Route, response: object, numbers: Struct, *probes: int) -> tuple[int, bytes, bytes]:

@@ -1,11 +1,11 @@
 """Produce of one batch, to one partition."""
 
-from collections.abc import Hashable
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.broker.dispatch import Answer, Deferred, Route
 from tidelog.broker.handlers.produce import append, fail, find_topic
+from tidelog.broker.partition import Partition
 from tidelog.broker.repeated.parts import PROBES, Learned, Request, template
 from tidelog.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -29,29 +29,28 @@ _length = Struct(">i").unpack_from
 _numbers = Struct(">qqq")  # base offset, append time, log start offset
 
 
-def subject(request: ProduceRequest) -> Hashable:
+def partition_of(broker: "Broker", route: Route, request: ProduceRequest) -> Partition | None:
     """Return the partition of a request that has a batch for one, and is answered."""
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return None
-    topic = request.topic_data[0]
-    data = topic.partition_data[0]
-    if not data.records or abs(request.acks) != 1:
+    topic_data = request.topic_data[0]
+    data = topic_data.partition_data[0]
+    if not data.records or abs(request.acks) != 1 or route.version < SINCE_VERSION:
         return None
-    return topic.name, topic.topic_id, data.index, request.acks
+    topic = find_topic(broker.topics, topic_data, route.version)
+    return topic.partition(data.index) if topic else None
 
 
-def learn(broker: "Broker", route: Route, request: ProduceRequest, raw: Request) -> Learned | None:
+def learn(
+    broker: "Broker", route: Route, request: ProduceRequest, raw: Request, partition: Partition
+) -> Learned | None:
     """Return what serves such requests."""
     topic_data = request.topic_data[0]
     data, acks = topic_data.partition_data[0], request.acks
-    topic = find_topic(broker.topics, topic_data, route.version)
-    partition = topic.partition(data.index) if topic else None
-    if partition is None or data.records is None or route.version < SINCE_VERSION:
-        return None
     log, index, flusher, now_ms = partition.log, data.index, broker.flusher, broker.clock.now_ms
     logs = (log,)
     is_flexible = route.request_is_flexible
-    size_bytes = len(data.records)
+    size_bytes = len(data.records or b"")
     if is_flexible:
         position = raw.end - len(_NO_TAGS) - size_bytes - len(uvarint(size_bytes + 1))
     else:

@@ -46,6 +46,12 @@ class Client:
         assert response.topics[0].error_code == 0
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Give the broker, which runs on this loop, turns until the condition holds."""
+    while not condition():  # noqa: ASYNC110  (what is waited for is state of the broker, which signals nobody)
+        await asyncio.sleep(0)
+
+
 class Served:
     """A broker and its server in this process."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.served import Connect, Serve, connect, serve
+from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker import connection as connections
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -41,12 +41,6 @@ def fetch(topic: str, offset: int, max_wait_ms: int = 0, max_bytes: int = 1 << 2
         max_bytes=max_bytes,
         topics=[FetchTopic(topic=topic, partitions=[partition])],
     )
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Give the broker, which runs on this loop, turns until the condition holds."""
-    while not condition():  # noqa: ASYNC110  (what is waited for is state of the broker, which signals nobody)
-        await asyncio.sleep(0)
 
 
 def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callable[[], None]]:

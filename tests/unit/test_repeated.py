@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.served import Client, Connect, Serve, Served, connect, serve
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker.repeated.requests import MOST_REMEMBERED, RepeatedRequests
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -135,7 +135,7 @@ async def test_what_is_remembered_of_a_connection_is_bounded(serve: Serve, conne
     for index in range(MOST_REMEMBERED + 5):
         for _ in range(2):
             await client.ask(PRODUCE, 9, request("t", index, records(b"v"), topic_id, 9))
-        sizes.append(sum(len(serves) for _, serves in repeated.known.values()))
+        sizes.append(sum(len(alike.known) for alike in repeated.known.values()))
     assert max(sizes) == MOST_REMEMBERED
     assert sizes[-1] == 5
 
@@ -261,3 +261,25 @@ async def test_what_is_fetched_and_searched_of_a_deleted_topic_is_gone(both: Bot
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     found = await first.ask(LIST_OFFSETS, 6, lookup)
     assert found.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100, 100_000])
+async def test_a_fetch_that_waits_gets_what_comes(both: Both, connect: Connect, min_bytes: int) -> None:
+    served = both.served
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    producer = await connect(served)
+    for _ in range(5):
+        want = FetchPartition(partition=0, fetch_offset=log.log_end_offset, partition_max_bytes=10**6)
+        topics = [FetchTopic(topic="t", partitions=[want])]
+        fetch = FetchRequest(max_wait_ms=100, min_bytes=min_bytes, topics=topics)
+        for client in (both.first, both.second):
+            client.send(FETCH, 11, 5, fetch)
+        await until(lambda: len(served.broker.parked) == 2)
+        for _ in range(2):
+            await producer.ask(PRODUCE, 9, request("t", 0, records(b"new"), both.topic_id, 9))
+        answer = await both.first.receive(FETCH, 11)
+        assert answer == await both.second.receive(FETCH, 11)
+        assert answer[1].responses[0].partitions[0].records
+        assert not served.broker.parked
+        assert not served.broker.topics.by_name["t"].partitions[0].waiters
+    assert len([key_version for key_version in both.known_again if key_version == 1 << 16 | 11]) == 3

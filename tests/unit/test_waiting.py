@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import Maintenance, Periodic
 from tidelog.broker.readers import Readers
-from tidelog.broker.waiting import FetchWaiter, Later
+from tidelog.broker.waiting import FetchWaiter, Later, Parked
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 
@@ -20,7 +21,7 @@ class Waited:
     """A partition, as far as a waiter sees it."""
 
     def __init__(self) -> None:
-        self.waiters: list[FetchWaiter] = []
+        self.waiters: dict[FetchWaiter, None] = {}
 
     def grow(self, size_bytes: int) -> None:
         for waiter in self.waiters:
@@ -53,13 +54,13 @@ async def outcome(later: Later) -> Any:
     return await asyncio.wait_for(done, 10)
 
 
-def park(partition: Waited, missing_bytes: int, max_wait_ms: int, parked: set[FetchWaiter]) -> FetchWaiter:
+def park(partition: Waited, missing_bytes: int, max_wait_ms: int, parked: Parked) -> FetchWaiter:
     partitions = [cast(Any, partition)]
     return FetchWaiter(parked, partitions, missing_bytes, max_wait_ms, lambda: "answer", lambda: "unchanged")
 
 
 async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None:
-    partition, parked = Waited(), set[FetchWaiter]()
+    partition, parked = Waited(), Parked(asyncio.get_running_loop())
     waiter = park(partition, 100, 60_000, parked)
     partition.grow(99)
     await asyncio.sleep(0)
@@ -71,7 +72,7 @@ async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None
 
 
 async def test_a_fetch_is_answered_when_its_time_is_up() -> None:
-    partition, parked = Waited(), set[FetchWaiter]()
+    partition, parked = Waited(), Parked(asyncio.get_running_loop())
     assert await outcome(park(partition, 100, 1, parked)) == "unchanged"
     assert not partition.waiters
     waiter = park(partition, 100, 1, parked)
@@ -79,8 +80,24 @@ async def test_a_fetch_is_answered_when_its_time_is_up() -> None:
     assert await outcome(waiter) == "answer"
 
 
+async def test_fetches_whose_time_is_up_at_nearly_the_same_moment_are_answered_together() -> None:
+    loop = asyncio.get_running_loop()
+    partition, parked = Waited(), Parked(loop)
+
+    async def answered(waiter: FetchWaiter) -> float:
+        assert await outcome(waiter) == "unchanged"
+        return loop.time()
+
+    begin_s = loop.time()
+    times_s = await asyncio.gather(*(answered(park(partition, 100, 320 - n, parked)) for n in range(30)))
+    assert begin_s + 0.290 <= min(times_s)
+    turns = 1 + sum(later - earlier > 0.004 for earlier, later in pairwise(sorted(times_s)))
+    assert turns <= 6
+    assert not parked
+
+
 async def test_growing_much_answers_once() -> None:
-    partition, parked = Waited(), set[FetchWaiter]()
+    partition, parked = Waited(), Parked(asyncio.get_running_loop())
     waiter = park(partition, 10, 60_000, parked)
     answers = []
     waiter.ready = lambda: answers.append(waiter.response)
@@ -92,7 +109,7 @@ async def test_growing_much_answers_once() -> None:
 
 
 async def test_a_cancelled_fetch_leaves_nothing_behind() -> None:
-    partition, parked = Waited(), set[FetchWaiter]()
+    partition, parked = Waited(), Parked(asyncio.get_running_loop())
     waiter = park(partition, 10, 1, parked)
     waiter.cancel()
     assert not parked
