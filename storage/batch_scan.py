@@ -1,86 +1,29 @@
 """Finding one record inside a batch by its timestamp.
 
-Owns the step from a batch to a record: read, decompress within the topic's bound, walk, compare; and the times of the
-batches that are searched again, so that the next search in one of them takes no walk. Knows nothing of indexes.
+Owns the step from a batch to a record: read, decompress within the topic's bound, walk, compare; and the choice between
+a walk that ends where the record is and one that keeps all times for the searches to come. Knows nothing of indexes.
 """
 
-import threading
-from array import array
-from bisect import bisect_left
-from collections import OrderedDict
 from itertools import islice
 from struct import Struct
-from typing import NamedTuple
 
 from tidelog.protocol.records import compression, kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage import lookup
+from tidelog.storage import kept_times, lookup
 from tidelog.storage.errors import CorruptLog
-from tidelog.storage.lookup import Place
+from tidelog.storage.files import File
+from tidelog.storage.kept_times import POSITION_BITS, Found, KeptTimes
+from tidelog.storage.lookup import PART_BYTES, Place
 from tidelog.storage.segment import Segment
 
 _WALKED_SOON_RECORDS = 256
 _INT64_MIN = -(1 << 63)
+_FIRST_RECORD = kernel.Cut(0, 0, 0)
+_FIRST_PLAIN_RECORD = kernel.Cut(0, HEADER_BYTES, 0)
 _base_offset = Struct(">q").unpack_from
 
-
-class Found(NamedTuple):
-    """A record: its timestamp, its offset, the leader epoch of its batch."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
-class _Times(NamedTuple):
-    """The largest timestamp delta up to each record of a batch, and the offset deltas where they are not 0, 1, ..."""
-
-    header: BatchHeader
-    largest: "array[int]"
-    offset_deltas: "array[int] | None"
-
-
-class _Recent:
-    """The times of the batches that were searched more than once lately, up to a number of records. For any thread."""
-
-    # 8 bytes each, 16 where compaction left gaps.
-    RECORDS_MAX = 1 << 20
-    # So many batches are remembered to have been searched once.
-    ONCE_MAX = 4096
-    # What an entry takes besides, in records.
-    ENTRY_RECORDS = 64
-
-    def __init__(self) -> None:
-        self._times: OrderedDict[tuple[int, int], _Times] = OrderedDict()
-        self._once: OrderedDict[tuple[int, int], None] = OrderedDict()
-        self._records = 0
-        self._lock = threading.Lock()
-        self.get = self._times.get
-
-    def is_first_search(self, key: tuple[int, int]) -> bool:
-        """Tell whether a batch has not been searched lately; it counts as searched from now on."""
-        with self._lock:
-            if key in self._once:
-                return False
-            self._once[key] = None
-            if len(self._once) > self.ONCE_MAX:
-                self._once.popitem(last=False)
-            return True
-
-    def keep(self, key: tuple[int, int], times: _Times) -> None:
-        """Remember the times of a batch, and forget those that were remembered first."""
-        with self._lock:
-            if key in self._times:
-                return
-            self._times[key] = times
-            self._records += len(times.largest) + self.ENTRY_RECORDS
-            while self._records > self.RECORDS_MAX:
-                _, oldest = self._times.popitem(last=False)
-                self._records -= len(oldest.largest) + self.ENTRY_RECORDS
-
-
-_recent = _Recent()
+_kept = KeptTimes()
 
 
 def first_record(
@@ -88,22 +31,22 @@ def first_record(
 ) -> Found | None:
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
     position, size, head = place
-    key = segment.identity, position
-    times = _recent.get(key)
-    if times is not None and times.header.base_offset >= offset_min:
-        return _first_by_times(times, timestamp)
-    data = head if len(head) == size else segment.file.read(size, position, wait)
+    key = segment.identity << POSITION_BITS | position
+    packed = _kept.get(key)
+    if packed is not None and kept_times.base_offset(packed) >= offset_min:
+        return kept_times.find(packed, timestamp)
     try:
-        header = read_header(data)
-        # A walk ends with the record that is found: remembering all times pays if there is another search.
-        if header.base_offset < offset_min or _is_walked_soon(header) or _recent.is_first_search(key):
-            return _first_by_walk(header, data, timestamp, offset_min, limit_bytes)
-        records, start = _records(header, data, limit_bytes)
-        times = _Times(header, *kernel.times(records, start, len(records), header.record_count))
+        if len(head) < HEADER_BYTES:
+            head = memoryview(segment.file.read(min(size, PART_BYTES), position, wait))
+            place = Place(position, size, head)
+        header = read_header(head)
+        if header.base_offset < offset_min or _is_walk_best(header, key):
+            return _first_by_walk(segment.file, place, header, timestamp, offset_min, limit_bytes, wait)
+        packed = kept_times.pack(header, *_records(header, _whole(segment.file, place, wait), limit_bytes))
     except (RecordsError, kernel.RecordError) as error:
         raise _corrupt(segment, position, error) from error
-    _recent.keep(key, times)
-    return _first_by_times(times, timestamp)
+    _kept.keep(key, packed)
+    return kept_times.find(packed, timestamp)
 
 
 def first_record_at(
@@ -116,34 +59,34 @@ def first_record_at(
     wait: bool,
 ) -> Found | None:
     """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
-    times = _recent.get((segment.identity, position))
-    if times is not None:
-        return _first_by_times(times, timestamp) if times.header.base_offset == base_offset else None
+    packed = _kept.get(segment.identity << POSITION_BITS | position)
+    if packed is not None:
+        return kept_times.find(packed, timestamp) if kept_times.base_offset(packed) == base_offset else None
     place = lookup.batch_at(segment, position, likely_size, wait)
     if _base_offset(place.head)[0] != base_offset:
         return None
     return first_record(segment, place, timestamp, base_offset, limit_bytes, wait)
 
 
-def _is_walked_soon(header: BatchHeader) -> bool:
-    """Tell whether a walk over the records is over before one could have remembered their times."""
-    return not header.codec and header.record_count <= _WALKED_SOON_RECORDS
+def _is_walk_best(header: BatchHeader, key: int) -> bool:
+    """Tell whether to walk to the record, and no further.
 
-
-def _first_by_times(times: _Times, timestamp: int) -> Found | None:
-    header, largest, offset_deltas = times
-    if header.is_log_append_time:
-        row = 0 if header.max_timestamp >= timestamp else len(largest)
-    else:
-        # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
-        row = bisect_left(largest, timestamp - header.base_timestamp)
-    if row >= len(largest):
-        return None
-    return _found(header, largest[row], offset_deltas[row] if offset_deltas else row)
+    To decompress a batch takes so much longer than a walk over it that its times are worth keeping at once. A walk to
+    one of its records, where they are plain and read on the way, is half as long as one that lists all their times.
+    """
+    if header.codec:
+        return False
+    return header.record_count <= _WALKED_SOON_RECORDS or _kept.is_first_search(key)
 
 
 def _first_by_walk(
-    header: BatchHeader, data: Buffer, timestamp: int, offset_min: int, limit_bytes: int
+    file: File,
+    place: Place,
+    header: BatchHeader,
+    timestamp: int,
+    offset_min: int,
+    limit_bytes: int,
+    wait: bool,
 ) -> Found | None:
     if header.is_log_append_time:
         # All records have the time of the batch: only the offset is left to look for.
@@ -152,11 +95,43 @@ def _first_by_walk(
         timestamp_delta = _INT64_MIN
     else:
         timestamp_delta = timestamp - header.base_timestamp
-    records, start = _records(header, data, limit_bytes)
-    found = kernel.find_record(
-        records, start, len(records), header.record_count, timestamp_delta, offset_min - header.base_offset
-    )
+    offset_delta = offset_min - header.base_offset
+    _, size, head = place
+    data: Buffer = head
+    cut = _FIRST_PLAIN_RECORD
+    if header.codec:
+        data, _ = _records(header, _whole(file, place, wait), limit_bytes)
+        size, cut = len(data), _FIRST_RECORD
+    found = kernel.find_record(data, 0, size, header.record_count, timestamp_delta, offset_delta, cut)
+    if isinstance(found, kernel.Cut):
+        found = _find_further(file, place, found, header.record_count, timestamp_delta, offset_delta, wait)
     return None if found is None else _found(header, *found)
+
+
+def _find_further(
+    file: File,
+    place: Place,
+    cut: kernel.Cut,
+    count: int,
+    timestamp_delta: int,
+    offset_delta_min: int,
+    wait: bool,
+) -> tuple[int, int] | None:
+    """Go on with a walk over plain records from where what was at hand ends; the rest is read as far as it goes."""
+    position, end, _ = place
+    part_bytes = PART_BYTES
+    while True:
+        start = cut.position
+        wanted = min(part_bytes, end - start)
+        part = file.read(wanted, position + start, wait)
+        if len(part) < wanted:
+            end = start + len(part)  # The file ends within the batch.
+        found = kernel.find_record(part, start, end, count, timestamp_delta, offset_delta_min, cut)
+        if not isinstance(found, kernel.Cut):
+            return found
+        if found.position == start:
+            part_bytes *= 2  # The record is larger than that.
+        cut = found
 
 
 def largest_record(
@@ -175,6 +150,12 @@ def largest_record(
     first = offset_min - header.base_offset
     found = [_found(header, *each) for each in islice(deltas, columns.count) if each[1] >= first]
     return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
+
+
+def _whole(file: File, place: Place, wait: bool) -> Buffer:
+    """Return all bytes of a batch."""
+    position, size, head = place
+    return head if len(head) == size else file.read(size, position, wait)
 
 
 def _records(header: BatchHeader, data: Buffer, limit_bytes: int) -> tuple[Buffer, int]:

@@ -19,8 +19,9 @@ from tidelog.storage.segment import LOG, Segment
 # The first read is the usual index interval and a batch or so; then more, up to the second figure.
 FIRST_READ_BYTES = 8192
 MAX_READ_BYTES = 65536
+# What is walked over at once: more would no longer be in the processor's cache, where reading it puts it.
+PART_BYTES = 65536
 SMALL_BATCH_BYTES = 1024
-MAX_BATCH_READ_BYTES = 2 << 20
 _NO_BYTES = memoryview(b"")
 
 _new = tuple.__new__
@@ -71,8 +72,8 @@ def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
 
 
 def batch_at(segment: Segment, position: int, likely_size: int, wait: bool) -> Place:
-    """Return the batch at a position, in one read if it is about as large as is thought."""
-    count = min(likely_size + likely_size // 8, MAX_BATCH_READ_BYTES, segment.size - position)
+    """Return the batch at a position: all of it, if it is about as large as is thought, or its first part."""
+    count = min(likely_size + likely_size // 8, PART_BYTES, segment.size - position)
     chunk = memoryview(segment.file.read(count, position, wait))
     size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
     return Place(position, size, chunk[:size])

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.storage import lookup
-from tidelog.storage.batch_scan import Found, first_record, first_record_at, largest_record
+from tidelog.storage.batch_scan import first_record, first_record_at, largest_record
 from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.kept_times import Found
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE

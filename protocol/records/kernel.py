@@ -14,7 +14,7 @@ that hostile bytes could push over it are left to the caller, in Python's intege
 from array import array
 from collections.abc import MutableSequence
 from mmap import mmap
-from typing import Final
+from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
@@ -77,6 +77,7 @@ _ENTRY_SIZE = cython.declare(cython.int, 12)
 _ENTRY_MAGIC = cython.declare(cython.int, 13)
 _ENTRY_OFFSET = cython.declare(cython.int, 14)
 _NOT_FOUND = cython.declare(cython.int, 15)
+_DOES_NOT_FIT = cython.declare(cython.int, 16)
 
 _REASONS: Final = {
     1: "its length is wrong or leads past the end",
@@ -97,10 +98,20 @@ _REASONS: Final = {
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_MIN: Final = -(1 << 63)
 _NO_ROWS: Final[Rows] = array("q")
+# What holds any timestamp delta and any offset delta.
+_WIDEST: Final = (8, 4)
 
 
 class RecordError(ValueError):
     """Bytes that are not the records or batches they should be; says which, where and why."""
+
+
+class Cut(NamedTuple):
+    """Where a walk ran out of data: a record, its position, and the least offset delta that it may have."""
+
+    record: int
+    position: int
+    offset_delta: int
 
 
 class Columns:
@@ -186,57 +197,72 @@ def scan(
 
 
 def find_record(
-    data: Buffer, position: int, end: int, count: int, timestamp_delta: int, offset_delta_min: int
-) -> tuple[int, int] | None:
-    """Find the first of count records from position on whose deltas are at least these; its two deltas, or None.
+    part: Buffer, start: int, end: int, count: int, timestamp_delta: int, offset_delta_min: int, cut: Cut
+) -> tuple[int, int] | Cut | None:
+    """Find the first record, of count that fill bytes up to end, whose deltas are at least these: its two deltas.
 
-    Only what comes before it is walked. RecordError where that is wrong.
+    Only what comes before it is walked, from a cut on: Cut(0, position, 0) is the first record. part is what of the
+    bytes is at hand, from position start on; where it ends too soon return the next cut, at the same position if not
+    one whole record is at hand. None if there is no such record, RecordError where what is walked is wrong.
     """
     # A time to look for and a base timestamp may lie further apart than an int64 reaches.
     if timestamp_delta > _INT64_MAX:
         return None
-    fault, record, at, timestamp, offset = _look(
-        data,
-        position,
-        end,
-        count,
+    record, at, next_offset = cut
+    fault, index, at, timestamp, offset = _look(
+        part,
+        at - start,
+        end - start,
+        count - record,
         max(timestamp_delta, _INT64_MIN),
         max(_INT64_MIN, min(offset_delta_min, _INT64_MAX)),
-        _NO_ROWS,
-        0,
+        next_offset,
     )
     if fault == _OK:
         return timestamp, offset
     if fault == _NOT_FOUND:
         return None
-    raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
+    if fault == _RAN_OUT:
+        return Cut(record + index, start + at, offset)
+    raise RecordError(f"record {record + index} at position {start + at}: {_REASONS[fault]}")
 
 
-def times(data: Buffer, position: int, end: int, count: int) -> tuple["array[int]", "array[int] | None"]:
-    """Walk the count records that begin at position: the largest timestamp delta up to each, and the offset deltas.
+def times(
+    data: Buffer, position: int, end: int, count: int, time_bytes: int, offset_bytes: int
+) -> tuple[bytes, int, int]:
+    """Walk the count records that begin at position; list the largest timestamp delta up to each, and its offset delta.
 
-    Of the latter None, where they are 0, 1, ... RecordError where the records are wrong.
+    Return them as entries for find_entry, signed big-endian integers of time_bytes and, unless they are 0, 1, ...,
+    offset_bytes, and the two sizes: larger than asked for where something did not fit. time_bytes is 1 to 8,
+    offset_bytes 0 or 4. RecordError where the records are wrong.
     """
     if position < 0 or end < position or count < 0 or count > (end - position) // _SHORTEST_RECORD:
         raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
-    rows = array("q", (0,)) * (2 * count)
-    fault, record, at, _, last = _look(
-        data, position, end, count, _INT64_MAX, _INT64_MAX, rows, rows.buffer_info()[0]
+    if not 1 <= time_bytes <= _WIDEST[0] or offset_bytes not in (0, _WIDEST[1]):
+        raise ValueError(f"a time of {time_bytes} bytes and an offset of {offset_bytes}")
+    entries = array("B", bytes(count * (time_bytes + offset_bytes)))
+    largest = (1 << (8 * time_bytes - 1)) - 1
+    fault, record, at = _list_times(
+        data, position, end, count, time_bytes, largest, offset_bytes, entries, entries.buffer_info()[0]
     )
-    if fault != _NOT_FOUND:
+    if fault == _DOES_NOT_FIT:
+        return times(data, position, end, count, *_WIDEST)
+    if fault != _OK:
         raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
-    return rows[:count], rows[count:] if last != count - 1 else None
+    return entries.tobytes(), time_bytes, offset_bytes
 
 
-def find_entry(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int) -> int:
+def find_entry(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int, start: int = 0) -> int:
     """Find the first entry whose key is at least wanted; the number of entries where none is.
 
-    data holds entries of entry_bytes each, which begin with their keys: signed big-endian integers of key_bytes, at
-    most 8, that never decrease.
+    data holds, from start on, entries of entry_bytes each, which begin with their keys: signed big-endian integers
+    of key_bytes, at most 8, that never decrease.
     """
     if not 1 <= key_bytes <= min(8, entry_bytes):
         raise ValueError(f"a key of {key_bytes} bytes in entries of {entry_bytes}")
-    return _bisect(data, entry_bytes, key_bytes, max(_INT64_MIN, min(wanted, _INT64_MAX)))
+    if start < 0:
+        raise ValueError(f"entries from position {start} on")
+    return _bisect(data, start, entry_bytes, key_bytes, max(_INT64_MIN, min(wanted, _INT64_MAX)))
 
 
 def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:
@@ -575,9 +601,9 @@ def _zigzag(octets: memoryview, at: int, end: int, last_shift: int, last_max: in
     count=cython.Py_ssize_t,
     timestamp_delta=cython.longlong,
     offset_delta_min=cython.longlong,
-    address=cython.size_t,
+    next_offset=cython.longlong,
     octets=cython.p_const_uchar,
-    rows=cython.p_longlong,
+    stop=cython.Py_ssize_t,
     looked=_LOOKED,
 )
 def _look(
@@ -587,30 +613,34 @@ def _look(
     count: int,
     timestamp_delta: int,
     offset_delta_min: int,
-    block: Rows,
-    address: int,
+    next_offset: int,
 ) -> tuple[int, int, int, int, int]:
-    """Run _walk_times over data within bounds; block, at address, keeps the rows alive meanwhile."""
+    """Run _walk_to over what data holds of [position, end)."""
     if cython.compiled:
-        rows = cython.cast(cython.p_longlong, address)
         view = cython.declare(Py_buffer)
         PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
         octets = cython.cast(cython.p_const_uchar, view.buf)
-        if position < 0 or end > view.len:
-            looked = (_RANGE, 0, view.len, 0, 0)
-        elif end - position < _UNLOCK_BYTES:
-            looked = _walk_times(octets, position, end, count, timestamp_delta, offset_delta_min, rows)
+        stop = min(view.len, end)
+        if position < 0 or position > stop:
+            looked = (_RANGE, 0, position, 0, 0)
+        elif stop - position < _UNLOCK_BYTES:
+            looked = _walk_to(
+                octets, position, stop, end, count, timestamp_delta, offset_delta_min, next_offset
+            )
         else:
             with cython.nogil:
-                looked = _walk_times(octets, position, end, count, timestamp_delta, offset_delta_min, rows)
+                looked = _walk_to(
+                    octets, position, stop, end, count, timestamp_delta, offset_delta_min, next_offset
+                )
         PyBuffer_Release(cython.address(view))
     else:
         octets = memoryview(data)
-        if position < 0 or end > octets.nbytes:
-            looked = (_RANGE, 0, octets.nbytes, 0, 0)
+        stop = min(end, octets.nbytes)
+        if position < 0 or position > stop:
+            looked = (_RANGE, 0, position, 0, 0)
         else:
-            looked = _walk_times(
-                octets, position, end, count, timestamp_delta, offset_delta_min, block if address else None
+            looked = _walk_to(
+                octets, position, stop, end, count, timestamp_delta, offset_delta_min, next_offset
             )
     return looked
 
@@ -622,11 +652,115 @@ def _look(
 @cython.locals(
     octets=cython.p_const_uchar,
     at=cython.Py_ssize_t,
+    stop=cython.Py_ssize_t,
     end=cython.Py_ssize_t,
     count=cython.Py_ssize_t,
     timestamp_delta=cython.longlong,
     offset_delta_min=cython.longlong,
-    rows=cython.p_longlong,
+    next_offset=cython.longlong,
+    index=cython.Py_ssize_t,
+    record=_RECORD,
+)
+def _walk_to(
+    octets: memoryview,
+    at: int,
+    stop: int,
+    end: int,
+    count: int,
+    timestamp_delta: int,
+    offset_delta_min: int,
+    next_offset: int,
+) -> tuple[int, int, int, int, int]:
+    """Walk to the first record with such deltas: (fault, record, its position, its timestamp and offset delta).
+
+    The records reach to end, the data to stop. _NOT_FOUND is the end of all records, _RAN_OUT that of the data, with
+    the least offset delta that the record there may have.
+    """
+    for index in range(count):
+        record = _short_record(octets, at, stop)
+        if record[0] != _OK:
+            record = _any_record(octets, at, stop)
+            if record[0] != _OK:
+                # Its length says that more of it follows, or is nonsense: the next part, or the end, will tell.
+                if record[0] == _LENGTH and stop < end:
+                    return _RAN_OUT, index, at, 0, next_offset
+                return record[0], index, at, 0, 0
+        if record[3] < next_offset:
+            return _NOT_NEXT, index, at, 0, 0
+        next_offset = record[3] + 1
+        if record[2] >= timestamp_delta and record[3] >= offset_delta_min:
+            return _OK, index, at, record[2], record[3]
+        at = record[1]
+    if at != end:
+        return _LEFT_OVER, count, at, 0, 0
+    return _NOT_FOUND, count, at, 0, 0
+
+
+@cython.cfunc
+@cython.returns((cython.int, cython.Py_ssize_t, cython.Py_ssize_t))
+@cython.exceptval(check=True)
+@cython.locals(
+    position=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    time_bytes=cython.int,
+    largest_max=cython.longlong,
+    offset_bytes=cython.int,
+    address=cython.size_t,
+    octets=cython.p_const_uchar,
+    entries=cython.p_uchar,
+    listed=(cython.int, cython.Py_ssize_t, cython.Py_ssize_t),
+)
+def _list_times(
+    data: Buffer,
+    position: int,
+    end: int,
+    count: int,
+    time_bytes: int,
+    largest_max: int,
+    offset_bytes: int,
+    block: Rows,
+    address: int,
+) -> tuple[int, int, int]:
+    """Run _walk_times over data within bounds; block, at address, keeps the entries alive meanwhile."""
+    if cython.compiled:
+        entries = cython.cast(cython.p_uchar, address)
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets = cython.cast(cython.p_const_uchar, view.buf)
+        if end > view.len:
+            listed = (_RANGE, 0, view.len)
+        elif end - position < _UNLOCK_BYTES:
+            listed = _walk_times(octets, position, end, count, time_bytes, largest_max, offset_bytes, entries)
+        else:
+            with cython.nogil:
+                listed = _walk_times(
+                    octets, position, end, count, time_bytes, largest_max, offset_bytes, entries
+                )
+        PyBuffer_Release(cython.address(view))
+    else:
+        octets = memoryview(data)
+        if end > octets.nbytes:
+            listed = (_RANGE, 0, octets.nbytes)
+        else:
+            listed = _walk_times(octets, position, end, count, time_bytes, largest_max, offset_bytes, block)
+    return listed
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.int, cython.Py_ssize_t, cython.Py_ssize_t))
+@cython.locals(
+    octets=cython.p_const_uchar,
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    time_bytes=cython.int,
+    largest_max=cython.longlong,
+    offset_bytes=cython.int,
+    entries=cython.p_uchar,
+    entry=cython.Py_ssize_t,
     index=cython.Py_ssize_t,
     record=_RECORD,
     next_offset=cython.longlong,
@@ -637,43 +771,65 @@ def _walk_times(
     at: int,
     end: int,
     count: int,
-    timestamp_delta: int,
-    offset_delta_min: int,
-    rows: Rows | None,
-) -> tuple[int, int, int, int, int]:
-    """Walk to the first record with such deltas: (fault, record, its position, its timestamp and offset delta).
-
-    _NOT_FOUND, with the last offset delta, is the end of all records. With rows, which hold 2 * count, walk them all:
-    the first half gets the largest timestamp delta up to each record, the other the offset deltas.
-    """
+    time_bytes: int,
+    largest_max: int,
+    offset_bytes: int,
+    entries: Rows,
+) -> tuple[int, int, int]:
+    """Do times' work without Python: (fault, record, its position)."""
     largest = 0
     next_offset = 0
+    entry = 0
     for index in range(count):
         record = _short_record(octets, at, end)
         if record[0] != _OK:
             record = _any_record(octets, at, end)
             if record[0] != _OK:
-                return record[0], index, at, 0, 0
+                return record[0], index, at
         if record[3] < next_offset:
-            return _NOT_NEXT, index, at, 0, 0
+            return _NOT_NEXT, index, at
         next_offset = record[3] + 1
-        if rows:
-            if index == 0 or record[2] > largest:
-                largest = record[2]
-            rows[index] = largest
-            rows[count + index] = record[3]
-        elif record[2] >= timestamp_delta and record[3] >= offset_delta_min:
-            return _OK, index, at, record[2], record[3]
+        if index == 0 or record[2] > largest:
+            largest = record[2]
+            if largest > largest_max or largest < -1 - largest_max:
+                return _DOES_NOT_FIT, index, at
+        if offset_bytes == 0 and record[3] != index:
+            return _DOES_NOT_FIT, index, at
+        entry = _put(entries, entry, time_bytes, largest)
+        entry = _put(entries, entry, offset_bytes, record[3])
         at = record[1]
     if at != end:
-        return _LEFT_OVER, count, at, 0, 0
-    return _NOT_FOUND, count, at, 0, next_offset - 1
+        return _LEFT_OVER, count, at
+    return _OK, count, at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns(cython.Py_ssize_t)
+@cython.locals(
+    octets=cython.p_uchar,
+    at=cython.Py_ssize_t,
+    size=cython.int,
+    value=cython.longlong,
+    behind=cython.Py_ssize_t,
+)
+def _put(octets: Rows, at: int, size: int, value: int) -> int:
+    """Write the low size bytes of an integer, big-endian; return the position behind them."""
+    behind = at + size
+    while size > 0:
+        size -= 1
+        octets[at + size] = value & 0xFF
+        value >>= 8
+    return behind
 
 
 @cython.cfunc
 @cython.returns(cython.Py_ssize_t)
 @cython.exceptval(check=True)
 @cython.locals(
+    start=cython.Py_ssize_t,
     entry_bytes=cython.Py_ssize_t,
     key_bytes=cython.Py_ssize_t,
     wanted=cython.longlong,
@@ -682,20 +838,20 @@ def _walk_times(
     high=cython.Py_ssize_t,
     middle=cython.Py_ssize_t,
 )
-def _bisect(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int) -> int:
+def _bisect(data: Buffer | mmap, start: int, entry_bytes: int, key_bytes: int, wanted: int) -> int:
     """Do find_entry's work. It keeps the interpreter's lock: data may be an index that is being appended to."""
     low = 0
     if cython.compiled:
         view = cython.declare(Py_buffer)
         PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
         octets = cython.cast(cython.p_const_uchar, view.buf)
-        high = view.len // entry_bytes
+        high = (view.len - start) // entry_bytes if view.len > start else 0
     else:
         octets = memoryview(data)
-        high = octets.nbytes // entry_bytes
+        high = max(0, octets.nbytes - start) // entry_bytes
     while low < high:
         middle = (low + high) >> 1
-        if _integer(octets, middle * entry_bytes, key_bytes) < wanted:
+        if _integer(octets, start + middle * entry_bytes, key_bytes) < wanted:
             low = middle + 1
         else:
             high = middle

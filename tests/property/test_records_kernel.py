@@ -150,6 +150,76 @@ def test_the_kernel_agrees_with_a_slow_reader_on_bytes_that_look_like_records(bo
     compare(plain_record() + framed + plain_record(63), 3, False)
 
 
+def found_in_parts(kernel: Any, data: bytes, count: int, time: int, offset: int, part_bytes: int) -> Any:
+    """Find a record where no more than so many bytes are at hand at once, or as many as it takes."""
+    cut, size = kernel.Cut(0, 0, 0), part_bytes
+    while True:
+        start = cut.position
+        try:
+            found = kernel.find_record(data[start : start + size], start, len(data), count, time, offset, cut)
+        except kernel.RecordError as error:
+            return str(error)
+        if not isinstance(found, kernel.Cut):
+            return found
+        size = 2 * size if found == cut else part_bytes
+        cut = found
+
+
+def listed_times(kernel: Any, data: bytes, count: int, time_bytes: int, offset_bytes: int) -> Any:
+    try:
+        return kernel.times(data, 0, len(data), count, time_bytes, offset_bytes)
+    except kernel.RecordError as error:
+        return str(error)
+
+
+@given(
+    records(gaps=True, max_size=30),
+    edits,
+    st.integers(1, 60),
+    st.integers(-10, 2000) | st.integers(-(2**63), 2**63 - 1),
+    st.integers(0, 40),
+    st.integers(1, 8),
+    st.sampled_from([0, 4]),
+)
+@settings(max_examples=300)
+def test_both_kernels_find_a_time_alike_in_all_bytes_or_parts_or_a_list_of_times(
+    given_records: list[Record],
+    changes: list[tuple[float, int]],
+    part_bytes: int,
+    time: int,
+    offset: int,
+    time_bytes: int,
+    offset_bytes: int,
+) -> None:
+    data = bytearray(build_batch(given_records)[batch.HEADER_BYTES :])
+    for place, value in changes:
+        data[int(place * len(data))] = value
+    part, count = bytes(data), len(given_records)
+    found = found_in_parts(INSTALLED, part, count, time, offset, len(part))
+    for kernel in BOTH:
+        for size in (part_bytes, len(part)):
+            assert found_in_parts(kernel, part, count, time, offset, size) == found
+    listed = listed_times(INSTALLED, part, count, time_bytes, offset_bytes)
+    assert listed == listed_times(INTERPRETED, part, count, time_bytes, offset_bytes)
+    rows = slowly(part, count, False)
+    if rows is None:
+        assert isinstance(listed, str)
+        return
+    first = next(((row[2], row[1]) for row in rows if row[2] >= time and row[1] >= offset), None)
+    assert found == first
+    entries, time_bytes, offset_bytes = listed
+    entry_bytes = time_bytes + offset_bytes
+    at = INSTALLED.find_entry(entries, entry_bytes, time_bytes, time)
+    assert at == next((at for at, row in enumerate(rows) if row[2] >= time), count)
+    assert len(entries) == count * entry_bytes
+    if offset_bytes:
+        offsets = [
+            int.from_bytes(entries[n + time_bytes : n + entry_bytes])
+            for n in range(0, len(entries), entry_bytes)
+        ]
+        assert offsets == [row[1] for row in rows]
+
+
 def findings(kernel: Any, data: bytes, wanted: int) -> list[Any]:
     found: list[Any] = []
     for find in (kernel.find_batch, kernel.find_timestamp):

@@ -210,7 +210,7 @@ def test_S35_find_record_finds_the_first_at_a_time_and_an_offset(kernel: Any) ->
 
     def find(timestamp: int, offset: int, count: int = 4) -> Any:
         end = len(data) if count == 4 else 3 + len(data[3:]) // 4 * count
-        return kernel.find_record(data, 3, end, count, timestamp, offset)
+        return kernel.find_record(data, 0, end, count, timestamp, offset, kernel.Cut(0, 3, 0))
 
     assert find(150, 0) == (200, 1)
     assert find(150, 2) == (300, 3)
@@ -225,28 +225,82 @@ def test_S35_find_record_finds_the_first_at_a_time_and_an_offset(kernel: Any) ->
 
 def test_find_record_looks_at_nothing_behind_what_it_finds(kernel: Any) -> None:
     data = plain_record(0, 100) + plain_record(1, 200)
-    assert kernel.find_record(data + b"\xff", 0, len(data) + 1, 3, 200, 0) == (200, 1)
+    first = kernel.Cut(0, 0, 0)
+    assert kernel.find_record(data + b"\xff", 0, len(data) + 1, 3, 200, 0, first) == (200, 1)
     with pytest.raises(kernel.RecordError, match="record 2 at position"):
-        kernel.find_record(data + b"\xff", 0, len(data) + 1, 3, 201, 0)
-    with pytest.raises(kernel.RecordError, match="the data ends here"):
-        kernel.find_record(data, 0, len(data) + 1, 3, 201, 0)
+        kernel.find_record(data + b"\xff", 0, len(data) + 1, 3, 201, 0, first)
     with pytest.raises(kernel.RecordError, match="left over"):
-        kernel.find_record(data, 0, len(data), 1, 201, 0)
+        kernel.find_record(data, 0, len(data), 1, 201, 0, first)
+    for position in (-1, len(data) + 1):
+        with pytest.raises(kernel.RecordError, match="the data ends here"):
+            kernel.find_record(data, 0, len(data) + 2, 3, 201, 0, kernel.Cut(0, position, 0))
+
+
+def test_find_record_goes_on_where_a_part_ends(kernel: Any) -> None:
+    one, other = plain_record(0, 100), plain_record(1, 200)
+    data, end = one + other, len(one + other)
+    for size in range(end):
+        start = kernel.Cut(0, 0, 0)
+        cut = kernel.find_record(data[:size], 0, end, 2, 150, 0, start)
+        assert cut == (start if size < len(one) else (1, len(one), 1))
+        assert kernel.find_record(data[cut.position :], cut.position, end, 2, 150, 0, cut) == (200, 1)
+        assert kernel.find_record(data[cut.position :], cut.position, end, 2, 201, 0, cut) is None
+    cut = kernel.Cut(1, len(one), 1)
+    with pytest.raises(kernel.RecordError, match=f"record 2 at position {end}: its length"):
+        kernel.find_record(other, len(one), end, 3, 201, 0, cut)
+    with pytest.raises(kernel.RecordError, match=r"record 1 at position .*does not follow"):
+        kernel.find_record(one, len(one), end, 2, 201, 0, cut)
+    # All the records are there, and yet there is more.
+    with pytest.raises(kernel.RecordError, match="left over"):
+        kernel.find_record(one, 0, end, 1, 201, 0, kernel.Cut(0, 0, 0))
+
+
+def packed(size: int, *values: int) -> bytes:
+    return b"".join(value.to_bytes(size, "big", signed=True) for value in values)
 
 
 def test_times_gives_the_largest_up_to_each_record(kernel: Any) -> None:
     deltas = [-5, -7, 2, 1, 2, 9]
     data = b"".join(plain_record(index, delta) for index, delta in enumerate(deltas))
-    assert kernel.times(data, 0, len(data), 6) == (array("q", [-5, -5, 2, 2, 2, 9]), None)
+    for size in range(1, 9):
+        entries = kernel.times(data, 0, len(data), 6, size, 0)
+        assert entries == (packed(size, -5, -5, 2, 2, 2, 9), size, 0)
+        assert kernel.find_entry(entries[0], size, size, 3) == 5
+        assert kernel.find_entry(b"??" + entries[0], size, size, 3, 2) == 5
     gaps = plain_record(1, 3) + plain_record(4, 1)
-    assert kernel.times(gaps, 0, len(gaps), 2) == (array("q", [3, 3]), array("q", [1, 4]))
-    assert kernel.times(b"", 0, 0, 0) == (array("q"), None)
+    assert kernel.times(gaps, 0, len(gaps), 2, 1, 4) == (b"\3\0\0\0\1\3\0\0\0\4", 1, 4)
+    assert kernel.times(b"", 0, 0, 0, 1, 0) == (b"", 1, 0)
     for count in (3, 2**40):
         with pytest.raises(kernel.RecordError):
-            kernel.times(gaps, 0, len(gaps), count)
+            kernel.times(gaps, 0, len(gaps), count, 1, 0)
     backwards = plain_record(1, 3) + plain_record(0, 1)
     with pytest.raises(kernel.RecordError, match="does not follow"):
-        kernel.times(backwards, 0, len(backwards), 2)
+        kernel.times(backwards, 0, len(backwards), 2, 1, 4)
+    with pytest.raises(kernel.RecordError, match="the data ends here"):
+        kernel.times(gaps, 0, len(gaps) + 1, 2, 1, 4)
+    for sizes in ((0, 0), (9, 0), (1, 1)):
+        with pytest.raises(ValueError, match="a time of"):
+            kernel.times(gaps, 0, len(gaps), 2, *sizes)
+
+
+@pytest.mark.parametrize("delta", [127, -128, 128, -129, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)])
+def test_times_takes_more_room_where_something_does_not_fit(kernel: Any, delta: int) -> None:
+    data = plain_record(0, delta)
+    size = next(size for size in (1, 4, 8) if -(1 << (8 * size - 1)) <= delta < 1 << (8 * size - 1))
+    assert kernel.times(data, 0, len(data), 1, size, 0) == (packed(size, delta), size, 0)
+    if size > 1:
+        widest = packed(8, delta) + bytes(4)
+        assert kernel.times(data, 0, len(data), 1, 1, 0) == (widest, 8, 4)
+    gap = plain_record(3, 1)
+    assert kernel.times(gap, 0, len(gap), 1, 1, 0) == (packed(8, 1) + b"\0\0\0\3", 8, 4)
+
+
+def test_find_entry_looks_behind_the_start_only(kernel: Any) -> None:
+    assert kernel.find_entry(b"\0\0\1", 1, 1, 1, 2) == 0
+    assert kernel.find_entry(b"\0\0\1", 1, 1, 2, 2) == 1
+    assert kernel.find_entry(b"\0\0\1", 1, 1, 0, 7) == 0
+    with pytest.raises(ValueError, match="position -1"):
+        kernel.find_entry(b"\0", 1, 1, 0, -1)
 
 
 def log_of(*bases: int) -> bytes:

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, fill, open_log, scan
 from tidelog.protocol.records.batch import HEADER
-from tidelog.storage import batch_scan, files, seek
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage import batch_scan, files, kept_times, lookup, seek
+from tidelog.storage.kept_times import KeptTimes
 from tidelog.storage.log import Log
 
 OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
@@ -194,17 +197,9 @@ def test_a_record_far_ahead_of_its_time_does_not_make_lookups_walk_what_follows(
 ) -> None:
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW], [NOW + 1000], *([NOW + n] for n in range(1, 900)), [NOW + 2000]])
-    read_bytes = 0
-
-    def read(file: files.File, count: int, position: int, wait: bool, read: Any = files.File.read) -> Any:
-        nonlocal read_bytes
-        data = read(file, count, position, wait)
-        read_bytes += len(data)
-        return data
-
-    monkeypatch.setattr(files.File, "read", read)
+    reads = reads_of(monkeypatch)
     assert seek.first_at_or_after(log, NOW + 1500) == (NOW + 2000, 901, 0)
-    assert read_bytes < 500
+    assert sum(reads) < 500
 
 
 def test_a_batch_that_is_searched_again_is_not_read_again(
@@ -212,27 +207,91 @@ def test_a_batch_that_is_searched_again_is_not_read_again(
 ) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW + (n * 37) % 101 for n in range(100)]] * 3, codec=4)
-    agrees_with_a_scan(log)
-    monkeypatch.setattr(batch_scan.kernel, "times", None)
-    agrees_with_a_scan(log)
+    assert seek.first_at_or_after(log, NOW) is not None
+    monkeypatch.setattr(batch_scan.compression, "decompress", None)
+    for wanted in range(NOW, NOW + 100):
+        found = seek.first_at_or_after(log, wanted)
+        assert found is not None
+        assert found.timestamp >= wanted
+
+
+def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note how many bytes each read gives from now on."""
+    reads: list[int] = []
+
+    def read(file: files.File, count: int, position: int, wait: bool, read: Any = files.File.read) -> Any:
+        data = read(file, count, position, wait)
+        reads.append(len(data))
+        return data
+
+    monkeypatch.setattr(files.File, "read", read)
+    return reads
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_large_batch_is_read_up_to_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+) -> None:
+    log = open_log(tmp_path)
+    sizes = [100, 3000, 200_000, 10, 70_000, *[1000] * 500]
+    records = [Record(n, NOW + n, None, b"v" * size, ()) for n, size in enumerate(sizes)]
+    for each in ([Record(0, NOW - 1, None, b"v", ())], records):
+        log.append(memoryview(bytearray(build_batch(each, base_offset=0))), NOW)
+    reads = reads_of(monkeypatch)
+    for number in [0, 1, 3, 100, 300, 504, 2, 4]:
+        monkeypatch.setattr(batch_scan, "_kept", KeptTimes())
+        reads.clear()
+        assert seek.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
+        assert sum(reads) < 3 * (sum(sizes[: number + 1]) + lookup.PART_BYTES)
+    with monkeypatch.context() as patch:
+        patch.setattr(lookup, "PART_BYTES", 500)
+        patch.setattr(batch_scan, "PART_BYTES", 500)
+        for number in range(0, 500, 7):
+            patch.setattr(batch_scan, "_kept", KeptTimes())
+            assert seek.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
+def test_kept_times_know_gaps_far_times_and_append_times(tmp_path: Path, codec: int, clock: str) -> None:
+    log = open_log(tmp_path, message_timestamp_type=clock, message_timestamp_before_max_ms=2**62)
+    for offset in range(3):
+        stamps = [(NOW + n * 977 * offset**9) % NOW for n in range(300)]
+        log.append(batch(stamps, codec=codec), NOW + offset)
+    for _ in range(3):
+        agrees_with_a_scan(log)
 
 
 def test_the_times_of_batches_that_are_kept_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recent = batch_scan._Recent()
-    monkeypatch.setattr(recent, "RECORDS_MAX", 3 * (300 + recent.ENTRY_RECORDS))
-    monkeypatch.setattr(batch_scan, "_recent", recent)
+    kept = KeptTimes()
+    size = 22 + 300
+    monkeypatch.setattr(kept, "BYTES_MAX", 3 * (size + kept.ENTRY_BYTES))
+    monkeypatch.setattr(batch_scan, "_kept", kept)
     log = open_log(tmp_path)
     fill(log, [[NOW + batch * 50 + n % 50 for n in range(300)] for batch in range(10)])
     agrees_with_a_scan(log)
-    assert len(recent._times) == 3
+    assert [len(packed) for packed in kept._packed.values()] == [size] * 3
     fill(log, [[NOW + 1000 + n for n in range(5000)]])
     for _ in range(2):
         assert seek.first_at_or_after(log, NOW + 2000) == (NOW + 2000, 4000, 0), (
             "larger than all that is kept"
         )
-    assert recent._records == 0
+    assert kept._bytes == 0
+    assert not kept._keys
+
+
+def test_what_is_kept_takes_no_more_than_is_counted() -> None:
+    tracemalloc.start()
+    try:
+        kept = KeptTimes()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(50_000):
+            kept.keep(7 << kept_times.POSITION_BITS | number, bytes(10 + number % 7))
+        assert tracemalloc.get_traced_memory()[0] - before <= kept._bytes
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])

@@ -1,0 +1,116 @@
+"""The times of batches, kept so that a search in one of them takes neither its bytes nor a walk over its records.
+
+Owns their packed form and how much memory all of them take. Knows nothing of files and segments.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from struct import Struct
+from typing import Final, NamedTuple
+
+from tidelog.protocol.records import kernel
+from tidelog.protocol.records.batch import BatchHeader, Buffer
+
+# Base offset, base timestamp, leader epoch, bytes of a time, bytes of an entry; what follows is kernel.times'.
+_HEAD: Final = Struct(">qqiBB")
+_HEAD_BYTES: Final = _HEAD.size
+_unpack_head = _HEAD.unpack_from
+_unpack_base_offset = Struct(">q").unpack_from
+_INT64_MIN: Final = -(1 << 63)
+# A key is a segment's identity << POSITION_BITS | a batch's position: an integer takes half of what a pair does.
+POSITION_BITS: Final = 40
+
+_new = tuple.__new__
+
+
+class Found(NamedTuple):
+    """A record: its timestamp, its offset, the leader epoch of its batch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def pack(header: BatchHeader, records: Buffer, start: int) -> bytes:
+    """Pack what a search needs of a batch; its records, uncompressed, begin at start. RecordError if they are wrong."""
+    count, time = header.record_count, header.base_timestamp
+    if header.is_log_append_time:
+        # All records have the time of the batch: none but the first is ever found.
+        time, time_bytes, offset_bytes = header.max_timestamp, 1, 4
+        first = kernel.find_record(
+            records, 0, len(records), count, _INT64_MIN, _INT64_MIN, kernel.Cut(0, start, 0)
+        )
+        entries = b"" if first is None else b"\0" + first[1].to_bytes(offset_bytes, "big")
+    else:
+        # A guess, where the header is not true: the kernel takes more where it must.
+        time_bytes = min(8, (header.max_timestamp - time).bit_length() // 8 + 1)
+        offset_bytes = 0 if header.last_offset_delta == count - 1 else 4
+        entries, time_bytes, offset_bytes = kernel.times(
+            records, start, len(records), count, time_bytes, offset_bytes
+        )
+    head = _HEAD.pack(header.base_offset, time, header.leader_epoch, time_bytes, time_bytes + offset_bytes)
+    return head + entries
+
+
+def find(packed: bytes, timestamp: int) -> Found | None:
+    """Return the first record of a batch at or after a time, or None."""
+    base_offset, base_timestamp, leader_epoch, time_bytes, entry_bytes = _unpack_head(packed)
+    row = kernel.find_entry(packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES)
+    at = _HEAD_BYTES + row * entry_bytes
+    behind = at + time_bytes
+    if behind > len(packed):
+        return None
+    # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
+    found = base_timestamp + int.from_bytes(packed[at:behind], "big", signed=True)
+    if found < timestamp:
+        return None  # It lies further from the base than an int64 reaches.
+    if entry_bytes > time_bytes:
+        row = int.from_bytes(packed[behind : at + entry_bytes], "big")
+    return _new(Found, (found, base_offset + row, leader_epoch))
+
+
+def base_offset(packed: bytes) -> int:
+    """Return the base offset of a batch."""
+    offset: int = _unpack_base_offset(packed)[0]
+    return offset
+
+
+class KeptTimes:
+    """Packed times by key, the latest of them, up to a number of bytes. For any thread."""
+
+    BYTES_MAX = 32 << 20
+    # What an entry takes beside its packed times: the head of that object, its key, its places in dict (105 bytes where
+    # that has just grown) and deque.
+    ENTRY_BYTES = 33 + 32 + 105 + 8
+    # So many batches are remembered to have been searched once.
+    ONCE_MAX = 4096
+
+    def __init__(self) -> None:
+        self._packed: dict[int, bytes] = {}
+        self._keys: deque[int] = deque()
+        self._once: OrderedDict[int, None] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self.get = self._packed.get
+
+    def is_first_search(self, key: int) -> bool:
+        """Tell whether a batch has not been searched lately; it counts as searched from now on."""
+        with self._lock:
+            if key in self._once:
+                return False
+            self._once[key] = None
+            if len(self._once) > self.ONCE_MAX:
+                self._once.popitem(last=False)
+            return True
+
+    def keep(self, key: int, packed: bytes) -> None:
+        """Remember the times of a batch, and forget those that were remembered first."""
+        with self._lock:
+            if key in self._packed:
+                return
+            self._packed[key] = packed
+            self._keys.append(key)
+            self._bytes += len(packed) + self.ENTRY_BYTES
+            while self._bytes > self.BYTES_MAX:
+                oldest = self._packed.pop(self._keys.popleft())
+                self._bytes -= len(oldest) + self.ENTRY_BYTES
