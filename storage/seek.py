@@ -58,6 +58,7 @@ def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait:
         behind - position >= LARGE_BATCH_BYTES
         and behind < segment.size  # The index of an active segment is a moment ahead of what is published.
         and last_offset >= first_offset
+        and next_offset >= first_offset
         and not segment.summary.damage
     ):
         # Between two entries so far apart there is one batch, as a rule, and the answer is in the next.

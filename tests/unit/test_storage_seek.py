@@ -45,6 +45,21 @@ def test_S29_S30_S31_S33_S35_the_answer_is_the_first_record_at_or_after(
     agrees_with_a_scan(log)
 
 
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_log_that_begins_within_a_large_batch_gives_nothing_before_its_start(
+    tmp_path: Path, codec: int
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    noise = random.Random(1)
+    for first in range(0, 80, 20):
+        records = [Record(n, NOW + first + n, None, noise.randbytes(1000), ()) for n in range(20)]
+        log.append(memoryview(bytearray(build_batch(records, base_offset=0, codec=codec))), NOW)
+    for start in (41, 50, 59, 60):
+        log.advance_start(start)
+        for _ in range(2):
+            agrees_with_a_scan(log)
+
+
 def test_S34_S84_the_density_of_the_index_changes_no_answer(tmp_path: Path) -> None:
     logs = []
     for interval in (0, 1 << 30):
