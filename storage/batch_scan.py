@@ -13,17 +13,17 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import kept_times, lookup
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
-from tidelog.storage.kept_times import POSITION_BITS, Found, KeptTimes
+from tidelog.storage.kept_times import POSITION_BITS, Found
 from tidelog.storage.lookup import PART_BYTES, Place
 from tidelog.storage.segment import Segment
 
 _WALKED_SOON_RECORDS = 256
+# More would push out too much else.
+_KEPT_RECORDS_MAX = 1 << 20
 _INT64_MIN = -(1 << 63)
 _FIRST_RECORD = kernel.Cut(0, 0, 0)
 _FIRST_PLAIN_RECORD = kernel.Cut(0, HEADER_BYTES, 0)
 _base_offset = Struct(">q").unpack_from
-
-_kept = KeptTimes()
 
 
 def first_record(
@@ -32,7 +32,7 @@ def first_record(
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
     position, size, head = place
     key = segment.identity << POSITION_BITS | position
-    packed = _kept.get(key)
+    packed = kept_times.kept.get(key)
     if packed is not None and kept_times.base_offset(packed) >= offset_min:
         return kept_times.find(packed, timestamp)
     try:
@@ -45,8 +45,13 @@ def first_record(
         packed = kept_times.pack(header, *_records(header, _whole(segment.file, place, wait), limit_bytes))
     except (RecordsError, kernel.RecordError) as error:
         raise _corrupt(segment, position, error) from error
-    _kept.keep(key, packed)
+    kept_times.kept.keep(key, packed)
     return kept_times.find(packed, timestamp)
+
+
+def is_kept(segment: Segment, position: int) -> bool:
+    """Tell whether the batch at a position can be searched without a read; a position of -1 is none."""
+    return kept_times.kept.get(segment.identity << POSITION_BITS | position) is not None
 
 
 def first_record_at(
@@ -59,7 +64,7 @@ def first_record_at(
     wait: bool,
 ) -> Found | None:
     """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
-    packed = _kept.get(segment.identity << POSITION_BITS | position)
+    packed = kept_times.kept.get(segment.identity << POSITION_BITS | position)
     if packed is not None:
         return kept_times.find(packed, timestamp) if kept_times.base_offset(packed) == base_offset else None
     place = lookup.batch_at(segment, position, likely_size, wait)
@@ -74,9 +79,11 @@ def _is_walk_best(header: BatchHeader, key: int) -> bool:
     To decompress a batch takes so much longer than a walk over it that its times are worth keeping at once. A walk to
     one of its records, where they are plain and read on the way, is half as long as one that lists all their times.
     """
+    if header.record_count > _KEPT_RECORDS_MAX:
+        return True
     if header.codec:
         return False
-    return header.record_count <= _WALKED_SOON_RECORDS or _kept.is_first_search(key)
+    return header.record_count <= _WALKED_SOON_RECORDS or kept_times.kept.is_first_search(key)
 
 
 def _first_by_walk(

@@ -114,3 +114,15 @@ class KeptTimes:
             while self._bytes > self.BYTES_MAX:
                 oldest = self._packed.pop(self._keys.popleft())
                 self._bytes -= len(oldest) + self.ENTRY_BYTES
+
+
+kept = KeptTimes()
+
+
+def keep_appended(
+    identity: int, position: int, header: BatchHeader, times: bytes, base_offset: int, leader_epoch: int
+) -> None:
+    """Keep what `ValidBatch.times` lists of a batch that was just written to a position of a segment."""
+    time_bytes = len(times) // header.record_count
+    head = _HEAD.pack(base_offset, header.base_timestamp, leader_epoch, time_bytes, time_bytes)
+    kept.keep(identity << POSITION_BITS | position, head + times)

@@ -21,6 +21,7 @@ from tidelog.protocol.records.validate import Rules, ValidBatch, validate
 from tidelog.storage import files, folder_identity, lookup, producer_state, retention
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
+from tidelog.storage.kept_times import keep_appended
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import ProducerState
 from tidelog.storage.roll_times import RollTimes
@@ -177,13 +178,15 @@ class Log:
             ):
                 segment = self._roll(now_ms)
             set_base(data, 0, base_offset, self.leader_epoch)
-            segment.append(data, valid, base_offset, last_offset, now_ms)
+            position = segment.append(data, valid, base_offset, last_offset, now_ms)
         except OSError as error:
             raise self._write_failed(error) from error
         if producer_id >= 0:
             self.producers.note(header, base_offset, now_ms)
         if base_offset == segment.base_offset:
             self._roll_times.begin(segment.summary)
+        if valid.times:
+            keep_appended(segment.identity, position, header, valid.times, base_offset, self.leader_epoch)
         self.last_append_ms = now_ms
         self.log_end_offset = last_offset + 1
         return base_offset, last_offset, now_ms if self._log_append_time else -1, False

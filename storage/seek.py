@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.storage import lookup
-from tidelog.storage.batch_scan import first_record, first_record_at, largest_record
+from tidelog.storage.batch_scan import first_record, first_record_at, is_kept, largest_record
 from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.kept_times import Found
 from tidelog.storage.log import Log
@@ -55,13 +55,14 @@ def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait:
     first_offset = start - base_offset
     position, behind, next_offset = segment.offset_index.around(max(last_offset, first_offset))
     if (
-        behind - position >= LARGE_BATCH_BYTES
+        (behind - position >= LARGE_BATCH_BYTES or is_kept(segment, behind))
         and behind < segment.size  # The index of an active segment is a moment ahead of what is published.
         and last_offset >= first_offset
         and next_offset >= first_offset
         and not segment.summary.damage
     ):
-        # Between two entries so far apart there is one batch, as a rule, and the answer is in the next.
+        # Between two entries so far apart there is one batch, as a rule, and the answer is in the next. Where the next
+        # can be searched without a read it costs nothing to try.
         found = first_record_at(
             segment, behind, behind - position, base_offset + next_offset, wanted, limit_bytes, wait
         )

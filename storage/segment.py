@@ -133,8 +133,11 @@ class Segment:
         base_offset: int,
         last_offset: int,
         now_ms: int,
-    ) -> None:
-        """Write one batch that has its offsets, and take note of it. After an OSError call `cut_torn`."""
+    ) -> int:
+        """Write one batch that has its offsets, take note of it, and return its position.
+
+        After an OSError call `cut_torn`.
+        """
         if self._offset_index is None:
             self._load_indexes()
         position = self.size
@@ -153,6 +156,7 @@ class Segment:
             self.summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
                 self._remember_creation()
+        return position
 
     def _remember_creation(self) -> None:
         """Save at once: without timestamps, rolling counts from the creation time, which the log does not hold."""

@@ -182,18 +182,53 @@ def scan(
         raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
     if columns is None:
         fault, record, at, largest, first, smallest = _scan(
-            data, position, end, count, _NO_ROWS, 0, 0, contiguous
+            data, position, end, count, _NO_ROWS, 0, 0, _NO_ROWS, 0, 0, contiguous
         )
     else:
         if columns.capacity < count:
             columns.grow(count)
         columns.count = count
         fault, record, at, largest, first, smallest = _scan(
-            data, position, end, count, columns._block, columns._address, columns.capacity, contiguous
+            data,
+            position,
+            end,
+            count,
+            columns._block,
+            columns._address,
+            columns.capacity,
+            _NO_ROWS,
+            0,
+            0,
+            contiguous,
         )
     if fault != _OK:
         raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
     return largest, first, smallest
+
+
+def scan_times(
+    data: Buffer, position: int, end: int, count: int, time_bytes: int
+) -> tuple[int, int, int, bytes | None]:
+    """Scan records whose offset deltas are 0, 1, ...; list their times as well, as times does without offset deltas.
+
+    Of the times None, where time_bytes is too few for one of them.
+    """
+    if position < 0 or end < position or count < 0 or count > (end - position) // _SHORTEST_RECORD:
+        raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
+    if not 1 <= time_bytes <= _WIDEST[0]:
+        raise ValueError(f"a time of {time_bytes} bytes")
+    entries = array("B", (0,)) * (count * time_bytes)
+    fault, record, at, largest, first, smallest = _scan(
+        data, position, end, count, _NO_ROWS, 0, 0, entries, entries.buffer_info()[0], time_bytes, True
+    )
+    if fault != _OK:
+        raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
+    bound = 1 << (8 * time_bytes - 1)
+    least = smallest
+    if least < -bound:
+        # The least that is listed is the first record's own; one that comes late may lie far below.
+        _, _, _, least, _ = _look(data, position, end, 1, _INT64_MIN, _INT64_MIN, 0)
+    return largest, first, smallest, entries.tobytes() if -bound <= least and largest < bound else None
 
 
 def find_record(
@@ -240,7 +275,7 @@ def times(
         raise RecordError(f"{count} records cannot lie between positions {position} and {end}")
     if not 1 <= time_bytes <= _WIDEST[0] or offset_bytes not in (0, _WIDEST[1]):
         raise ValueError(f"a time of {time_bytes} bytes and an offset of {offset_bytes}")
-    entries = array("B", bytes(count * (time_bytes + offset_bytes)))
+    entries = array("B", (0,)) * (count * (time_bytes + offset_bytes))
     largest = (1 << (8 * time_bytes - 1)) - 1
     fault, record, at = _list_times(
         data, position, end, count, time_bytes, largest, offset_bytes, entries, entries.buffer_info()[0]
@@ -291,9 +326,12 @@ def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> int
     count=cython.Py_ssize_t,
     address=cython.size_t,
     stride=cython.Py_ssize_t,
+    times_address=cython.size_t,
+    time_bytes=cython.int,
     contiguous=cython.bint,
     octets=cython.p_const_uchar,
     rows=cython.p_longlong,
+    entries=cython.p_uchar,
     walked=_WALKED,
 )
 def _scan(
@@ -304,28 +342,32 @@ def _scan(
     block: Rows,
     address: int,
     stride: int,
+    times_block: Rows,
+    times_address: int,
+    time_bytes: int,
     contiguous: bool,
 ) -> tuple[int, int, int, int, int, int]:
-    """Run _walk over data within bounds; block, at address, keeps the rows alive meanwhile."""
+    """Run _walk over data within bounds; the blocks, at their addresses, keep rows and times alive meanwhile."""
     if cython.compiled:
         rows = cython.cast(cython.p_longlong, address)
+        entries = cython.cast(cython.p_uchar, times_address)
         view = cython.declare(Py_buffer)
         PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
         octets = cython.cast(cython.p_const_uchar, view.buf)
         if end > view.len:
             walked = (_RANGE, 0, view.len, 0, 0, 0)
         elif end - position < _UNLOCK_BYTES:
-            walked = _walk(octets, position, end, count, rows, stride, contiguous)
+            walked = _walk(octets, position, end, count, rows, stride, entries, time_bytes, contiguous)
         else:
             with cython.nogil:
-                walked = _walk(octets, position, end, count, rows, stride, contiguous)
+                walked = _walk(octets, position, end, count, rows, stride, entries, time_bytes, contiguous)
         PyBuffer_Release(cython.address(view))
     else:
         octets = memoryview(data)
         if end > octets.nbytes:
             walked = (_RANGE, 0, octets.nbytes, 0, 0, 0)
         else:
-            walked = _walk(octets, position, end, count, block, stride, contiguous)
+            walked = _walk(octets, position, end, count, block, stride, times_block, time_bytes, contiguous)
     return walked
 
 
@@ -340,6 +382,9 @@ def _scan(
     count=cython.Py_ssize_t,
     rows=cython.p_longlong,
     stride=cython.Py_ssize_t,
+    entries=cython.p_uchar,
+    entry=cython.Py_ssize_t,
+    time_bytes=cython.int,
     contiguous=cython.bint,
     index=cython.Py_ssize_t,
     record=_RECORD,
@@ -349,13 +394,22 @@ def _scan(
     first=cython.Py_ssize_t,
 )
 def _walk(
-    octets: memoryview, at: int, end: int, count: int, rows: Rows, stride: int, contiguous: bool
+    octets: memoryview,
+    at: int,
+    end: int,
+    count: int,
+    rows: Rows,
+    stride: int,
+    entries: Rows,
+    time_bytes: int,
+    contiguous: bool,
 ) -> tuple[int, int, int, int, int, int]:
     """Do scan's work without Python: (fault, record, its position, largest, its index, smallest delta)."""
     largest = 0
     smallest = 0
     first = -1
     next_offset = 0
+    entry = 0
     for index in range(count):
         record = _short_record(octets, at, end)
         if record[0] != _OK:
@@ -375,6 +429,8 @@ def _walk(
             first = index
         elif record[2] < smallest:
             smallest = record[2]
+        if time_bytes > 0:
+            entry = _put(entries, entry, time_bytes, largest)
         if stride > 0:
             rows[index] = at
             rows[stride + index] = record[3]

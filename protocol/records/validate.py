@@ -22,6 +22,11 @@ from tidelog.protocol.records.errors import (
 
 _INT64_MAX: Final = (1 << 63) - 1
 _REFUSED: Final = batch.LOG_APPEND_TIME | batch.TRANSACTIONAL | batch.CONTROL | batch.DELETE_HORIZON
+# To list and keep the times of fewer would add more than a few hundredths to what it takes to produce them.
+_TIMED_RECORDS: Final = 2000
+_TIMED_COMPRESSED_RECORDS: Final = 64
+# A megabyte for their times, whatever the header says: a few bytes can decompress to very many records.
+_TIMED_RECORDS_MAX: Final = 1 << 17
 
 _unpack_header = batch.HEADER.unpack_from
 _new = tuple.__new__
@@ -42,7 +47,8 @@ class ValidBatch(NamedTuple):
     """What validate found out: the header as its bytes now stand, and the times of its records.
 
     max_timestamp_offset_delta is that of the first record with max_timestamp. With LogAppendTime every record has
-    the time of the append.
+    the time of the append. times, for searches, lists the largest timestamp delta up to each record as kernel.times
+    does, the bytes of one being len(times) / record_count; empty where it is not worth its memory.
     """
 
     header: BatchHeader
@@ -50,6 +56,7 @@ class ValidBatch(NamedTuple):
     max_timestamp: int
     max_timestamp_offset_delta: int
     size_bytes: int
+    times: bytes = b""
 
 
 def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBatch:
@@ -92,11 +99,20 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
 
     records: batch.Buffer = view
     position = batch.HEADER_BYTES
+    timed_records = _TIMED_RECORDS
     if attributes & batch.CODEC_MASK:
         records = compression.decompress(header.codec, view[position:], rules.max_decompressed_bytes)
         position = 0
+        timed_records = _TIMED_COMPRESSED_RECORDS
+    times: bytes | None = None
     try:
-        largest, first, smallest = kernel.scan(records, position, len(records), count)
+        if not timed_records <= count <= _TIMED_RECORDS_MAX:
+            largest, first, smallest = kernel.scan(records, position, len(records), count)
+        else:
+            time_bytes = min(8, (max_time - base_time).bit_length() // 8 + 1)
+            largest, first, smallest, times = kernel.scan_times(
+                records, position, len(records), count, time_bytes
+            )
     except kernel.RecordError as error:
         raise InvalidRecord(str(error)) from error
 
@@ -113,7 +129,7 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
         _check_oldest(records, position, header, rules, now_ms)
     if newest != max_time:
         header = batch.set_timestamps(view, 0, header, attributes, newest)
-    return _new(ValidBatch, (header, oldest, newest, first, size))
+    return _new(ValidBatch, (header, oldest, newest, first, size, times or b""))
 
 
 def _check_oldest(

@@ -172,8 +172,15 @@ def listed_times(kernel: Any, data: bytes, count: int, time_bytes: int, offset_b
         return str(error)
 
 
+def scanned_times(kernel: Any, data: bytes, count: int, time_bytes: int) -> Any:
+    try:
+        return kernel.scan_times(data, 0, len(data), count, time_bytes)
+    except kernel.RecordError as error:
+        return str(error)
+
+
 @given(
-    records(gaps=True, max_size=30),
+    records(max_size=30) | records(gaps=True, max_size=30),
     edits,
     st.integers(1, 60),
     st.integers(-10, 2000) | st.integers(-(2**63), 2**63 - 1),
@@ -201,7 +208,14 @@ def test_both_kernels_find_a_time_alike_in_all_bytes_or_parts_or_a_list_of_times
             assert found_in_parts(kernel, part, count, time, offset, size) == found
     listed = listed_times(INSTALLED, part, count, time_bytes, offset_bytes)
     assert listed == listed_times(INTERPRETED, part, count, time_bytes, offset_bytes)
+    scanned = scanned_times(INSTALLED, part, count, time_bytes)
+    assert scanned == scanned_times(INTERPRETED, part, count, time_bytes)
     rows = slowly(part, count, False)
+    if not isinstance(scanned, str):
+        assert scanned[:3] == answer(INSTALLED, part, count, None, True)
+        assert scanned[3] is None or (scanned[3], time_bytes, 0) == INSTALLED.times(
+            part, 0, len(part), count, time_bytes, 0
+        )
     if rows is None:
         assert isinstance(listed, str)
         return

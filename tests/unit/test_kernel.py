@@ -283,6 +283,27 @@ def test_times_gives_the_largest_up_to_each_record(kernel: Any) -> None:
             kernel.times(gaps, 0, len(gaps), 2, *sizes)
 
 
+def test_scan_times_scans_and_lists_times(kernel: Any) -> None:
+    deltas = [-5, -7, 2, 1, 128, 9]
+    data = b"".join(plain_record(index, delta) for index, delta in enumerate(deltas))
+    assert kernel.scan_times(data, 0, len(data), 6, 1) == (128, 4, -7, None)
+    for size in range(2, 9):
+        listed = packed(size, -5, -5, 2, 2, 128, 128)
+        assert kernel.scan_times(data, 0, len(data), 6, size) == (128, 4, -7, listed)
+    assert kernel.scan_times(b"", 0, 0, 0, 1) == (0, -1, 0, b"")
+    low = plain_record(0, -128) + plain_record(1, -129)
+    assert kernel.scan_times(low, 0, len(low), 2, 1) == (-128, 0, -129, b"\x80\x80")
+    low = plain_record(0, -129) + plain_record(1, -128)
+    assert kernel.scan_times(low, 0, len(low), 2, 1) == (-128, 1, -129, None)
+    with pytest.raises(kernel.RecordError, match="does not follow"):
+        kernel.scan_times(plain_record(1), 0, len(plain_record(1)), 1, 1)
+    with pytest.raises(kernel.RecordError, match="cannot lie"):
+        kernel.scan_times(data, 0, len(data), 2**40, 1)
+    for size in (0, 9):
+        with pytest.raises(ValueError, match="a time of"):
+            kernel.scan_times(data, 0, len(data), 6, size)
+
+
 @pytest.mark.parametrize("delta", [127, -128, 128, -129, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)])
 def test_times_takes_more_room_where_something_does_not_fit(kernel: Any, delta: int) -> None:
     data = plain_record(0, delta)

@@ -11,6 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, fill, open_log, scan
+from tidelog.protocol.records import validate
 from tidelog.protocol.records.batch import HEADER
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import batch_scan, files, kept_times, lookup, seek
@@ -254,7 +255,7 @@ def test_a_large_batch_is_read_up_to_the_record(
         log.append(memoryview(bytearray(build_batch(each, base_offset=0))), NOW)
     reads = reads_of(monkeypatch)
     for number in [0, 1, 3, 100, 300, 504, 2, 4]:
-        monkeypatch.setattr(batch_scan, "_kept", KeptTimes())
+        monkeypatch.setattr(kept_times, "kept", KeptTimes())
         reads.clear()
         assert seek.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
         assert sum(reads) < 3 * (sum(sizes[: number + 1]) + lookup.PART_BYTES)
@@ -262,8 +263,57 @@ def test_a_large_batch_is_read_up_to_the_record(
         patch.setattr(lookup, "PART_BYTES", 500)
         patch.setattr(batch_scan, "PART_BYTES", 500)
         for number in range(0, 500, 7):
-            patch.setattr(batch_scan, "_kept", KeptTimes())
+            patch.setattr(kept_times, "kept", KeptTimes())
             assert seek.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("step", [0, 1, 1 << 20])
+def test_a_large_batch_that_was_just_written_is_not_walked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: int, step: int
+) -> None:
+    log = open_log(tmp_path, message_timestamp_after_max_ms=2**62)
+    log.leader_epoch = 3
+    fill(log, [[NOW - 2 - n * step for n in range(2000)], [NOW - 1]])
+    log.append(batch([NOW + (n ^ 1) * step for n in range(2000)], codec=codec), NOW)
+    monkeypatch.setattr(batch_scan.kernel, "find_record", None)
+    monkeypatch.setattr(batch_scan.kernel, "times", None)
+    for number in (0, 1, 2, 500, 998):
+        found = seek.first_at_or_after(log, NOW + number * step)
+        assert found == (NOW + (number | 1) * step, 2001 + ((number | 1) ^ 1 if step else 0), 3)
+
+
+def test_what_is_kept_of_a_written_batch_follows_no_lie_and_no_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path, message_timestamp_after_max_ms=2**62)
+    stamps = [NOW + n % 7 * 1000 for n in range(1000)]
+    for claimed in (NOW - 1, NOW + 1, NOW + 127, NOW + 2**40, 2**63 - 1):
+        data = batch(stamps, codec=4)
+        header = list(HEADER.unpack_from(data))
+        header[8] = claimed
+        HEADER.pack_into(data, 0, *header)
+        header[4] = crc32c(data[21:])
+        HEADER.pack_into(data, 0, *header)
+        log.append(data, NOW)
+        for _ in range(2):
+            agrees_with_a_scan(log)
+        fill(log, [[NOW - 5 + n for n in range(2000)]])
+        log.truncate(1000)
+        agrees_with_a_scan(log)
+        log.truncate(0)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_the_times_of_very_many_records_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: int
+) -> None:
+    monkeypatch.setattr(kept_times, "kept", kept := KeptTimes())
+    monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 2999)
+    monkeypatch.setattr(batch_scan, "_KEPT_RECORDS_MAX", 2999)
+    log = open_log(tmp_path)
+    fill(log, [[NOW + n for n in range(3000)]], codec=codec)
+    for _ in range(3):
+        assert seek.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
+    assert kept._bytes == 0
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -283,7 +333,7 @@ def test_the_times_of_batches_that_are_kept_are_bounded(
     kept = KeptTimes()
     size = 22 + 300
     monkeypatch.setattr(kept, "BYTES_MAX", 3 * (size + kept.ENTRY_BYTES))
-    monkeypatch.setattr(batch_scan, "_kept", kept)
+    monkeypatch.setattr(kept_times, "kept", kept)
     log = open_log(tmp_path)
     fill(log, [[NOW + batch * 50 + n % 50 for n in range(300)] for batch in range(10)])
     agrees_with_a_scan(log)
