@@ -26,6 +26,8 @@ SWEEPS_PER_IDLE_TIME = 10
 LONGEST_SWEEP_S = 10.0
 BACKLOG = 1024
 SWITCH_INTERVAL_S = 20e-6
+# Up to twice that much freed memory stays with the process. It must be less than 32 MiB (`keep_freed_memory`).
+KEPT_MEMORY_BYTES = 31 * 1024 * 1024
 
 
 class Memory:
@@ -168,6 +170,18 @@ def write_ready_file(path: Path, address: tuple[str, int]) -> None:
     files.write_atomically(path, f"{address[0]}:{address[1]}\n".encode())
 
 
+def keep_freed_memory() -> None:
+    """Have the allocator keep memory that is freed, up to twice KEPT_MEMORY_BYTES, for the next answers.
+
+    Answers of a megabyte that wait for their clients come and go together. glibc gives their memory back to the system
+    each time, and asks for it again: page by page, each filled with zeros, which takes longer than reading and sending.
+    It learns from what is freed: a block that was mapped by itself, of less than 32 MiB, raises its thresholds to the
+    size of that block, and twice that. This one is never touched, so it costs nothing. With another allocator nothing
+    is won or lost.
+    """
+    bytes(KEPT_MEMORY_BYTES)
+
+
 async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, int]]], None]) -> None:
     """Run a broker until it is told to stop; `ready` is called once it answers.
 
@@ -175,6 +189,7 @@ async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, i
     """
     # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    keep_freed_memory()
     broker = Broker(config, Clock())
     broker.start()
     try:

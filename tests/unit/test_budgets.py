@@ -6,6 +6,7 @@ its budget raises the number here, and says why in its message; one that needs l
 
 import asyncio
 import gc
+import platform
 import shutil
 import signal
 import socket
@@ -24,7 +25,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.broker import Broker as BrokerProcess
-from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, produce_request
+from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, RawClient, produce_request
 from tidelog.broker.clock import Clock
 from tidelog.broker.daemon import Broker
 from tidelog.broker.server import Server
@@ -253,3 +254,34 @@ def test_system_calls_of_a_request(tmp_path: Path, what: str) -> None:
     calls = syscalls_in((tmp_path / "summary").read_text())
     each = {name: number / COUNTED for name, number in calls.most_common() if number >= COUNTED / 10}
     assert calls.total() / COUNTED <= BUDGETS[what].syscalls, each
+
+
+def page_faults(pid: int) -> int:
+    """Return how many pages a process has been given that did not have to come from a disk."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[7])
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have rules of their own")
+def test_answers_get_memory_that_the_process_has_already(tmp_path: Path) -> None:
+    ahead, rounds = 8, 20
+    records = build_batch([Record(0, START_MS, None, b"x" * 900_000)])
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    topics = [FetchTopic(topic="t", partitions=[wanted])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1, topics=topics)
+    with BrokerProcess(tmp_path / "data") as broker, RawClient(broker.start()) as client:
+        client.metadata("t")
+        client.produce("t", records)
+
+        def ask() -> None:
+            for _ in range(ahead):
+                client.send(FETCH, 12, request)
+            for _ in range(ahead):
+                assert len(client.receive_frame()) > 900_000
+
+        for _ in range(rounds):
+            ask()
+        before = page_faults(broker.pid)
+        for _ in range(rounds):
+            ask()
+        each = (page_faults(broker.pid) - before) / rounds / ahead
+    assert each <= 20, f"{each:.0f} fresh pages an answer of 220"
