@@ -27,7 +27,7 @@ LONGEST_SWEEP_S = 10.0
 BACKLOG = 1024
 SWITCH_INTERVAL_S = 20e-6
 # Up to twice that much freed memory stays with the process. It must be less than 32 MiB (`keep_freed_memory`).
-KEPT_MEMORY_BYTES = 31 * 1024 * 1024
+KEPT_MEMORY_BYTES = 16 * 1024 * 1024
 
 
 class Memory:
