@@ -6,6 +6,7 @@ little of that. Knows logs and the file system; nothing of who waits for what.
 """
 
 import logging
+import time
 from collections.abc import Collection
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from tidelog.storage.log import Log
 
 # From so many logs on one sync of all is cheaper.
 LOGS_MIN = 4
-# What may be dirty in all for each log that is to be synced: a disk takes as long for it as for a sync.
-DIRTY_BYTES_A_LOG = 256 << 10
+# What may be dirty in all: a disk takes some 100 ms for it at most, once, and then it is clean.
+DIRTY_BYTES_MAX = 64 << 20
+# How much is dirty changes little in that time, and asking takes a tenth of a sync.
+LOOK_EVERY_S = 0.02
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +31,8 @@ class GroupSync:
         """Use the file system of a folder; logs elsewhere are flushed one by one."""
         self._folder = folder
         self._file_system: files.FileSystem | None = None
+        self._dirty_bytes = 0
+        self._looked_s = 0.0
 
     def flush(self, logs: Collection[Log]) -> dict[Log, StorageError]:
         """Return once everything appended before the call is on disk, with the logs that failed, and why."""
@@ -48,7 +53,7 @@ class GroupSync:
             self._file_system = files.FileSystem(self._folder)
         device = self._file_system.device
         marks = {log: mark for log in logs if log.device == device and (mark := log.flush_mark()) is not None}
-        if len(marks) < LOGS_MIN or files.dirty_bytes() > DIRTY_BYTES_A_LOG * len(marks):
+        if len(marks) < LOGS_MIN or self._is_much_dirty():
             return ()
         try:
             self._file_system.sync()
@@ -59,3 +64,11 @@ class GroupSync:
         for log, mark in marks.items():
             log.flushed(mark)
         return marks
+
+    def _is_much_dirty(self) -> bool:
+        """Tell whether a sync of everything would take long."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_EVERY_S:
+            self._looked_s = now_s
+            self._dirty_bytes = files.dirty_bytes()
+        return self._dirty_bytes > DIRTY_BYTES_MAX
