@@ -17,7 +17,8 @@ from tidelog.storage.kept_times import POSITION_BITS, Found
 from tidelog.storage.lookup import PART_BYTES, Place
 from tidelog.storage.segment import Segment
 
-_WALKED_SOON_RECORDS = 256
+# With fewer a read finds several batches, and has to be done anyway.
+_KEPT_RECORDS_MIN = 32
 # More would push out too much else.
 _KEPT_RECORDS_MAX = 1 << 20
 _INT64_MIN = -(1 << 63)
@@ -83,7 +84,7 @@ def _is_walk_best(header: BatchHeader, key: int) -> bool:
         return True
     if header.codec:
         return False
-    return header.record_count <= _WALKED_SOON_RECORDS or kept_times.kept.is_first_search(key)
+    return header.record_count < _KEPT_RECORDS_MIN or kept_times.kept.is_first_search(key)
 
 
 def _first_by_walk(

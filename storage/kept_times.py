@@ -4,7 +4,7 @@ Owns their packed form and how much memory all of them take. Knows nothing of fi
 """
 
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -19,6 +19,10 @@ _unpack_base_offset = Struct(">q").unpack_from
 _INT64_MIN: Final = -(1 << 63)
 # A key is a segment's identity << POSITION_BITS | a batch's position: an integer takes half of what a pair does.
 POSITION_BITS: Final = 40
+
+# Spreads keys over a table (Knuth, The Art of Computer Programming, 6.4: the golden ratio of 2 ** 64).
+_MULTIPLIER: Final = 0x9E3779B97F4A7C15
+_MASK: Final = (1 << 64) - 1
 
 _new = tuple.__new__
 
@@ -82,26 +86,24 @@ class KeptTimes:
     # What an entry takes beside its packed times: the head of that object, its key, its places in dict (105 bytes where
     # that has just grown) and deque.
     ENTRY_BYTES = 33 + 32 + 105 + 8
-    # So many batches are remembered to have been searched once.
-    ONCE_MAX = 4096
+    # A byte each for the batches that were searched once. Two that share one forget each other: no harm is done.
+    SEEN_BITS = 18
 
     def __init__(self) -> None:
         self._packed: dict[int, bytes] = {}
         self._keys: deque[int] = deque()
-        self._once: OrderedDict[int, None] = OrderedDict()
+        self._seen = bytearray(1 << self.SEEN_BITS)
         self._bytes = 0
         self._lock = threading.Lock()
         self.get = self._packed.get
 
     def is_first_search(self, key: int) -> bool:
         """Tell whether a batch has not been searched lately; it counts as searched from now on."""
-        with self._lock:
-            if key in self._once:
-                return False
-            self._once[key] = None
-            if len(self._once) > self.ONCE_MAX:
-                self._once.popitem(last=False)
-            return True
+        mixed = key * _MULTIPLIER & _MASK
+        slot, mark = mixed >> (64 - self.SEEN_BITS), mixed >> 32 & 0xFF or 1
+        is_first = self._seen[slot] != mark
+        self._seen[slot] = mark
+        return is_first
 
     def keep(self, key: int, packed: bytes) -> None:
         """Remember the times of a batch, and forget those that were remembered first."""
