@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.row import FLUSHED, OURS, Contender, Goal, Measures, Row, Workload, floors, versus
-from bench.rows.requests import Produces
+from bench.rows.requests import ACKS_ALL, Produces
 from bench.stage import Stage
 
-ACKS_ALL = -1
 SLOW_DISK_US = 2000
 
 

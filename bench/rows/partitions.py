@@ -21,6 +21,7 @@ class Partitions(Workload):
 
     def measure(self, stage: Stage, _prepared: Any) -> Measures:
         count = stage.count(self.count)
+        stage.settle()
         with stage.alone() as alone:
             alone.broker.start()
             started = time.perf_counter()

@@ -6,6 +6,8 @@ from typing import Any
 from bench.row import Goal, Measures, Row, Workload, versus
 from bench.stage import Stage
 
+ACKS_ALL = -1
+
 
 @dataclass(frozen=True)
 class Produces(Workload):
@@ -20,6 +22,8 @@ class Produces(Workload):
 
     def measure(self, stage: Stage, _prepared: Any) -> Measures:
         topic = stage.topic(self.partitions)
+        if self.acks == ACKS_ALL:
+            stage.settle()  # what the run before has left dirty would be written by the first to sync
         try:
             return stage.load(
                 "produce",
