@@ -15,8 +15,11 @@ from tidelog.broker.repeated.parts import NUMBER_BYTES, Learned, Request, Serve
 if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
-# Requests that are remembered of a connection and a version of an API; one more, and it begins anew.
-MOST_REMEMBERED = 32
+# Requests that are remembered of a connection and a version of an API, and how many places may hold what changes.
+MOST_REMEMBERED = 128
+MOST_SHAPES = 4
+# Where there are more they take the long way; after so many that did, all is forgotten, and learned anew.
+FORGET_AFTER = 10_000
 
 _FIXED_BYTES = 8  # API key, version, correlation id: what stands before the part that is compared
 _header = Struct(">Ii").unpack_from
@@ -39,74 +42,105 @@ _LEARNERS: dict[Callable[..., Any], _Learner] = {
 }
 
 
-class _Alike(NamedTuple):
-    """What is remembered of one version of an API: how requests are compared, and what serves those that are known."""
+class _Shape(NamedTuple):
+    """Requests in which what changes has the same place and size: how they are compared, and what serves each."""
 
     prefix_bytes: int
     hole_bytes: int
     known: dict[bytes, tuple[Partition, Serve]]
 
+    def key(self, view: memoryview, begin: int, end: int) -> bytes:
+        """Return what of a request is compared."""
+        prefix_bytes, hole_bytes, _ = self
+        at = begin + prefix_bytes
+        if not hole_bytes:
+            return bytes(view[begin:at])
+        behind = at + hole_bytes
+        return bytes(view[begin:at]) + bytes(view[behind:end]) if behind <= end else b""
+
 
 class RepeatedRequests:
     """The requests of one connection that can be served without decoding them."""
 
-    __slots__ = ("_broker", "_last", "known")
+    __slots__ = ("_broker", "_decoded", "_seen", "known")
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.known: dict[int, _Alike] = {}  # by API key and version
-        self._last: tuple[int, Partition] | None = None
+        self.known: dict[int, list[_Shape]] = {}  # by API key and version
+        self._seen: set[tuple[int, Partition]] = set()
+        self._decoded = 0
 
     def serve(self, view: memoryview, position: int, end: int) -> Answer | Deferred | None:
         """Serve the request in view[position:end] if it is known; None where it has to be decoded."""
         if end - position < _FIXED_BYTES:
             return None
         key_version, correlation_id = _header(view, position)
-        alike = self.known.get(key_version)
-        if alike is None:
-            return None
-        prefix_bytes, hole_bytes, known = alike
         begin = position + _FIXED_BYTES
-        at = begin + prefix_bytes
-        key = bytes(view[begin:at])
-        if hole_bytes:
-            behind = at + hole_bytes
-            if behind > end:
-                return None
-            key += bytes(view[behind:end])
-        again = known.get(key)
-        return again[1](view, at, end, correlation_id) if again is not None else None
+        for prefix_bytes, hole_bytes, known in self.known.get(key_version, ()):
+            at = begin + prefix_bytes
+            key = bytes(view[begin:at])  # _Shape.key, but for the call
+            if hole_bytes:
+                behind = at + hole_bytes
+                key = key + bytes(view[behind:end]) if behind <= end else b""
+            again = known.get(key)
+            if again is not None:
+                return again[1](view, at, end, correlation_id)
+        return None
 
     def learn(self, route: Route, request: Any, view: memoryview, position: int, end: int) -> None:
-        """Remember a request that was decoded, if it is the second in a row about a partition."""
+        """Remember a request that was decoded, if it is the second about a partition."""
         learner = _LEARNERS.get(route.handle)
         partition = learner.partition(self._broker, route, request) if learner else None
         if learner is None or partition is None:
             return
-        key_version = _header(view, position)[0]
-        last, self._last = self._last, (key_version, partition)
-        if last != self._last:
+        self._decoded += 1
+        key_version, _ = _header(view, position)
+        if not self._was_seen((key_version, partition)):
             return
         begin = position + _FIXED_BYTES
-        alike = self.known.get(key_version)
-        if alike is not None and self._is_known(alike, partition, view, begin, end):
+        if self._is_full(key_version) or self._is_known(key_version, partition, view, begin, end):
             return
         learned = learner.learn(self._broker, route, request, Request(view, begin, end), partition)
-        if learned is None:
-            return
-        at, serve = learned
-        if alike is None or alike.prefix_bytes != at - begin or len(alike.known) >= MOST_REMEMBERED:
-            alike = self.known[key_version] = _Alike(at - begin, learner.hole_bytes, {})
-        alike.known[_key(alike, view, begin, end)] = partition, serve
+        if learned is not None:
+            at, serve = learned
+            shape = self._shape(key_version, at - begin, learner.hole_bytes)
+            shape.known[shape.key(view, begin, end)] = partition, serve
 
-    @staticmethod
-    def _is_known(alike: _Alike, partition: Partition, view: memoryview, begin: int, end: int) -> bool:
+    def _was_seen(self, what: tuple[int, Partition]) -> bool:
+        """Tell whether there was such a request before; there was one from now on."""
+        if what in self._seen:
+            return True
+        if len(self._seen) >= MOST_REMEMBERED:
+            self._seen.clear()
+        self._seen.add(what)
+        return False
+
+    def _is_full(self, key_version: int) -> bool:
+        """Tell whether no more can be learned; after a while room is made."""
+        shapes = self.known.get(key_version, ())
+        if len(shapes) < MOST_SHAPES and sum(len(shape.known) for shape in shapes) < MOST_REMEMBERED:
+            return False
+        if self._decoded < FORGET_AFTER:
+            return True
+        self._decoded = 0
+        del self.known[key_version]
+        return False
+
+    def _is_known(
+        self, key_version: int, partition: Partition, view: memoryview, begin: int, end: int
+    ) -> bool:
         """Tell whether a request is known already, and took the long way for another reason."""
-        again = alike.known.get(_key(alike, view, begin, end))
-        return again is not None and again[0] is partition
+        for shape in self.known.get(key_version, ()):
+            again = shape.known.get(shape.key(view, begin, end))
+            if again is not None and again[0] is partition:
+                return True
+        return False
 
-
-def _key(alike: _Alike, view: memoryview, begin: int, end: int) -> bytes:
-    """Return what of a request is compared."""
-    at = begin + alike.prefix_bytes
-    return bytes(view[begin:at]) + (bytes(view[at + alike.hole_bytes : end]) if alike.hole_bytes else b"")
+    def _shape(self, key_version: int, prefix_bytes: int, hole_bytes: int) -> _Shape:
+        """Return the shape with such a place for what changes."""
+        shapes = self.known.setdefault(key_version, [])
+        for shape in shapes:
+            if shape.prefix_bytes == prefix_bytes:
+                return shape
+        shapes.append(_Shape(prefix_bytes, hole_bytes, {}))
+        return shapes[-1]

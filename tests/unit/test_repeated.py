@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker.repeated import requests
 from tidelog.broker.repeated.requests import MOST_REMEMBERED, RepeatedRequests
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -126,18 +127,36 @@ async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve, 
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
 
-async def test_what_is_remembered_of_a_connection_is_bounded(serve: Serve, connect: Connect) -> None:
+async def test_what_is_remembered_of_a_connection_is_bounded(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "FORGET_AFTER", 2 * MOST_REMEMBERED + 30)
     served = await serve(**KEEP)
     client = await connect(served)
-    topic_id = await make_topic(client, "t", partitions=MOST_REMEMBERED + 5)
+    topic_id = await make_topic(client, "t", partitions=MOST_REMEMBERED + 10)
     repeated: RepeatedRequests = served.connection_of(client).repeated
     sizes = []
-    for index in range(MOST_REMEMBERED + 5):
-        for _ in range(2):
+    for index in range(MOST_REMEMBERED + 10):
+        for _ in range(4):
             await client.ask(PRODUCE, 9, request("t", index, records(b"v"), topic_id, 9))
-        sizes.append(sum(len(alike.known) for alike in repeated.known.values()))
+        sizes.append(sum(len(shape.known) for shape in repeated.known[9]))
     assert max(sizes) == MOST_REMEMBERED
-    assert sizes[-1] == 5
+    assert sizes[-1] < 10, "all was forgotten after a while"
+
+
+async def test_partitions_in_turn_and_topics_with_long_and_short_names_are_remembered(
+    both: Both,
+) -> None:
+    names = ["t", "another", "a-third-one"]
+    for name in names[1:]:
+        await make_topic(both.first, name)
+    for number in range(5):
+        for name in names:
+            for index in (0, 1):
+                partitions = [ListOffsetsPartition(partition_index=index, timestamp=NOW + number)]
+                topics = [ListOffsetsTopic(name=name, partitions=partitions)]
+                await alike(both, LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=topics))
+    assert len(both.known_again) == 3 * len(names) * 2
 
 
 @pytest.fixture
