@@ -89,7 +89,7 @@ class Parked:
 
     def _time_is_up(self, due_ms: int) -> None:
         for waiter in self._due.pop(due_ms):
-            waiter.time_is_up()
+            waiter.finish()
 
     def release(self) -> None:
         """Answer all of them with what is there."""
@@ -100,17 +100,15 @@ class Parked:
 class FetchWaiter(Later):
     """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`.
 
-    `answer` reads what is there then; `unchanged` is for when nothing has come and the time is up.
+    `answer` reads what is there then.
     """
 
     __slots__ = (
         "_answer",
         "_due_ms",
-        "_has_grown",
         "_missing_bytes",
         "_parked",
         "_partitions",
-        "_unchanged",
     )
 
     def __init__(
@@ -120,12 +118,9 @@ class FetchWaiter(Later):
         missing_bytes: int,
         max_wait_ms: int,
         answer: Callable[[], Any],
-        unchanged: Callable[[], Any],
     ) -> None:
         super().__init__()
         self._answer = answer
-        self._unchanged = unchanged
-        self._has_grown = False
         self._missing_bytes = missing_bytes
         self._partitions = tuple(dict.fromkeys(partitions))
         self._parked = parked
@@ -135,23 +130,15 @@ class FetchWaiter(Later):
 
     def grown(self, size_bytes: int) -> None:
         """Count bytes appended to one of the partitions; with enough, answer after the present turn."""
-        self._has_grown = True
         missing = self._missing_bytes
         self._missing_bytes = missing - size_bytes
         if missing > 0 and missing <= size_bytes:
             self._parked.loop.call_soon(self.finish)
 
-    def time_is_up(self) -> None:
-        """Answer with what is there; that is known where nothing has come."""
-        self._finish(self._answer if self._has_grown else self._unchanged)
-
     def finish(self) -> None:
         """Answer now with what is there."""
-        self._finish(self._answer)
-
-    def _finish(self, answer_with: Callable[[], Any]) -> None:
         if self._forget():
-            answer = answer_with()
+            answer = self._answer()
             if isinstance(answer, Later):
                 answer.ready = lambda: self.resolve(answer.response)
             else:

@@ -50,8 +50,7 @@ def handle(connection: "Connection", request: FetchRequest, version: int) -> Fet
     if missing_bytes <= 0 or fetch.failed or request.max_wait_ms <= 0 or not fetch.partitions:
         return fetch.load(broker)
     again = partial(fetch_again, broker, request, version)
-    unchanged = partial(fetch.load, broker)
-    return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again, unchanged)
+    return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again)
 
 
 def fetch_again(broker: "Broker", request: FetchRequest, version: int) -> FetchResponse | Later:

@@ -116,15 +116,23 @@ class _Fetch:
             self._partitions,
             self._min_bytes,
             self._max_wait_ms,
-            lambda: self._read(offset, correlation_id) or self._decode(raw),
-            lambda: self._pack(correlation_id, b""),
+            lambda: self._answer_parked(offset, correlation_id, raw),
         )
         return Deferred(waiter, self._route, correlation_id)
 
+    def _answer_parked(self, offset: int, correlation_id: int, raw: bytes) -> Answer | FetchResponse | Later:
+        """Answer a fetch that has waited long enough with what is there."""
+        log = self._log
+        if log.failure is None:
+            if offset >= log.high_watermark:
+                return self._pack(correlation_id, b"")
+            if (answer := self._read(offset, correlation_id)) is not None:
+                return answer
+        request, _ = self._route.read(memoryview(raw), body_position(self._route, raw), len(raw))
+        return fetch_again(self._broker, request, self._route.version)
+
     def _read(self, offset: int, correlation_id: int) -> Answer | None:
         """Answer with the records from an offset on, if there are enough and they are in memory."""
-        if offset >= self._log.high_watermark:
-            return None
         try:
             piece = self._log.read(offset, self._max_bytes, at_least_one=True, wait=False)
             data = piece.read_nowait() if piece.length >= self._min_bytes else None
@@ -149,12 +157,6 @@ class _Fetch:
         if size <= SMALL_FRAME_BYTES:
             return [b"".join((head, length, data, behind))]
         return [head + length, data, behind]
-
-    def _decode(self, raw: bytes) -> FetchResponse | Later:
-        """Answer a request that has waited the long way."""
-        body = body_position(self._route, raw)
-        request, _ = self._route.read(memoryview(raw), body, len(raw))
-        return fetch_again(self._broker, request, self._route.version)
 
 
 def _template(route: Route, request: FetchRequest, has_start: bool) -> tuple[int, bytes, bytes, bytes]:

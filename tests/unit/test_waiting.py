@@ -56,7 +56,7 @@ async def outcome(later: Later) -> Any:
 
 def park(partition: Waited, missing_bytes: int, max_wait_ms: int, parked: Parked) -> FetchWaiter:
     partitions = [cast(Any, partition)]
-    return FetchWaiter(parked, partitions, missing_bytes, max_wait_ms, lambda: "answer", lambda: "unchanged")
+    return FetchWaiter(parked, partitions, missing_bytes, max_wait_ms, lambda: "answer")
 
 
 async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None:
@@ -73,7 +73,7 @@ async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None
 
 async def test_a_fetch_is_answered_when_its_time_is_up() -> None:
     partition, parked = Waited(), Parked(asyncio.get_running_loop())
-    assert await outcome(park(partition, 100, 1, parked)) == "unchanged"
+    assert await outcome(park(partition, 100, 1, parked)) == "answer"
     assert not partition.waiters
     waiter = park(partition, 100, 1, parked)
     partition.grow(99)
@@ -85,7 +85,7 @@ async def test_fetches_whose_time_is_up_at_nearly_the_same_moment_are_answered_t
     partition, parked = Waited(), Parked(loop)
 
     async def answered(waiter: FetchWaiter) -> float:
-        assert await outcome(waiter) == "unchanged"
+        assert await outcome(waiter) == "answer"
         return loop.time()
 
     begin_s = loop.time()
