@@ -43,7 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self.broker = server.broker
         self.listener_name = listener_name
         self._outbox = server.broker.outbox
-        self.repeated = RepeatedRequests(server.broker)
+        self.repeated = RepeatedRequests(server.known_requests)
         self.peer = "?"
         self.address = "?"
         self.advertised = ("?", 0)

@@ -75,7 +75,7 @@ _routes: dict[int, Route] = {}
 def dispatch(connection: "Connection", view: memoryview, position: int, end: int) -> Answer | Deferred | None:
     """Serve the request in view[position:end]; None where no answer is due. Raises WireError."""
     repeated = connection.repeated
-    if repeated.known:
+    if repeated.shapes:
         answer = repeated.serve(view, position, end)
         if answer is not None:
             return answer

@@ -12,6 +12,7 @@ from pathlib import Path
 from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
 from tidelog.broker.daemon import Broker
+from tidelog.broker.repeated.requests import KnownRequests
 from tidelog.config.kinds import Listener
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
@@ -73,6 +74,7 @@ class Server:
     def __init__(self, broker: Broker) -> None:
         config = broker.config
         self.broker = broker
+        self.known_requests = KnownRequests(broker)
         self.max_frame_bytes = config.socket_request_max_bytes
         queued = config.queued_max_request_bytes
         self.memory = Memory(queued if queued >= 0 else 1 << 62)

@@ -5,9 +5,11 @@ Behaviour: a topic that is gone from the answer is gone from the catalogue, dura
 in the background. Fetches that were parked on it are answered.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.partition import Partition
 from tidelog.broker.topics import Topic
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
@@ -23,19 +25,22 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
     from tidelog.broker.daemon import Broker
 
+Forget = Callable[[Callable[[Partition], bool]], None]
+
 
 def handle(connection: "Connection", request: DeleteTopicsRequest, version: int) -> Later:
     """Delete the topics on the maintenance thread."""
     named = [DeleteTopicState(name=name, topic_id=bytes(16)) for name in request.topic_names]
     wanted = request.topics if version >= 6 else named
-    return connection.broker.maintenance.submit(partial(_delete_all, connection.broker, wanted))
+    forget = connection.server.known_requests.forget
+    return connection.broker.maintenance.submit(partial(_delete_all, connection.broker, wanted, forget))
 
 
-def _delete_all(broker: "Broker", wanted: list[DeleteTopicState]) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=[_delete(broker, state) for state in wanted])
+def _delete_all(broker: "Broker", wanted: list[DeleteTopicState], forget: Forget) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[_delete(broker, state, forget) for state in wanted])
 
 
-def _delete(broker: "Broker", wanted: DeleteTopicState) -> DeletableTopicResult:
+def _delete(broker: "Broker", wanted: DeleteTopicState, forget: Forget) -> DeletableTopicResult:
     if wanted.name is None:
         topic = broker.topics.by_id.get(wanted.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
@@ -53,6 +58,7 @@ def _delete(broker: "Broker", wanted: DeleteTopicState) -> DeletableTopicResult:
     finally:
         for partition in topic.partitions:
             broker.loop.call_soon_threadsafe(partition.release)
+        broker.loop.call_soon_threadsafe(forget, set(topic.partitions).__contains__)
     return _result(wanted, topic, ErrorCode.NONE, None)
 
 

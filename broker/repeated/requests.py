@@ -1,4 +1,4 @@
-"""What one connection has asked before, and when a request is worth remembering."""
+"""What was asked before, and when a request is worth remembering."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -15,11 +15,12 @@ from tidelog.broker.repeated.parts import NUMBER_BYTES, Learned, Request, Serve
 if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
-# Requests that are remembered of a connection and a version of an API, and how many places may hold what changes.
-MOST_REMEMBERED = 128
-MOST_SHAPES = 4
-# Where there are more they take the long way; after so many that did, all is forgotten, and learned anew.
-FORGET_AFTER = 10_000
+# Requests that are remembered: some 2 KB each.
+MOST_REMEMBERED = 16_384
+# More take the long way; after so many that did, all are forgotten, and learned anew.
+FORGET_AFTER = 100_000
+# Shapes in which one connection asks a version of an API: one for each length of a topic's name, as a rule.
+MOST_SHAPES = 8
 
 _FIXED_BYTES = 8  # API key, version, correlation id: what stands before the part that is compared
 _header = Struct(">Ii").unpack_from
@@ -59,16 +60,85 @@ class _Shape(NamedTuple):
         return bytes(view[begin:at]) + bytes(view[behind:end]) if behind <= end else b""
 
 
-class RepeatedRequests:
-    """The requests of one connection that can be served without decoding them."""
-
-    __slots__ = ("_broker", "_decoded", "_seen", "known")
+class KnownRequests:
+    """The requests to this broker that can be served without decoding them, whoever sends them."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.known: dict[int, list[_Shape]] = {}  # by API key and version
+        self._shapes: dict[int, list[_Shape]] = {}  # by API key and version
         self._seen: set[tuple[int, Partition]] = set()
+        self._remembered = 0
         self._decoded = 0
+
+    def shape_of(
+        self, route: Route, request: Any, view: memoryview, position: int, end: int
+    ) -> _Shape | None:
+        """Return the shape of a request that was decoded, if it is known; from the second time that it comes it is."""
+        learner = _LEARNERS.get(route.handle)
+        partition = learner.partition(self._broker, route, request) if learner else None
+        if learner is None or partition is None:
+            return None
+        key_version, _ = _header(view, position)
+        begin = position + _FIXED_BYTES
+        for shape in self._shapes.get(key_version, ()):
+            again = shape.known.get(shape.key(view, begin, end))
+            if again is not None and again[0] is partition:
+                return shape
+        if not self._is_worth_it((key_version, partition)):
+            return None
+        learned = learner.learn(self._broker, route, request, Request(view, begin, end), partition)
+        if learned is None:
+            return None
+        at, serve = learned
+        shape = self._shape(key_version, at - begin, learner.hole_bytes)
+        key = shape.key(view, begin, end)
+        self._remembered += key not in shape.known
+        shape.known[key] = partition, serve
+        return shape
+
+    def _is_worth_it(self, what: tuple[int, Partition]) -> bool:
+        """Tell whether such a request came before and there is room; room is made after a while."""
+        self._decoded += 1
+        if self._decoded >= FORGET_AFTER:
+            self._decoded = 0
+            if self._remembered >= MOST_REMEMBERED:
+                self.forget(lambda _partition: True)
+        if what in self._seen:
+            return self._remembered < MOST_REMEMBERED
+        if len(self._seen) >= MOST_REMEMBERED:
+            self._seen.clear()
+        self._seen.add(what)
+        return False
+
+    def forget(self, is_forgotten: Callable[[Partition], bool]) -> None:
+        """Forget the requests about some partitions."""
+        self._remembered = 0
+        self._seen.clear()
+        for shapes in self._shapes.values():
+            for shape in shapes:
+                for key, (partition, _) in list(shape.known.items()):
+                    if is_forgotten(partition):
+                        del shape.known[key]
+                self._remembered += len(shape.known)
+
+    def _shape(self, key_version: int, prefix_bytes: int, hole_bytes: int) -> _Shape:
+        """Return the shape with such a place for what changes."""
+        shapes = self._shapes.setdefault(key_version, [])
+        for shape in shapes:
+            if shape.prefix_bytes == prefix_bytes:
+                return shape
+        shapes.append(_Shape(prefix_bytes, hole_bytes, {}))
+        return shapes[-1]
+
+
+class RepeatedRequests:
+    """The shapes in which one connection asks."""
+
+    __slots__ = ("_known", "shapes")
+
+    def __init__(self, known: KnownRequests) -> None:
+        self._known = known
+        self.shapes: dict[int, list[_Shape]] = {}  # by API key and version
 
     def serve(self, view: memoryview, position: int, end: int) -> Answer | Deferred | None:
         """Serve the request in view[position:end] if it is known; None where it has to be decoded."""
@@ -76,7 +146,7 @@ class RepeatedRequests:
             return None
         key_version, correlation_id = _header(view, position)
         begin = position + _FIXED_BYTES
-        for prefix_bytes, hole_bytes, known in self.known.get(key_version, ()):
+        for prefix_bytes, hole_bytes, known in self.shapes.get(key_version, ()):
             at = begin + prefix_bytes
             key = bytes(view[begin:at])  # _Shape.key, but for the call
             if hole_bytes:
@@ -88,59 +158,12 @@ class RepeatedRequests:
         return None
 
     def learn(self, route: Route, request: Any, view: memoryview, position: int, end: int) -> None:
-        """Remember a request that was decoded, if it is the second about a partition."""
-        learner = _LEARNERS.get(route.handle)
-        partition = learner.partition(self._broker, route, request) if learner else None
-        if learner is None or partition is None:
+        """Remember a request that was decoded, if it came before and can be served so."""
+        shape = self._known.shape_of(route, request, view, position, end)
+        if shape is None:
             return
-        self._decoded += 1
-        key_version, _ = _header(view, position)
-        if not self._was_seen((key_version, partition)):
-            return
-        begin = position + _FIXED_BYTES
-        if self._is_full(key_version) or self._is_known(key_version, partition, view, begin, end):
-            return
-        learned = learner.learn(self._broker, route, request, Request(view, begin, end), partition)
-        if learned is not None:
-            at, serve = learned
-            shape = self._shape(key_version, at - begin, learner.hole_bytes)
-            shape.known[shape.key(view, begin, end)] = partition, serve
-
-    def _was_seen(self, what: tuple[int, Partition]) -> bool:
-        """Tell whether there was such a request before; there was one from now on."""
-        if what in self._seen:
-            return True
-        if len(self._seen) >= MOST_REMEMBERED:
-            self._seen.clear()
-        self._seen.add(what)
-        return False
-
-    def _is_full(self, key_version: int) -> bool:
-        """Tell whether no more can be learned; after a while room is made."""
-        shapes = self.known.get(key_version, ())
-        if len(shapes) < MOST_SHAPES and sum(len(shape.known) for shape in shapes) < MOST_REMEMBERED:
-            return False
-        if self._decoded < FORGET_AFTER:
-            return True
-        self._decoded = 0
-        del self.known[key_version]
-        return False
-
-    def _is_known(
-        self, key_version: int, partition: Partition, view: memoryview, begin: int, end: int
-    ) -> bool:
-        """Tell whether a request is known already, and took the long way for another reason."""
-        for shape in self.known.get(key_version, ()):
-            again = shape.known.get(shape.key(view, begin, end))
-            if again is not None and again[0] is partition:
-                return True
-        return False
-
-    def _shape(self, key_version: int, prefix_bytes: int, hole_bytes: int) -> _Shape:
-        """Return the shape with such a place for what changes."""
-        shapes = self.known.setdefault(key_version, [])
-        for shape in shapes:
-            if shape.prefix_bytes == prefix_bytes:
-                return shape
-        shapes.append(_Shape(prefix_bytes, hole_bytes, {}))
-        return shapes[-1]
+        shapes = self.shapes.setdefault(_header(view, position)[0], [])
+        if not any(shape is known for known in shapes):
+            if len(shapes) >= MOST_SHAPES:
+                shapes.clear()
+            shapes.append(shape)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.broker import dispatch
-from tidelog.broker.repeated.requests import RepeatedRequests
+from tidelog.broker.repeated.requests import KnownRequests, RepeatedRequests
 from tidelog.protocol.frame import (
     decode_response,
     encode_request,
@@ -36,7 +36,7 @@ Dispatched = Callable[..., list[tuple[int, Any]]]
 def dispatched() -> Iterator[Dispatched]:
     """Return what dispatches a frame, or its start, and tells what reached a handler: version, request."""
     reached: list[tuple[int, Any]] = []
-    connection: Any = SimpleNamespace(repeated=RepeatedRequests(cast(Any, None)))
+    connection: Any = SimpleNamespace(repeated=RepeatedRequests(KnownRequests(cast(Any, None))))
 
     def handle(_connection: object, request: object, version: int) -> None:
         reached.append((version, request))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker.repeated import requests
-from tidelog.broker.repeated.requests import MOST_REMEMBERED, RepeatedRequests
+from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
@@ -100,7 +100,7 @@ async def test_answers_are_those_of_a_broker_that_decodes_each_request(
             if first.error_message is not None:
                 first.error_message = first.error_message.replace("again", "each")
             assert answers[0] == answers[1], (first, second)
-    assert bool(served.connection_of(again).repeated.known) == (version >= 5)
+    assert bool(served.connection_of(again).repeated.shapes) == (version >= 5)
 
 
 async def test_the_correlation_id_is_that_of_the_request(serve: Serve, connect: Connect) -> None:
@@ -127,21 +127,41 @@ async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve, 
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
 
-async def test_what_is_remembered_of_a_connection_is_bounded(
+def remembered(served: Served) -> int:
+    """Return how many requests are known."""
+    return sum(
+        len(shape.known) for shapes in served.server.known_requests._shapes.values() for shape in shapes
+    )
+
+
+async def test_what_is_remembered_is_bounded_and_forgotten_after_a_while(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "FORGET_AFTER", 2 * MOST_REMEMBERED + 30)
+    most = 20
+    monkeypatch.setattr(requests, "MOST_REMEMBERED", most)
+    monkeypatch.setattr(requests, "FORGET_AFTER", 3 * most)
     served = await serve(**KEEP)
     client = await connect(served)
-    topic_id = await make_topic(client, "t", partitions=MOST_REMEMBERED + 10)
-    repeated: RepeatedRequests = served.connection_of(client).repeated
+    topic_id = await make_topic(client, "t", partitions=most + 10)
     sizes = []
-    for index in range(MOST_REMEMBERED + 10):
+    for index in range(most + 10):
         for _ in range(4):
             await client.ask(PRODUCE, 9, request("t", index, records(b"v"), topic_id, 9))
-        sizes.append(sum(len(shape.known) for shape in repeated.known[9]))
-    assert max(sizes) == MOST_REMEMBERED
+        sizes.append(remembered(served))
+    assert max(sizes) == most
     assert sizes[-1] < 10, "all was forgotten after a while"
+
+
+async def test_what_one_client_asked_is_known_from_the_next(both: Both, connect: Connect) -> None:
+    topics = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=NOW)])]
+    lookup = ListOffsetsRequest(replica_id=-1, topics=topics)
+    for _ in range(3):
+        await alike(both, LIST_OFFSETS, 7, lookup)
+    assert len(both.known_again) == 1
+    another = await connect(both.served)
+    for _ in range(3):
+        await another.ask(LIST_OFFSETS, 7, lookup)
+    assert len(both.known_again) == 1 + 2
 
 
 async def test_partitions_in_turn_and_topics_with_long_and_short_names_are_remembered(
@@ -171,7 +191,7 @@ async def both(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) 
     for number in range(60):
         data = records(*[b"v" * (1 + number * 37 % 900)] * (1 + number % 7), first_ms=NOW + 10 * number)
         await first.ask(PRODUCE, 9, request("t", 0, data, topic_id, 9))
-    served.connection_of(first).repeated.known.clear()
+    served.connection_of(first).repeated.shapes.clear()
     known_again: list[int] = []
     serve_again = RepeatedRequests.serve
 
@@ -280,6 +300,7 @@ async def test_what_is_fetched_and_searched_of_a_deleted_topic_is_gone(both: Bot
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     found = await first.ask(LIST_OFFSETS, 6, lookup)
     assert found.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await until(lambda: remembered(both.served) == 0)
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 100_000])
