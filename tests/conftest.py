@@ -1,8 +1,9 @@
 """What holds for every test."""
 
 import asyncio
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import uvloop
@@ -18,6 +19,13 @@ def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the options of whoever runs the tests out of them."""
     for variable in [name for name in os.environ if name.startswith("KAFKA_")]:
         monkeypatch.delenv(variable)
+
+
+@pytest.fixture
+def collect_sockets() -> Iterator[None]:
+    """Collect what kafka-python leaves of refused connections in the test that caused it (`LEAVES_SOCKETS`)."""
+    yield
+    gc.collect()
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -1,7 +1,6 @@
 """kafka-python against a running broker: produce, consume by assignment, search by time, sizes, a restart."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -9,6 +8,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import MessageSizeTooLargeError
 
 from tests.support.broker import Broker, Running
+from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import (
     CODECS,
     LONE_RECORD_OVERHEAD_BYTES,
@@ -19,14 +19,7 @@ from tests.support.workload import (
     samples,
 )
 
-# The client leaves the sockets of refused connections to the garbage collector, which must not call it later.
-pytestmark = [pytest.mark.e2e, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
-
-
-@pytest.fixture(autouse=True)
-def _collect_sockets() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
 
 def producer(broker: Running, **settings: object) -> KafkaProducer:

@@ -7,6 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli import client, formats, output
 from tidelog.cli.errors import FAILED, UNREACHABLE, USAGE, CommandError
 from tidelog.cli.formats import Record
@@ -14,6 +15,8 @@ from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.produce import split
 from tidelog.cli.topics import parse_options
+
+pytestmark = LEAVES_SOCKETS
 
 RECORD = Record("tides", 1, 15, 1_709_283_600_250, 0, b"harbour", b"3.2 m", [("unit", b"m"), ("none", None)])
 
