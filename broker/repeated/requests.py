@@ -21,6 +21,8 @@ MOST_REMEMBERED = 16_384
 FORGET_AFTER = 100_000
 # Shapes in which one connection asks a version of an API: one for each length of a topic's name, as a rule.
 MOST_SHAPES = 8
+# The same for all connections: each is looked through for a request that its connection does not know.
+MOST_SHAPES_IN_ALL = 64
 
 _FIXED_BYTES = 8  # API key, version, correlation id: what stands before the part that is compared
 _header = Struct(">Ii").unpack_from
@@ -101,14 +103,19 @@ class KnownRequests:
         self._decoded += 1
         if self._decoded >= FORGET_AFTER:
             self._decoded = 0
-            if self._remembered >= MOST_REMEMBERED:
+            if self._is_full(what[0]):
                 self.forget(lambda _partition: True)
+                self._shapes.clear()
         if what in self._seen:
-            return self._remembered < MOST_REMEMBERED
+            return not self._is_full(what[0])
         if len(self._seen) >= MOST_REMEMBERED:
             self._seen.clear()
         self._seen.add(what)
         return False
+
+    def _is_full(self, key_version: int) -> bool:
+        shapes = self._shapes.get(key_version, ())
+        return self._remembered >= MOST_REMEMBERED or len(shapes) >= MOST_SHAPES_IN_ALL
 
     def forget(self, is_forgotten: Callable[[Partition], bool]) -> None:
         """Forget the requests about some partitions."""

@@ -152,6 +152,21 @@ async def test_what_is_remembered_is_bounded_and_forgotten_after_a_while(
     assert sizes[-1] < 10, "all was forgotten after a while"
 
 
+async def test_topics_with_names_of_very_many_lengths_are_not_all_remembered(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 5
+    monkeypatch.setattr(requests, "MOST_SHAPES_IN_ALL", most)
+    served = await serve(**KEEP)
+    client = await connect(served)
+    for length in range(1, 2 * most):
+        topic_id = await make_topic(client, "t" * length, partitions=1)
+        for offset in range(4):
+            answer = await client.ask(PRODUCE, 9, request("t" * length, 0, records(b"v"), topic_id, 9))
+            assert answer.responses[0].partition_responses[0].base_offset == offset
+        assert remembered(served) == min(length, most)
+
+
 async def test_what_one_client_asked_is_known_from_the_next(both: Both, connect: Connect) -> None:
     topics = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=NOW)])]
     lookup = ListOffsetsRequest(replica_id=-1, topics=topics)
