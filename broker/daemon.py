@@ -29,7 +29,6 @@ class Broker:
         self.clock = clock
         self.node_id = config.node_id
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
-        self.parked: Parked
         self._retention = Periodic(config.log_retention_check_interval_ms / 1000, self._retain)
         self._flushing = Periodic(LONGEST_WAIT_S, self._flush)
         self._checkpointing = Periodic(
@@ -38,7 +37,9 @@ class Broker:
         self.loop: asyncio.AbstractEventLoop
         self.catalog: Catalog
         self.topics: Topics
+        self.parked: Parked
         self.busy_poll: BusyPoll
+        self.outbox: Outbox
         self.flusher: Flusher
         self.maintenance: Maintenance
         self.readers: Readers

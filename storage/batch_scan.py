@@ -13,7 +13,7 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import kept_times, lookup
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
-from tidelog.storage.kept_times import POSITION_BITS, Found
+from tidelog.storage.kept_times import Found
 from tidelog.storage.lookup import PART_BYTES, Place
 from tidelog.storage.segment import Segment
 
@@ -32,7 +32,7 @@ def first_record(
 ) -> Found | None:
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
     position, size, head = place
-    key = segment.identity << POSITION_BITS | position
+    key = kept_times.key_of(segment.identity, position)
     packed = kept_times.kept.get(key)
     if packed is not None and kept_times.base_offset(packed) >= offset_min:
         return kept_times.find(packed, timestamp)
@@ -52,7 +52,7 @@ def first_record(
 
 def is_kept(segment: Segment, position: int) -> bool:
     """Tell whether the batch at a position can be searched without a read; a position of -1 is none."""
-    return kept_times.kept.get(segment.identity << POSITION_BITS | position) is not None
+    return kept_times.kept.get(kept_times.key_of(segment.identity, position)) is not None
 
 
 def first_record_at(
@@ -65,7 +65,7 @@ def first_record_at(
     wait: bool,
 ) -> Found | None:
     """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
-    packed = kept_times.kept.get(segment.identity << POSITION_BITS | position)
+    packed = kept_times.kept.get(kept_times.key_of(segment.identity, position))
     if packed is not None:
         return kept_times.find(packed, timestamp) if kept_times.base_offset(packed) == base_offset else None
     place = lookup.batch_at(segment, position, likely_size, wait)

@@ -17,8 +17,7 @@ _HEAD_BYTES: Final = _HEAD.size
 _unpack_head = _HEAD.unpack_from
 _unpack_base_offset = Struct(">q").unpack_from
 _INT64_MIN: Final = -(1 << 63)
-# A key is a segment's identity << POSITION_BITS | a batch's position: an integer takes half of what a pair does.
-POSITION_BITS: Final = 40
+_POSITION_BITS: Final = 40
 
 # Spreads keys over a table (Knuth, The Art of Computer Programming, 6.4: the golden ratio of 2 ** 64).
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15
@@ -33,6 +32,11 @@ class Found(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+def key_of(identity: int, position: int) -> int:
+    """Return the key of the batch at a position of a segment: an integer takes half of what a pair does."""
+    return identity << _POSITION_BITS | position
 
 
 def pack(header: BatchHeader, records: Buffer, start: int) -> bytes:
@@ -127,4 +131,4 @@ def keep_appended(
     """Keep what `ValidBatch.times` lists of a batch that was just written to a position of a segment."""
     time_bytes = len(times) // header.record_count
     head = _HEAD.pack(base_offset, header.base_timestamp, leader_epoch, time_bytes, time_bytes)
-    kept.keep(identity << POSITION_BITS | position, head + times)
+    kept.keep(key_of(identity, position), head + times)

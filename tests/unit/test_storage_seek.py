@@ -353,7 +353,7 @@ def test_what_is_kept_takes_no_more_than_is_counted() -> None:
         kept = KeptTimes()
         before = tracemalloc.get_traced_memory()[0]
         for number in range(50_000):
-            kept.keep(7 << kept_times.POSITION_BITS | number, bytes(10 + number % 7))
+            kept.keep(kept_times.key_of(7, number), bytes(10 + number % 7))
         assert tracemalloc.get_traced_memory()[0] - before <= kept._bytes
     finally:
         tracemalloc.stop()
