@@ -13,7 +13,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.dispatch import Answer, Deferred, dispatch
+from tidelog.broker.handlers.produce import ProduceFailed
 from tidelog.broker.repeated.requests import RepeatedRequests
+from tidelog.broker.repeated_lines import lines
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -72,7 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self.advertised = self.broker.config.advertised(self.listener_name, reached_host, reached_port)
         refusal = self.server.admit(self)
         if refusal is not None:
-            _log.warning("connection refused peer=%s reason=%r", self.peer, refusal)
+            template = "connection refused peer=%s reason=%r"
+            lines.log(_log, logging.WARNING, self.address, template, self.peer, refusal)
             self._closing = True
             self._transport.abort()
 
@@ -152,8 +155,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail(self, fault: Exception) -> None:
         """Close the connection: the peer's fault in a line, ours with everything."""
-        if isinstance(fault, WireError):
-            _log.warning("bad request, connection closed peer=%s error=%r", self.peer, str(fault))
+        if isinstance(fault, WireError | ProduceFailed):
+            template = "bad request, connection closed peer=%s error=%r"
+            lines.log(_log, logging.WARNING, self.address, template, self.peer, str(fault))
         else:
             _log.error("request failed, connection closed peer=%s", self.peer, exc_info=fault)
         self.close()

@@ -10,6 +10,7 @@ from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic
 from tidelog.broker.outbox import Outbox
 from tidelog.broker.readers import Readers
+from tidelog.broker.repeated_lines import lines
 from tidelog.broker.topics import Topic, Topics
 from tidelog.broker.waiting import Parked
 from tidelog.config.options import BrokerConfig
@@ -96,4 +97,5 @@ class Broker:
         self.maintenance.stop()
         self.logs.close()
         self.catalog.close()
+        lines.tell()
         _log.info("stopped data=%s", self.logs.directory)

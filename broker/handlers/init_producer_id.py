@@ -11,6 +11,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.repeated_lines import lines
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -27,11 +28,9 @@ def handle(
 ) -> InitProducerIdResponse | Later:
     """Give out a producer id."""
     if request.transactional_id is not None:
-        _log.warning(
-            "transactions are not supported yet, refused peer=%s transactional_id=%r",
-            connection.peer,
-            request.transactional_id,
-        )
+        template = "transactions are not supported yet, refused peer=%s transactional_id=%r"
+        values = connection.peer, request.transactional_id
+        lines.log(_log, logging.WARNING, connection.address, template, *values)
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     return connection.broker.maintenance.submit(partial(_give_out, connection.broker))
 

@@ -1,0 +1,87 @@
+"""Log lines that would be written again and again, told once and then counted.
+
+A client that goes wrong does so thousands of times. Of lines that are alike (the same event about the same thing: an
+address, a partition) the first is written at once; how many came after it is told when INTERVAL_S is over, in one line,
+and again as long as they come. Bounded in memory: with more than THINGS_MAX things at once, the others are counted
+together. Event loop only.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+INTERVAL_S = 60.0
+THINGS_MAX = 1000
+# What is kept of a line, to be repeated beside the count.
+_TEXT_MAX = 500
+_OTHERS = "others"
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """A line that was written, and how many like it were not since then; they are told by a timer of its loop."""
+
+    loop: asyncio.AbstractEventLoop
+    log: logging.Logger
+    level: int
+    text: str
+    unwritten: int = 0
+
+
+class RepeatedLines:
+    """The lines of the last interval."""
+
+    def __init__(self, interval_s: float = INTERVAL_S, things_max: int = THINGS_MAX) -> None:
+        self._interval_s = interval_s
+        self._things_max = things_max
+        self._seen: dict[tuple[str, str], _Repeated] = {}
+
+    def __len__(self) -> int:
+        """Return how many lines are remembered."""
+        return len(self._seen)
+
+    def log(self, log: logging.Logger, level: int, about: str, template: str, *values: Any) -> None:
+        """Write a line, or count it if one of this template about the same thing was written lately."""
+        if not log.isEnabledFor(level):
+            return
+        loop = asyncio.get_running_loop()
+        key = template, about
+        seen = self._seen.get(key)
+        if seen is None and len(self._seen) >= self._things_max:
+            key = template, _OTHERS
+            seen = self._seen.get(key)
+        if seen is not None and seen.loop is loop:
+            seen.unwritten += 1
+            return
+        if seen is not None:
+            self._tell(seen)  # Its loop ended before it could be told.
+        text = template % values
+        log.log(level, "%s", text)
+        seen = self._seen[key] = _Repeated(loop, log, level, text[:_TEXT_MAX])
+        loop.call_later(self._interval_s, self._interval_over, key, seen)
+
+    def _interval_over(self, key: tuple[str, str], seen: _Repeated) -> None:
+        if self._seen.get(key) is not seen:
+            return
+        if not seen.unwritten:
+            del self._seen[key]
+            return
+        self._tell(seen)
+        seen.loop.call_later(self._interval_s, self._interval_over, key, seen)
+
+    def _tell(self, seen: _Repeated) -> None:
+        if seen.unwritten:
+            count, seen.unwritten = seen.unwritten, 0
+            seen.log.log(
+                seen.level, "%s (and %s more like it in %g s)", seen.text, f"{count:,}", self._interval_s
+            )
+
+    def tell(self) -> None:
+        """Write the counts that are still to be told, and forget everything: the broker stops."""
+        for seen in self._seen.values():
+            self._tell(seen)
+        self._seen.clear()
+
+
+lines = RepeatedLines()

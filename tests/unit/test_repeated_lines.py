@@ -1,0 +1,166 @@
+"""A log line that would come thousands of times comes once, and then with a count."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.support.served import Client, Connect, Serve, connect, serve
+from tidelog.broker import repeated_lines
+from tidelog.broker.repeated_lines import RepeatedLines
+from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+
+__all__ = ["connect", "serve"]  # fixtures
+
+_log = logging.getLogger("tidelog.test")
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines that are written, as they come."""
+    caplog.set_level(logging.INFO)
+    lines: list[str] = []
+    caplog.handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    return lines
+
+
+def say(lines: RepeatedLines, about: str, number: int) -> None:
+    lines.log(_log, logging.INFO, about, "bad about=%s number=%d", about, number)
+
+
+class Timers:
+    """Stands for a loop's `call_later`: time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, delay_s: float, call: Callable[..., None], *values: Any) -> None:
+        self.waiting.append((delay_s, partial(call, *values)))
+
+    def interval_over(self) -> None:
+        over, self.waiting = self.waiting, []
+        for delay_s, call in over:
+            assert delay_s == 60
+            call()
+
+
+@pytest.fixture
+async def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
+    """The timers of this test's loop."""
+    timers = Timers()
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", timers.call_later)
+    return timers
+
+
+async def test_the_first_is_told_at_once_and_the_others_as_a_count(told: list[str], timers: Timers) -> None:
+    lines = RepeatedLines()
+    for number in range(8801):
+        say(lines, "a", number)
+    say(lines, "b", 1)
+    assert told == ["bad about=a number=0", "bad about=b number=1"]
+    timers.interval_over()
+    assert told[2:] == ["bad about=a number=0 (and 8,800 more like it in 60 s)"]
+    timers.interval_over()
+    assert (len(lines), len(told), timers.waiting) == (0, 3, [])
+    say(lines, "a", 5)
+    assert told[3:] == ["bad about=a number=5"]
+
+
+async def test_as_long_as_they_come_each_interval_has_its_line(told: list[str], timers: Timers) -> None:
+    lines = RepeatedLines()
+    for interval in range(1, 4):
+        for number in range(interval * 10):
+            say(lines, "a", number)
+        timers.interval_over()
+    say(lines, "a", 7)
+    lines.tell()
+    first = "bad about=a number=0"
+    assert told == [first] + [f"{first} (and {count} more like it in 60 s)" for count in (9, 20, 30, 1)]
+    timers.interval_over()
+    assert (len(lines), len(told), timers.waiting) == (0, 5, [])
+
+
+async def test_a_timer_of_a_line_that_was_told_at_a_stop_tells_no_other(
+    told: list[str], timers: Timers
+) -> None:
+    lines = RepeatedLines()
+    say(lines, "a", 1)
+    lines.tell()
+    for number in (2, 3):
+        say(lines, "a", number)
+    old = timers.waiting.pop(0)[1]
+    old()
+    assert told == ["bad about=a number=1", "bad about=a number=2"]
+    timers.interval_over()
+    assert told[2:] == ["bad about=a number=2 (and 1 more like it in 60 s)"]
+
+
+async def test_templates_and_things_are_told_apart_and_levels_are_heeded(
+    told: list[str], timers: Timers
+) -> None:
+    lines = RepeatedLines()
+    for _ in range(3):
+        lines.log(_log, logging.INFO, "a", "one %s", "x")
+        lines.log(_log, logging.INFO, "a", "two %s", "x")
+        lines.log(_log, logging.DEBUG, "a", "three %s", "x")
+    assert told == ["one x", "two x"]
+    assert len(lines) == 2
+    lines.tell()
+
+
+async def test_what_is_remembered_is_bounded_and_what_is_beyond_is_counted_together(
+    told: list[str], timers: Timers
+) -> None:
+    lines = RepeatedLines(things_max=10)
+    for number in range(1000):
+        say(lines, f"{number}", number)
+        lines.log(_log, logging.INFO, "x" * 100_000, "long %s", "y" * 100_000)
+    assert len(lines) <= 12
+    assert len(told) == len(lines)
+    assert sum(len(seen.text) for seen in lines._seen.values()) < 2000
+    lines.tell()
+    counts = sorted(line.partition("(and ")[2] for line in told[-2:])
+    assert counts == ["990 more like it in 60 s)", "999 more like it in 60 s)"]
+
+
+def test_a_count_does_not_outlive_its_loop(told: list[str]) -> None:
+    lines = RepeatedLines()
+
+    async def some() -> None:
+        for number in range(3):
+            say(lines, "a", number)
+
+    for _ in range(2):
+        asyncio.run(some())
+    first = "bad about=a number=0"
+    assert told == [first, f"{first} (and 2 more like it in 60 s)", first]
+
+
+async def test_a_client_that_asks_for_what_is_not_there_again_and_again(
+    serve: Serve, connect: Connect, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = RepeatedLines()
+    monkeypatch.setattr(repeated_lines.lines, "_seen", lines._seen)
+    served = await serve()
+    for _ in range(5):
+        client = await connect(served)
+        client.writer.write((10).to_bytes(4, "big") + bytes.fromhex("7fff 0000 00000007 ffff"))
+        assert await client.reader.read() == b""
+    refused = [line for line in told if line.startswith("bad request")]
+    assert len(refused) == 1
+    assert "api key 32767 is not served" in refused[0]
+    client = await connect(served)
+    for _ in range(5):
+        await ask_for_transactions(client)
+    assert len([line for line in told if line.startswith("transactions are not supported")]) == 1
+    await served.stop()
+    counts = [line for line in told if "(and 4 more like it" in line]
+    assert sorted(line.partition(" ")[0] for line in counts) == ["bad", "transactions"]
+
+
+async def ask_for_transactions(client: Client) -> None:
+    request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
+    await client.ask(INIT_PRODUCER_ID, 4, request)
