@@ -20,9 +20,9 @@ class Partition:
     def append(self, data: memoryview, now_ms: int) -> Appended:
         """Append one produced batch and wake the fetches that it satisfies."""
         appended = self.log.append(data, now_ms)
-        if self.waiters:
+        if self.waiters and not appended.duplicate:
             for waiter in self.waiters:
-                waiter.grown(len(data))
+                waiter.grown(self.log.last_batch_bytes)
         return appended
 
     def awaits_disk(self, acks: int) -> bool:

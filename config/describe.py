@@ -43,7 +43,8 @@ BROKER = """\
 IGNORED = """\
 ## Options of Kafka that are accepted and do nothing
 
-So that a configuration written for Kafka starts Tidelog unchanged. Each is named once in the log at start-up.
+So that a configuration written for Kafka starts Tidelog unchanged. Each is named once in the log at start-up, and
+those of a topic when it is created with them; DescribeConfigs tells them with the value that they were given.
 """
 
 DENIED = """\
@@ -59,7 +60,7 @@ def page() -> str:
         OPENING,
         TOPIC + "\n" + _table(_topic_row(row) for row in _sorted(TopicConfig)),
         BROKER + "\n" + _table(_broker_row(row) for row in _sorted(BrokerConfig)),
-        IGNORED + "\n" + _reasons({**INERT, **TOPIC_INERT}),
+        IGNORED + "\n" + _reasons({**INERT, **{name: option.why for name, option in TOPIC_INERT.items()}}),
         DENIED + "\n" + _reasons(REFUSED),
     ]
     return "\n".join(parts)

@@ -6,6 +6,9 @@ A key that ends in `.` stands for every option that begins so.
 """
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tidelog.config.kinds import BOOL, DOUBLE, LIST, LONG, STRING, Kind
 
 ONE_NODE = "there is one node"
 NO_CONTROLLER = "there are no controllers to talk to"
@@ -14,7 +17,7 @@ LOOP = "one event loop serves all connections"
 NO_GROUPS = "consumer groups are not built yet"
 NO_TRANSACTIONS = "transactions are not built yet"
 NO_COMPACTION = "log compaction is not built yet"
-NO_RECOMPRESSION = "batches are stored as they came"
+NO_TIER = "there is no other tier: all of a log is on this machine's disk"
 NO_JMX = "there is no JVM"
 
 INERT: Mapping[str, str] = {
@@ -25,9 +28,6 @@ INERT: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": NO_CONTROLLER,
     "broker.rack": ONE_NODE,
     "broker.session.timeout.ms": NO_CONTROLLER,
-    "compression.gzip.level": NO_RECOMPRESSION,
-    "compression.lz4.level": NO_RECOMPRESSION,
-    "compression.zstd.level": NO_RECOMPRESSION,
     "confluent.": "an option of another distribution",
     "controlled.shutdown.": ONE_NODE,
     "controller.": NO_CONTROLLER,
@@ -43,6 +43,7 @@ INERT: Mapping[str, str] = {
     "log.cleaner.": NO_COMPACTION,
     "log.flush.scheduler.interval.ms": "the flusher wakes when there is something to flush",
     "log.flush.start.offset.checkpoint.interval.ms": "written with the other checkpoints",
+    "log.local.retention.": NO_TIER,
     "log.message.downconversion.enable": "records are served in the format in which they came",
     "log.message.format.version": "records are stored in the format in which they came",
     "log.preallocate": "files grow as they are written",
@@ -57,6 +58,7 @@ INERT: Mapping[str, str] = {
     "offsets.": NO_GROUPS,
     "process.roles": "this is the broker, and there are no controllers",
     "queued.max.requests": "what requests hold is bounded in bytes: queued.max.request.bytes",
+    "remote.": NO_TIER,
     "replica.": NO_REPLICAS,
     "security.inter.broker.protocol": ONE_NODE,
     "share.": NO_GROUPS,
@@ -70,17 +72,31 @@ INERT: Mapping[str, str] = {
     "zookeeper.": "there is no ZooKeeper",
 }
 
-TOPIC_INERT: Mapping[str, str] = {
-    "delete.retention.ms": NO_COMPACTION,
-    "follower.replication.throttled.replicas": NO_REPLICAS,
-    "leader.replication.throttled.replicas": NO_REPLICAS,
-    "max.compaction.lag.ms": NO_COMPACTION,
-    "message.downconversion.enable": "records are served in the format in which they came",
-    "message.format.version": "records are stored in the format in which they came",
-    "min.cleanable.dirty.ratio": NO_COMPACTION,
-    "min.compaction.lag.ms": NO_COMPACTION,
-    "preallocate": "files grow as they are written",
-    "unclean.leader.election.enable": ONE_NODE,
+
+class InertOption(NamedTuple):
+    """A topic option that does nothing: why, and what value it must have all the same, as in Kafka."""
+
+    why: str
+    kind: Kind[Any]
+    at_least: int | None = None
+    at_most: int | None = None
+
+
+TOPIC_INERT: Mapping[str, InertOption] = {
+    "delete.retention.ms": InertOption(NO_COMPACTION, LONG, 0),
+    "follower.replication.throttled.replicas": InertOption(NO_REPLICAS, LIST),
+    "leader.replication.throttled.replicas": InertOption(NO_REPLICAS, LIST),
+    "local.retention.bytes": InertOption(NO_TIER, LONG, -2),
+    "local.retention.ms": InertOption(NO_TIER, LONG, -2),
+    "max.compaction.lag.ms": InertOption(NO_COMPACTION, LONG, 1),
+    "message.downconversion.enable": InertOption("records are served in the format in which they came", BOOL),
+    "message.format.version": InertOption("records are stored in the format in which they came", STRING),
+    "min.cleanable.dirty.ratio": InertOption(NO_COMPACTION, DOUBLE, 0, 1),
+    "min.compaction.lag.ms": InertOption(NO_COMPACTION, LONG, 0),
+    "preallocate": InertOption("files grow as they are written", BOOL),
+    "remote.log.copy.disable": InertOption(NO_TIER, BOOL),
+    "remote.log.delete.on.disable": InertOption(NO_TIER, BOOL),
+    "unclean.leader.election.enable": InertOption(ONE_NODE, BOOL),
 }
 
 UNGUARDED = "the broker can neither authenticate nor encrypt yet, and would be open to everyone"
@@ -99,8 +115,3 @@ def reason(name: str, table: Mapping[str, str]) -> str | None:
     if name in table:
         return table[name]
     return next((why for key, why in table.items() if key.endswith(".") and name.startswith(key)), None)
-
-
-def is_inert_for_topics(name: str) -> bool:
-    """Tell whether a topic option is one that is accepted and does nothing."""
-    return name in TOPIC_INERT

@@ -4,6 +4,7 @@ Each kind carries the number by which DescribeConfigs names it (KIP-569).
 The invariant: parse(text(value)) == value.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,15 @@ def _integer(text: str) -> int:
     except ValueError:
         pass
     raise ValueError("not an integer")
+
+
+def _real(text: str) -> float:
+    try:
+        if text.isascii() and "_" not in text and math.isfinite(value := float(text)):
+            return value
+    except ValueError:
+        pass
+    raise ValueError("not a number")
 
 
 def _boolean(text: str) -> bool:
@@ -104,6 +114,7 @@ STRING = Kind("string", 2, str)
 DIRECTORY = Kind("folder", 2, _directory)
 INT = Kind("int", 3, _integer, lowest=-INT_MAX - 1, highest=INT_MAX)
 LONG = Kind("long", 5, _integer, lowest=-LONG_MAX - 1, highest=LONG_MAX)
+DOUBLE = Kind("double", 6, _real)
 LIST = Kind("list", 7, _items, ",".join)
 LISTENERS = Kind("list", 7, _listeners, lambda listeners: ",".join(map(str, listeners)))
 PROTOCOL_MAP = Kind("list", 7, _pairs, lambda pairs: ",".join(map(":".join, pairs)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import is_inert_for_topics
+from tidelog.config.inert import NO_TIER, TOPIC_INERT
 from tidelog.config.kinds import (
     BOOL,
     DIRECTORY,
@@ -75,14 +75,41 @@ class TopicConfig:
         because="log compaction is not built yet",
         doc="What happens to old segments: `delete` removes those that have expired.",
     )
+    compression_gzip_level: int = option(
+        "compression.gzip.level",
+        INT,
+        -1,
+        broker="compression.gzip.level",
+        choices=("-1", *map(str, range(1, 10))),
+        doc="With `compression.type=gzip`: from 1, fast, to 9, small; -1 is zlib's own choice.",
+    )
+    compression_lz4_level: int = option(
+        "compression.lz4.level",
+        INT,
+        9,
+        broker="compression.lz4.level",
+        at_least=1,
+        at_most=17,
+        doc="With `compression.type=lz4`: from 1 to 17, small. 9 is the fast compressor, as in Kafka.",
+    )
     compression_type: str = option(
         "compression.type",
         STRING,
         "producer",
         broker="compression.type",
-        choices=("producer",),
-        because="batches are stored as they came, never compressed again",
-        doc="Codec of stored batches: the one that the producer chose.",
+        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        doc="Codec of stored batches. `producer`: as they came. With any other a batch of another codec is "
+        "compressed again before it is stored, and must fit `max.message.bytes` then too; one of that codec is stored "
+        "as it came, whatever its level.",
+    )
+    compression_zstd_level: int = option(
+        "compression.zstd.level",
+        INT,
+        3,
+        broker="compression.zstd.level",
+        at_least=-131072,
+        at_most=22,
+        doc="With `compression.type=zstd`: up to 22, small; negative ones are faster than 1.",
     )
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms",
@@ -181,6 +208,14 @@ class TopicConfig:
         because=ONE_NODE,
         doc="Replicas that must have a record before acks=all is answered.",
     )
+    remote_storage_enable: bool = option(
+        "remote.storage.enable",
+        BOOL,
+        False,
+        choices=("false",),
+        because=NO_TIER,
+        doc="Whether old segments move to another tier of storage.",
+    )
     retention_bytes: int = option(
         "retention.bytes",
         LONG,
@@ -240,21 +275,33 @@ class TopicConfig:
         values: dict[str, Any] = {}
         texts = dict(self.overrides)
         for name, text in settings.items():
-            row = TOPIC_OPTIONS.get(name)
+            row = TOPIC_OPTIONS.get(name) or _INERT_OPTIONS.get(name)
             if row is None:
-                if is_inert_for_topics(name):
-                    continue
                 raise ConfigError(
                     name, f"no such topic option{nearest(name, TOPIC_OPTIONS)}", value=text, source=source
                 )
             if text is None:
                 raise ConfigError(name, "a value is needed", source=source)
-            values[row.attribute] = value = row.read(text, source=source)
+            value = row.read(text, source=source)
             texts[name] = row.text(value)
+            if row.attribute:
+                values[row.attribute] = value
         return dataclasses.replace(self, **values, overrides=texts)
 
+    @property
+    def inert(self) -> Mapping[str, str]:
+        """Return what was set and does nothing, with the reason."""
+        return {name: TOPIC_INERT[name].why for name in self.overrides if name in TOPIC_INERT}
+
     def describe(self, broker: "BrokerConfig") -> Iterator[Described]:
-        """Yield every option with its value and where that came from: the topic, `broker` or the table."""
+        """Yield every option with its value and where that came from: the topic, `broker` or the table.
+
+        Of those that do nothing, yield what the topic was given.
+        """
+        for name, why in self.inert.items():
+            synonym = Synonym(name, self.overrides[name], Source.TOPIC)
+            doc = f"Has no effect: {why}."
+            yield Described(name, synonym.text, TOPIC_INERT[name].kind, doc, Source.TOPIC, (synonym,))
         for row in TOPIC_OPTIONS.values():
             synonyms = broker.synonyms(row)
             if row.name in self.overrides:
@@ -438,7 +485,11 @@ class BrokerConfig:
 
 
 TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}
+_INERT_OPTIONS: Mapping[str, Option] = {
+    name: Option(name, row.kind, None, row.why, at_least=row.at_least, at_most=row.at_most)
+    for name, row in TOPIC_INERT.items()
+}
 BROKER_OPTIONS: Mapping[str, Option] = {
     **{row.name: row for row in options_of(BrokerConfig)},
-    **{row.broker: row for row in TOPIC_OPTIONS.values()},
+    **{row.broker: row for row in TOPIC_OPTIONS.values() if row.broker},
 }

@@ -63,7 +63,7 @@ class Option:
     def _check(self, value: Any, unit: int) -> None:
         why = f" ({self.because})" if self.because else ""
         if self.choices:
-            chosen = value if isinstance(value, tuple) else (value,)
+            chosen = value if isinstance(value, tuple) else (self.kind.text(value),)
             wrong = [item for item in chosen if item not in self.choices]
             if wrong or not chosen:
                 raise ValueError(f"must be {' or '.join(self.choices)}{why}")

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
+from tidelog.protocol.records.recompress import recompress, target
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
 from tidelog.storage import files, folder_identity, lookup, producer_state, retention
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
@@ -79,6 +80,7 @@ class Log:
         self.snapshots: list[int] = []
         self.last_flush_ms = 0  # by `flush.ms`
         self.last_append_ms = max(segment.summary.last_append_ms for segment in segments[-2:])
+        self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.failure: str | None = None
         self.deleted = retention.DeletedFiles(folder)
         self._flush_lock = threading.Lock()
@@ -129,6 +131,12 @@ class Log:
             max_batch_bytes=config.max_message_bytes,
             max_decompressed_bytes=config.max_decompressed_bytes,
         )
+        levels = {
+            "gzip": config.compression_gzip_level,
+            "lz4": config.compression_lz4_level,
+            "zstd": config.compression_zstd_level,
+        }
+        self._codec = target(config.compression_type, levels)
         with self.lock:
             self.active.bound_indexes(config.segment_index_bytes)
             if not self.active.size:
@@ -140,12 +148,15 @@ class Log:
     def append(self, data: bytearray | memoryview, now_ms: int) -> Appended:
         """Store one produced batch, in place given its offsets, behind all others; it is not forced to disk.
 
-        Raise RecordsError for a batch that may not be stored, StorageError where the log cannot take it; either way
-        nothing of it is stored. Event loop only.
+        Where the topic's `compression.type` asks for another codec, a copy in that is stored. Raise RecordsError for a
+        batch that may not be stored, StorageError where the log cannot take it; either way nothing of it is stored.
+        Event loop only.
         """
         if self._log_append_time and now_ms < self.last_append_ms:
             now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
         valid = validate(data, self._rules, now_ms)
+        if self._codec is not None:
+            data, valid = recompress(data, valid, self._codec, self._rules)
         # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
         self.lock.acquire()
         try:
@@ -188,6 +199,7 @@ class Log:
         if valid.times:
             keep_appended(segment.identity, position, header, valid.times, base_offset, self.leader_epoch)
         self.last_append_ms = now_ms
+        self.last_batch_bytes = len(data)
         self.log_end_offset = last_offset + 1
         return base_offset, last_offset, now_ms if self._log_append_time else -1, False
 

@@ -44,23 +44,26 @@ _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
 
 
-def compress(codec: int, data: bytes) -> bytes:
-    """Compress data as Kafka's clients do; UnsupportedCodec where there is no such codec."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
+    """Compress data as Kafka's clients do; UnsupportedCodec where there is no such codec.
+
+    level is what the codec's library makes of it, None its default; snappy has none.
+    """
     if codec == NONE:
         return data
     if codec == GZIP:
-        return zlib.compress(data, wbits=_GZIP_WBITS)
+        return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WBITS)
     if codec == SNAPPY:
         return _compress_snappy(data)
     if codec == LZ4:
         import lz4.frame  # type: ignore[import-untyped]
 
         # Java's reader refuses blocks that depend on one another.
-        return bytes(lz4.frame.compress(data, block_linked=False))
+        return bytes(lz4.frame.compress(data, compression_level=level or 0, block_linked=False))
     if codec == ZSTD:
         import zstandard
 
-        return zstandard.ZstdCompressor().compress(data)
+        return zstandard.ZstdCompressor(3 if level is None else level).compress(data)
     raise _unsupported(codec)
 
 
@@ -94,7 +97,7 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     return out
 
 
-def _compress_snappy(data: bytes) -> bytes:
+def _compress_snappy(data: Buffer) -> bytes:
     """Frame raw snappy blocks as snappy-java does, which every client reads."""
     import snappy  # type: ignore[import-untyped]
 

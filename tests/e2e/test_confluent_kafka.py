@@ -108,6 +108,19 @@ def test_produce_and_consume(shared_broker: Running, topic: str, codec: str, ide
         assert read(source, topic, len(sent)) == list(enumerate(sent))
 
 
+@pytest.mark.parametrize("stored", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_has_a_codec_of_its_own(shared_broker: Running, topic: str, stored: str) -> None:
+    admin = AdminClient({"bootstrap.servers": shared_broker.address})
+    wanted = NewTopic(topic, 1, 1, config={"compression.type": stored})
+    admin.create_topics([wanted])[topic].result(20)
+    sent = samples(50 * len(CODECS), stored)
+    for number, codec in enumerate(CODECS):
+        settings = {"compression.type": codec, "enable.idempotence": True}
+        send(producer(shared_broker, **settings), topic, sent[50 * number :][:50])
+    with consumer(shared_broker) as source:
+        assert read(source, topic, len(sent)) == list(enumerate(sent))
+
+
 def test_consume_from_a_time(shared_broker: Running, topic: str) -> None:
     sent = samples(100)
     send(producer(shared_broker), topic, sent)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
 from kafka.errors import MessageSizeTooLargeError
 
 from tests.support.broker import Broker, Running
@@ -63,6 +64,24 @@ def test_produce_and_consume(shared_broker: Running, topic: str, codec: str) -> 
         assert send(to, topic, sent) == list(range(len(sent)))
     with closing(consumer(shared_broker)) as source:
         assert read(source, topic, len(sent)) == list(enumerate(sent))
+
+
+@pytest.mark.parametrize("stored", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topic_has_a_codec_of_its_own(shared_broker: Running, topic: str, stored: str) -> None:
+    """Whatever the producers chose, readers and searches find the records in the codec of the topic."""
+    with closing(KafkaAdminClient(bootstrap_servers=shared_broker.address)) as admin:
+        admin.create_topics([NewTopic(topic, 1, 1, topic_configs={"compression.type": stored})])
+    sent = samples(50 * len(CODECS), stored)
+    for number, codec in enumerate(CODECS):
+        compression = None if codec == "none" else codec
+        with closing(producer(shared_broker, compression_type=compression)) as to:
+            send(to, topic, sent[50 * number :][:50])
+    partition = TopicPartition(topic, 0)
+    with closing(consumer(shared_broker)) as source:
+        assert read(source, topic, len(sent)) == list(enumerate(sent))
+        for number in range(0, len(sent), 7):
+            found = source.offsets_for_times({partition: sent[number].timestamp})[partition]
+            assert (found.offset, found.timestamp) == (number, sent[number].timestamp)
 
 
 def test_produce_without_idempotence(shared_broker: Running, topic: str) -> None:

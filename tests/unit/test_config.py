@@ -15,7 +15,10 @@ from tidelog.config.options import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, 
 # What a Kafka 4 broker tells of itself, by topic name; rows where we differ are not here.
 KAFKA_TOPIC_DEFAULTS = {
     "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
     "compression.type": "producer",
+    "compression.zstd.level": "3",
     "file.delete.delay.ms": "60000",
     "flush.messages": "9223372036854775807",
     "flush.ms": "9223372036854775807",
@@ -25,6 +28,7 @@ KAFKA_TOPIC_DEFAULTS = {
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
     "min.insync.replicas": "1",
+    "remote.storage.enable": "false",
     "retention.bytes": "-1",
     "retention.ms": "604800000",
     "segment.bytes": "1073741824",
@@ -85,7 +89,22 @@ def test_overrides_add_up_and_leave_the_original_alone() -> None:
         ("cleanup.policy", "compact,delete", "compaction is not built yet"),
         ("cleanup.policy", "", "must be delete"),
         ("min.insync.replicas", "2", "there is one node"),
-        ("compression.type", "zstd", "stored as they came"),
+        ("compression.type", "none", "must be producer or uncompressed or gzip or snappy or lz4 or zstd"),
+        ("compression.gzip.level", "0", "must be -1 or 1 or 2"),
+        ("compression.gzip.level", "10", "must be -1 or 1 or 2"),
+        ("compression.lz4.level", "0", "at least 1"),
+        ("compression.lz4.level", "18", "at most 17"),
+        ("compression.zstd.level", "23", "at most 22"),
+        ("compression.zstd.level", "-131073", "at least -131072"),
+        ("remote.storage.enable", "true", "there is no other tier"),
+        ("local.retention.ms", "-3", "at least -2"),
+        ("local.retention.bytes", "some", "not an integer"),
+        ("max.compaction.lag.ms", "0", "at least 1"),
+        ("min.cleanable.dirty.ratio", "1.5", "at most 1"),
+        ("min.cleanable.dirty.ratio", "nan", "not a number"),
+        ("min.cleanable.dirty.ratio", "1_0", "not a number"),
+        ("preallocate", "maybe", "neither true nor false"),
+        ("preallocate", None, "a value is needed"),
         ("flush.policy", "always", "must be acks or interval or none"),
         ("segmnt.bytes", "1", "did you mean segment.bytes?"),
         ("log.segment.bytes", "100", "no such topic option; did you mean segment.bytes?"),
@@ -102,8 +121,46 @@ def test_a_bad_topic_option_is_named_with_its_value_and_what_is_wrong(
     assert str(caught.value).startswith(name if text is None else f"{name}={text}")
 
 
-def test_topic_options_without_effect_here_are_accepted() -> None:
-    assert TopicConfig().override({"delete.retention.ms": "1", "preallocate": "true"}) == TopicConfig()
+INERT_VALUES = {
+    "delete.retention.ms": "0",
+    "follower.replication.throttled.replicas": "*",
+    "leader.replication.throttled.replicas": "0:1,1:1",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": "1",
+    "message.downconversion.enable": "true",
+    "message.format.version": "3.0-IV1",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "preallocate": "true",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "unclean.leader.election.enable": "false",
+}
+
+
+def test_topic_options_without_effect_here_are_accepted_and_told() -> None:
+    assert INERT_VALUES.keys() == TOPIC_INERT.keys()
+    plain, topic = TopicConfig(), TopicConfig().override(INERT_VALUES)
+    assert dataclasses.replace(topic, overrides={}) == plain
+    assert topic.inert.keys() == INERT_VALUES.keys()
+    told = {row.name: (row.text, row.source) for row in topic.describe(BrokerConfig())}
+    assert {name: told.pop(name) for name in INERT_VALUES} == {
+        name: (value, Source.TOPIC) for name, value in INERT_VALUES.items()
+    }
+    assert told == {row.name: (row.text, row.source) for row in plain.describe(BrokerConfig())}
+    assert plain.inert == {}
+    ratio = described(BrokerConfig(), topic, "min.cleanable.dirty.ratio")
+    assert ratio.kind.code == 6
+    assert "compaction is not built yet" in ratio.doc
+
+
+def test_what_kafka_says_of_a_topic_without_another_tier_is_taken() -> None:
+    topic = TopicConfig().override({"remote.storage.enable": "false", "compression.type": "producer"})
+    remote = described(BrokerConfig(), topic, "remote.storage.enable")
+    assert (remote.text, remote.kind.code, remote.source) == ("false", 1, Source.TOPIC)
+    assert topic.inert == {}
+    assert not any(row.name in ("", "remote.storage.enable") for row in BrokerConfig().describe())
 
 
 def described(config: BrokerConfig, topic: TopicConfig, name: str) -> Any:
