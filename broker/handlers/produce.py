@@ -4,7 +4,9 @@ Versions: 3-13 (13 names topics by id).
 Behaviour: every partition of a request is validated and appended on its own, and answers with its own code.
 acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`),
 acks=0 not at all. A batch that an idempotent producer sends again is answered with the offset it was given
-the first time.
+the first time. A refusal names the records that are to blame (version 8). zstd takes version 7 (KIP-110).
+`timeout_ms` is not looked at: the answer leaves when the disk has the records, and how long to wait for it is up to the
+client; a failed disk is answered at once.
 Departures from Kafka: acks=all means on disk, not in the page cache. Transactions are not built yet: a
 transactional batch is refused with INVALID_TXN_STATE.
 """
@@ -15,17 +17,20 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
+from tidelog.broker.repeated_lines import lines
 from tidelog.broker.topics import Topic, Topics, missing
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from tidelog.protocol.records.errors import RecordsError
+from tidelog.protocol.records import batch, compression
+from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 
@@ -36,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 ACKS_NONE = 0
 IDS_SINCE = 13  # the version from which topics are named by id
+ZSTD_SINCE = 7  # the version from which a producer may know that codec
 _NO_RECORDS = memoryview(b"")
 
 
@@ -61,6 +67,9 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
             elif not -1 <= acks <= 1:
                 message = f"acks={acks}: only -1 (all), 0 and 1 exist"
                 answer = _failure(data.index, ErrorCode.INVALID_REQUIRED_ACKS, message)
+            elif version < ZSTD_SINCE and _is_zstd(data.records):
+                message = f"zstd takes Produce v{ZSTD_SINCE}, this is v{version}; choose another codec in the client"
+                answer = refuse(partition, data.index, UnsupportedCodec(message))
             else:
                 answer = append(partition, data.index, data.records or _NO_RECORDS, now_ms)
                 if not answer.error_code and partition.awaits_disk(acks):
@@ -92,14 +101,37 @@ def append(partition: Partition, index: int, records: memoryview, now_ms: int) -
     try:
         appended = partition.append(records, now_ms)
     except (RecordsError, StorageError) as error:
-        _log.info("produce refused log=%s error=%r", partition.log, str(error))
-        return _failure(index, error_code(error), str(error))
+        return refuse(partition, index, error)
     return PartitionProduceResponse(
         index=index,
         error_code=ErrorCode.NONE,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,
         log_start_offset=partition.log.log_start_offset,
+    )
+
+
+def refuse(partition: Partition, index: int, error: RecordsError | StorageError) -> PartitionProduceResponse:
+    """Return the answer for a batch that was not stored, with the records that are to blame; and log it."""
+    answer = _failure(index, error_code(error), str(error))
+    if isinstance(error, RecordsError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=fault.record, batch_index_error_message=fault.message)
+            for fault in error.faults
+        ]
+    about = f"{partition.log} {answer.error_code}"
+    lines.log(_log, logging.INFO, about, "produce refused log=%s error=%r", partition.log, str(error))
+    return answer
+
+
+def _is_zstd(records: memoryview | None) -> bool:
+    """Tell whether a batch says that it is zstd; whatever else is wrong with it comes out later."""
+    low_byte = batch.ATTRIBUTES_POSITION + 1
+    return (
+        records is not None
+        and len(records) > low_byte
+        and records[batch.MAGIC_POSITION] == batch.MAGIC
+        and records[low_byte] & batch.CODEC_MASK == compression.ZSTD
     )
 
 

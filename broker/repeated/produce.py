@@ -4,7 +4,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.broker.dispatch import Answer, Deferred, Route
-from tidelog.broker.handlers.produce import append, fail, find_topic
+from tidelog.broker.handlers.produce import ZSTD_SINCE, append, fail, find_topic
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated.parts import PROBES, Learned, Request, template
 from tidelog.protocol.messages.produce import (
@@ -21,8 +21,8 @@ from tidelog.storage.log import Log
 if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
-# Before version 5 an answer has other fields.
-SINCE_VERSION = 5
+# Before version 5 an answer has other fields, and before this one a batch must be looked at for its codec.
+SINCE_VERSION = ZSTD_SINCE
 
 _NO_TAGS = bytes(3)  # of the partition, the topic and the request
 _length = Struct(">i").unpack_from

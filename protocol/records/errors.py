@@ -3,15 +3,31 @@
 Knows nothing of requests: whoever answers one reads `code` off the exception.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 from tidelog.protocol.error_codes import ErrorCode
 
 
+class RecordFault(NamedTuple):
+    """What is wrong with one record, which is named by its place in its batch, from 0."""
+
+    record: int
+    message: str
+
+
 class RecordsError(Exception):
-    """A batch that cannot be stored or read; the message says what is wrong and where."""
+    """A batch that cannot be stored or read; the message says what is wrong and where.
+
+    `faults` names the records that are to blame (KIP-467), the first FAULTS_MAX of them; none where it is the batch.
+    """
 
     code: ClassVar[ErrorCode]
+    FAULTS_MAX: ClassVar = 100
+
+    def __init__(self, message: str, faults: Sequence[RecordFault] = ()) -> None:
+        super().__init__(message)
+        self.faults = tuple(faults[: self.FAULTS_MAX])
 
 
 class CorruptBatch(RecordsError):

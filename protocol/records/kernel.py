@@ -103,7 +103,14 @@ _WIDEST: Final = (8, 4)
 
 
 class RecordError(ValueError):
-    """Bytes that are not the records or batches they should be; says which, where and why."""
+    """Bytes that are not the records or batches they should be; says which, where and why.
+
+    `record` is the number of the record that is wrong, from 0; -1 where it is not one of them.
+    """
+
+    def __init__(self, message: str, record: int = -1) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 class Cut(NamedTuple):
@@ -202,7 +209,7 @@ def scan(
             contiguous,
         )
     if fault != _OK:
-        raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
+        raise _record_error(fault, record, at, count)
     return largest, first, smallest
 
 
@@ -222,13 +229,18 @@ def scan_times(
         data, position, end, count, _NO_ROWS, 0, 0, entries, entries.buffer_info()[0], time_bytes, True
     )
     if fault != _OK:
-        raise RecordError(f"record {record} at position {at}: {_REASONS[fault]}")
+        raise _record_error(fault, record, at, count)
     bound = 1 << (8 * time_bytes - 1)
     least = smallest
     if least < -bound:
         # The least that is listed is the first record's own; one that comes late may lie far below.
         _, _, _, least, _ = _look(data, position, end, 1, _INT64_MIN, _INT64_MIN, 0)
     return largest, first, smallest, entries.tobytes() if -bound <= least and largest < bound else None
+
+
+def _record_error(fault: int, record: int, position: int, count: int) -> RecordError:
+    message = f"record {record} at position {position}: {_REASONS[fault]}"
+    return RecordError(message, record if record < count else -1)
 
 
 def find_record(

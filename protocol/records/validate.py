@@ -2,7 +2,8 @@
 
 Owns the rules of a produced batch and their order, cheapest first, so that finding a hostile one out is bounded
 in time and memory. Refuses to know logs, topics and clocks: limits and the time are handed in. Invariant: what
-passes is one whole batch of format v2 whose max timestamp is true (P22) or, with LogAppendTime, now.
+passes is one whole batch of format v2 whose records have the offset deltas 0, 1, ..., and whose max timestamp is true
+(P22) or, with LogAppendTime, now. Its base offset is anything (C16): the log overwrites it.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tidelog.protocol.records.errors import (
     InvalidRecord,
     InvalidTimestamp,
     InvalidTxnState,
+    RecordFault,
 )
 
 _INT64_MAX: Final = (1 << 63) - 1
@@ -27,6 +29,8 @@ _TIMED_RECORDS: Final = 2000
 _TIMED_COMPRESSED_RECORDS: Final = 64
 # A megabyte for their times, whatever the header says: a few bytes can decompress to very many records.
 _TIMED_RECORDS_MAX: Final = 1 << 17
+# Records that are to blame are looked for in a batch of so many at most: a few milliseconds.
+_BLAMED_RECORDS_MAX: Final = 10_000
 
 _unpack_header = batch.HEADER.unpack_from
 _new = tuple.__new__
@@ -71,7 +75,7 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
         _refuse_short(view)
     fields = _unpack_header(view)
     (
-        offset,
+        _,
         length,
         _,
         magic,
@@ -92,7 +96,7 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
         raise BatchTooLarge(f"a batch of {size} bytes; max.message.bytes is {rules.max_batch_bytes}")
     if crc32c(view[batch.ATTRIBUTES_POSITION :]) != crc:
         raise CorruptBatch(f"the batch does not match its checksum, {crc:#010x}; send it again")
-    if offset != 0 or attributes & _REFUSED or count < 1 or last_delta != count - 1:
+    if attributes & _REFUSED or count < 1 or last_delta != count - 1:
         _refuse_header(header)
     if producer >= 0 and sequence < 0:
         raise InvalidRecord(f"producer {producer} sent base sequence {sequence}")
@@ -114,17 +118,22 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
                 records, position, len(records), count, time_bytes
             )
     except kernel.RecordError as error:
-        raise InvalidRecord(str(error)) from error
+        faults = [RecordFault(error.record, str(error))] if error.record >= 0 else []
+        raise InvalidRecord(str(error), faults) from error
 
     newest = base_time + largest
     oldest = base_time + smallest
     if newest > _INT64_MAX or oldest < batch.NO_TIMESTAMP:
-        raise InvalidTimestamp(f"record timestamps from {oldest} to {newest} are out of range")
+        raise InvalidTimestamp(
+            f"record timestamps from {oldest} to {newest} are out of range",
+            _time_faults(records, position, header, rules, now_ms),
+        )
     if rules.log_append_time:
         header = batch.set_timestamps(view, 0, header, attributes | batch.LOG_APPEND_TIME, now_ms)
         return ValidBatch(header, now_ms, now_ms, 0, size)
     if newest - now_ms > rules.timestamp_after_max_ms:
-        _refuse_newest(first, newest, rules, now_ms)
+        faults = _time_faults(records, position, header, rules, now_ms)
+        _refuse_newest(first, newest, rules, now_ms, faults)
     if now_ms - oldest > rules.timestamp_before_max_ms:
         _check_oldest(records, position, header, rules, now_ms)
     if newest != max_time:
@@ -136,16 +145,58 @@ def _check_oldest(
     records: batch.Buffer, position: int, header: BatchHeader, rules: Rules, now_ms: int
 ) -> None:
     """Check the oldest timestamp but for records that have none: those are not old."""
-    columns = kernel.Columns(header.record_count)
-    kernel.scan(records, position, len(records), header.record_count, columns)
+    columns = _columns(records, position, header)
     base = header.base_timestamp
     times = (base + delta for delta in columns.timestamp_delta[: header.record_count])
     oldest = min((time for time in times if time != batch.NO_TIMESTAMP), default=now_ms)
     if now_ms - oldest > rules.timestamp_before_max_ms:
         raise InvalidTimestamp(
-            f"a record has timestamp {oldest}, {now_ms - oldest} ms behind the broker's clock; "
-            f"message.timestamp.before.max.ms is {rules.timestamp_before_max_ms}"
+            f"a record has {_too_old(oldest, rules, now_ms)}",
+            _time_faults(records, position, header, rules, now_ms),
         )
+
+
+def _columns(records: batch.Buffer, position: int, header: BatchHeader) -> kernel.Columns:
+    columns = kernel.Columns(header.record_count)
+    kernel.scan(records, position, len(records), header.record_count, columns)
+    return columns
+
+
+def _time_faults(
+    records: batch.Buffer, position: int, header: BatchHeader, rules: Rules, now_ms: int
+) -> list[RecordFault]:
+    """Return each record whose timestamp may not be; nothing of a batch with very many records."""
+    if header.record_count > _BLAMED_RECORDS_MAX:
+        return []
+    deltas = _columns(records, position, header).timestamp_delta[: header.record_count]
+    problems = (_time_problem(header.base_timestamp + delta, rules, now_ms) for delta in deltas)
+    return [RecordFault(record, problem) for record, problem in enumerate(problems) if problem]
+
+
+def _time_problem(time: int, rules: Rules, now_ms: int) -> str | None:
+    if not batch.NO_TIMESTAMP <= time <= _INT64_MAX:
+        return f"timestamp {time} is out of range"
+    if rules.log_append_time or time == batch.NO_TIMESTAMP:
+        return None
+    if time - now_ms > rules.timestamp_after_max_ms:
+        return _too_new(time, rules, now_ms)
+    if now_ms - time > rules.timestamp_before_max_ms:
+        return _too_old(time, rules, now_ms)
+    return None
+
+
+def _too_new(time: int, rules: Rules, now_ms: int) -> str:
+    return (
+        f"timestamp {time}, {time - now_ms} ms ahead of the broker's clock; "
+        f"message.timestamp.after.max.ms is {rules.timestamp_after_max_ms}"
+    )
+
+
+def _too_old(time: int, rules: Rules, now_ms: int) -> str:
+    return (
+        f"timestamp {time}, {now_ms - time} ms behind the broker's clock; "
+        f"message.timestamp.before.max.ms is {rules.timestamp_before_max_ms}"
+    )
 
 
 def _refuse_short(data: memoryview) -> None:
@@ -186,16 +237,12 @@ def _refuse_header(header: BatchHeader) -> None:
         raise InvalidTimestamp("timestamp type LogAppendTime; only the broker sets it")
     if header.is_transactional:
         raise InvalidTxnState("a transactional batch, and no transaction is open")
-    if header.base_offset != 0:
-        raise InvalidRecord(f"base offset {header.base_offset}: a producer's batch starts at offset 0")
     raise InvalidRecord(
         f"{header.record_count} records and last offset delta {header.last_offset_delta}: "
         "a producer's batch has at least one record and no gaps"
     )
 
 
-def _refuse_newest(record: int, newest: int, rules: Rules, now_ms: int) -> None:
-    raise InvalidTimestamp(
-        f"record {record} has timestamp {newest}, {newest - now_ms} ms ahead of the broker's clock; "
-        f"message.timestamp.after.max.ms is {rules.timestamp_after_max_ms}"
-    )
+def _refuse_newest(record: int, newest: int, rules: Rules, now_ms: int, faults: list[RecordFault]) -> None:
+    problem = _too_new(newest, rules, now_ms)
+    raise InvalidTimestamp(f"record {record} has {problem}", faults or [RecordFault(record, problem)])

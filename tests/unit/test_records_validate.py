@@ -180,9 +180,14 @@ def test_a_delete_horizon_from_a_producer_is_87() -> None:
     assert code_of(changed(good(), attributes=batch.DELETE_HORIZON)) == ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize("offset", [1, -1, 2**63 - 1])
-def test_a_base_offset_from_a_producer_is_87(offset: int) -> None:
-    assert code_of(changed(good(), base_offset=offset)) == ErrorCode.INVALID_RECORD
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("offset", [1, -1, 2**63 - 1, -(2**63)])
+def test_C16_a_base_offset_from_a_producer_is_taken_whatever_it_is(offset: int, codec: int) -> None:
+    data = changed(good(codec=codec), base_offset=offset)
+    mine = bytearray(data)
+    valid = validate(mine, RULES, NOW_MS)
+    assert mine == data  # the log overwrites it
+    assert (valid.header.base_offset, valid.header.last_offset_delta) == (offset, 2)
 
 
 def test_a_producer_id_without_a_sequence_is_87() -> None:

@@ -100,7 +100,7 @@ async def test_answers_are_those_of_a_broker_that_decodes_each_request(
             if first.error_message is not None:
                 first.error_message = first.error_message.replace("again", "each")
             assert answers[0] == answers[1], (first, second)
-    assert bool(served.connection_of(again).repeated.shapes) == (version >= 5)
+    assert bool(served.connection_of(again).repeated.shapes) == (version >= 7)
 
 
 async def test_the_correlation_id_is_that_of_the_request(serve: Serve, connect: Connect) -> None:
