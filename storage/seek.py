@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.storage import lookup
 from tidelog.storage.batch_scan import first_record, first_record_at, is_kept, largest_record
-from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.errors import NotInMemory, OffsetOutOfRange
 from tidelog.storage.kept_times import Found
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -78,26 +78,31 @@ def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait:
         position = place.position + place.size
 
 
-def largest_timestamp(log: Log) -> Found | None:
-    """Return the first record, by offset, among those with the largest timestamp from the log's start on; or None."""
+def largest_timestamp(log: Log, wait: bool = True) -> Found | None:
+    """Return the first record, by offset, among those with the largest timestamp from the log's start on; or None.
+
+    With `wait` false raise NotInMemory if that would wait for the disk, or take a walk over a segment.
+    """
     start = log.log_start_offset
     best: Found | None = None
     for segment in log.segments:
         least = best.timestamp if best is not None else NONE
         if segment.summary.max_timestamp > least and segment.next_offset > start:
-            found = _unless_deleted(_largest_in_segment, log, segment, start)
+            found = _unless_deleted(_largest_in_segment, log, segment, start, wait)
             if found is not None and found.timestamp > least:
                 best = found
     return best
 
 
-def _largest_in_segment(log: Log, segment: Segment, start: int) -> Found | None:
+def _largest_in_segment(log: Log, segment: Segment, start: int, wait: bool) -> Found | None:
     summary = segment.summary
     offset = summary.max_timestamp_offset
     if offset >= start:
         return Found(summary.max_timestamp, offset, log.epoch_at(offset))
     if segment.base_offset >= start:
-        return _first_in_segment(log, segment, summary.max_timestamp, start)
+        return _first_in_segment(log, segment, summary.max_timestamp, start, wait)
+    if not wait:
+        raise NotInMemory
     return _largest_behind(log, segment, start)
 
 

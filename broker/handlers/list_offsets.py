@@ -123,7 +123,7 @@ def _find(log: Log, timestamp: int, wait: bool) -> Found | None:
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
     if timestamp == MAX_TIMESTAMP:
-        return seek.largest_timestamp(log)
+        return seek.largest_timestamp(log, wait)
     return None
 
 
