@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 # Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+# The log of Kafka's controllers. Kafka creates it for nobody, and so do we.
+CLUSTER_METADATA = "__cluster_metadata"
 # One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
 MAX_PARTITIONS_PER_TOPIC = 10_000
 
@@ -59,8 +61,23 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def metric_name(name: str) -> str:
+    """Return what stands for a topic in the names of metrics, where '.' and '_' are one (Kafka's Topic.java)."""
+    return name.replace(".", "_")
+
+
 class TopicExists(Exception):
     """A topic of that name is already there."""
+
+
+class TopicNamesCollide(Exception):
+    """A topic is already there whose name is the same in metrics."""
+
+    def __init__(self, name: str, other: str) -> None:
+        super().__init__(
+            f"topic {name} collides with {other}: '.' and '_' are one in the names of metrics, so that either would "
+            "stand for the other; choose another name"
+        )
 
 
 class Topics:
@@ -72,6 +89,7 @@ class Topics:
         self._defaults = config.topic_defaults()
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self._by_metric_name: dict[str, set[str]] = {}  # Maintenance thread only.
 
     def open(self) -> None:
         """Load the logs, and serve what they and the catalogue hold."""
@@ -92,9 +110,11 @@ class Topics:
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
 
     def create(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
-        """Create a topic, durably. Raises TopicExists, ConfigError, StorageError. Maintenance thread only."""
-        if name in self.by_name:
-            raise TopicExists(f"topic {name} exists")
+        """Create a topic, durably. Maintenance thread only.
+
+        Raises TopicExists, TopicNamesCollide, ConfigError, StorageError.
+        """
+        self.check_new(name)
         self._config(name, options)
         if name in self._catalog.deletions():
             self._delete_folders(
@@ -109,13 +129,28 @@ class Topics:
             self._delete_folders(name)
             raise
         _log.info("topic created topic=%s partitions=%d", name, partitions)
+        for option, why in topic.config.inert.items():
+            value = topic.config.overrides[option]
+            _log.info("option has no effect topic=%s option=%s value=%s reason=%r", name, option, value, why)
         return topic
+
+    def check_new(self, name: str) -> None:
+        """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
+        if name in self.by_name:
+            raise TopicExists(f"topic {name} exists")
+        others = self._by_metric_name.get(metric_name(name))
+        if others:
+            raise TopicNamesCollide(name, min(others))
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic and its data. Maintenance thread only."""
         self._catalog.remove_topic(topic.name)
         del self.by_name[topic.name]
         del self.by_id[topic.id]
+        alike = self._by_metric_name[metric_name(topic.name)]
+        alike.remove(topic.name)
+        if not alike:
+            del self._by_metric_name[metric_name(topic.name)]
         self._delete_folders(topic.name)
         _log.info("topic deleted topic=%s", topic.name)
 
@@ -137,4 +172,5 @@ class Topics:
         topic = Topic(record, config, partitions)
         self.by_id[topic.id] = topic
         self.by_name[topic.name] = topic
+        self._by_metric_name.setdefault(metric_name(topic.name), set()).add(topic.name)
         return topic

@@ -3,14 +3,24 @@
 Versions: 2-7.
 Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when
 the answer leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1. `validate_only`
-says what would happen.
+says what would happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own
+`__cluster_metadata`. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen.
+Options that do nothing here are kept, described, and named in the log.
 """
 
+import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.topics import MAX_PARTITIONS_PER_TOPIC, TopicExists, name_problem
+from tidelog.broker.topics import (
+    CLUSTER_METADATA,
+    MAX_PARTITIONS_PER_TOPIC,
+    TopicExists,
+    TopicNamesCollide,
+    metric_name,
+    name_problem,
+)
 from tidelog.broker.waiting import Later
 from tidelog.config.errors import ConfigError
 from tidelog.config.options import TopicConfig
@@ -39,21 +49,28 @@ class Refused(Exception):
 
 def handle(connection: "Connection", request: CreateTopicsRequest, _version: int) -> Later:
     """Create the topics on the maintenance thread."""
-    return connection.broker.maintenance.submit(partial(_create_all, connection.broker, request))
+    deadline = time.monotonic() + request.timeout_ms / 1000
+    return connection.broker.maintenance.submit(partial(_create_all, connection.broker, request, deadline))
 
 
-def _create_all(broker: "Broker", request: CreateTopicsRequest) -> CreateTopicsResponse:
+def _create_all(broker: "Broker", request: CreateTopicsRequest, deadline: float) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
+    accepted: dict[str, str] = {}  # by their names in metrics
     results = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
         try:
+            if time.monotonic() >= deadline:
+                message = f"not begun within timeout_ms={request.timeout_ms}, and not created"
+                raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
             if times[wanted.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands twice in the request")
-            results.append(_create(broker, wanted, request.validate_only))
+            results.append(_create(broker, wanted, request.validate_only, accepted))
         except Refused as refused:
             results.append(_failure(wanted.name, refused.code, str(refused)))
         except TopicExists as error:
             results.append(_failure(wanted.name, ErrorCode.TOPIC_ALREADY_EXISTS, str(error)))
+        except TopicNamesCollide as error:
+            results.append(_failure(wanted.name, ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)))
         except ConfigError as error:
             results.append(_failure(wanted.name, ErrorCode.INVALID_CONFIG, str(error)))
         except StorageError as error:
@@ -61,20 +78,24 @@ def _create_all(broker: "Broker", request: CreateTopicsRequest) -> CreateTopicsR
     return CreateTopicsResponse(topics=results)
 
 
-def _create(broker: "Broker", wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+def _create(
+    broker: "Broker", wanted: CreatableTopic, validate_only: bool, accepted: dict[str, str]
+) -> CreatableTopicResult:
     problem = name_problem(wanted.name)
     if problem:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if wanted.name == CLUSTER_METADATA:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{CLUSTER_METADATA} is the log of Kafka's controllers")
+    broker.topics.check_new(wanted.name)
+    if other := accepted.get(metric_name(wanted.name)):
+        raise TopicNamesCollide(wanted.name, other)
     partitions = _partition_count(broker, wanted)
     options = _options(wanted)
     config = broker.config.topic_defaults().override(options)
     topic_id = bytes(16)
-    if validate_only:
-        if wanted.name in broker.topics.by_name:
-            raise TopicExists(f"topic {wanted.name} exists")
-    else:
-        topic = broker.create_topic(wanted.name, partitions, dict(config.overrides))
-        topic_id = topic.id
+    if not validate_only:
+        topic_id = broker.create_topic(wanted.name, partitions, dict(config.overrides)).id
+    accepted[metric_name(wanted.name)] = wanted.name
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=topic_id,

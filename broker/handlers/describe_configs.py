@@ -2,13 +2,15 @@
 
 Versions: 1-4.
 Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would
-apply without it. The options are those of the table in config/: what is not there is not honoured, and not
-described.
+apply without it; no list of keys, or an empty one, asks for all. The options are those of the table in config/: what is
+not there is not honoured, and described only for a topic that was created with it. A broker without a name stands for
+the defaults that were set for all brokers while they ran: there are none.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tidelog.broker.topics import name_problem
 from tidelog.config.options import Described
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_configs import (
@@ -42,6 +44,8 @@ def _describe(
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         topic = broker.topics.by_name.get(name)
+        if problem := name_problem(name):
+            return _failure(resource, ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if topic is None:
             return _failure(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         options: Iterable[Described] = topic.config.describe(broker.config)
@@ -49,12 +53,12 @@ def _describe(
         if name not in ("", str(broker.node_id)):
             message = f"there is one broker, {broker.node_id}, not {name!r}"
             return _failure(resource, ErrorCode.INVALID_REQUEST, message)
-        options = broker.config.describe()
+        options = broker.config.describe() if name else ()
     else:
         message = f"resource type {resource.resource_type}: only topics (2) and the broker (4) have options"
         return _failure(resource, ErrorCode.INVALID_REQUEST, message)
     keys = resource.configuration_keys
-    wanted = [option for option in options if keys is None or option.name in keys]
+    wanted = [option for option in options if not keys or option.name in keys]
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
         error_message=None,

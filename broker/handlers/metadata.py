@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from tidelog.broker.topics import Topic, TopicExists, name_problem
+from tidelog.broker.topics import CLUSTER_METADATA, Topic, TopicExists, TopicNamesCollide, name_problem
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
@@ -43,8 +43,10 @@ def handle(connection: "Connection", request: MetadataRequest, version: int) -> 
 def _to_create(broker: "Broker", request: MetadataRequest, version: int) -> list[str]:
     if not broker.config.auto_create_topics_enable or not (version < 4 or request.allow_auto_topic_creation):
         return []
-    names = (asked.name for asked in request.topics or [])
-    return [name for name in names if name and name not in broker.topics.by_name and not name_problem(name)]
+    names = (asked.name for asked in request.topics or [] if asked.topic_id == NO_ID)
+    by_name = broker.topics.by_name
+    may_be = (name for name in names if name and name != CLUSTER_METADATA and not name_problem(name))
+    return [name for name in may_be if name not in by_name]
 
 
 def _create_and_answer(
@@ -57,6 +59,8 @@ def _create_and_answer(
             broker.create_topic(name, broker.config.num_partitions, {})
         except TopicExists:
             pass  # Somebody else asked for it first.
+        except TopicNamesCollide:
+            failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
         except StorageError:
             failures[name] = ErrorCode.KAFKA_STORAGE_ERROR
     return _answer(connection, request, version, failures)
@@ -91,17 +95,21 @@ def _find(
     failures: dict[str, ErrorCode],
     operations: int,
 ) -> MetadataResponseTopic:
-    if asked.name is None:
+    by_id = asked.name is None or asked.topic_id != NO_ID  # Java sends an id with the name "".
+    if by_id:
         topic = broker.topics.by_id.get(asked.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
     else:
+        assert asked.name is not None
         topic = broker.topics.by_name.get(asked.name)
         missing = failures.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if name_problem(asked.name):
             missing = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
         return _describe(broker, topic, operations)
-    name = "" if asked.name is None and version < 12 else asked.name
+    name = asked.name
+    if by_id:
+        name = "" if version < 12 else None
     return MetadataResponseTopic(
         error_code=missing, name=name, topic_id=asked.topic_id, is_internal=False, partitions=[]
     )

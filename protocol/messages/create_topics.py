@@ -46,7 +46,7 @@ class CreatableTopic:
 
 @message
 class CreateTopicsRequest:
-    """Ask for topics to be created, or for a check that they could be."""
+    """Ask for topics to be created, or for a check; what has not begun within timeout_ms is not done."""
 
     topics: list[CreatableTopic] = field(Array(CreatableTopic))
     timeout_ms: int = field(INT32, default=60000)

@@ -23,7 +23,7 @@ class DeleteTopicState:
 
 @message
 class DeleteTopicsRequest:
-    """Ask for topics to be deleted."""
+    """Ask for topics to be deleted; what has not begun within timeout_ms is not done."""
 
     topics: list[DeleteTopicState] = field(Array(DeleteTopicState), "6+", default=[])
     topic_names: list[str] = field(Array(STRING), "0-5", default=[], ignorable=True)

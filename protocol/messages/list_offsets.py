@@ -37,7 +37,7 @@ class ListOffsetsTopic:
 
 @message
 class ListOffsetsRequest:
-    """Ask for offsets by time."""
+    """Ask for offsets by time. timeout_ms is not looked at: there is no other tier to wait for."""
 
     replica_id: int = field(INT32)
     isolation_level: int = field(INT8, "2+", default=0)

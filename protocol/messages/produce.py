@@ -37,7 +37,7 @@ class TopicProduceData:
 
 @message
 class ProduceRequest:
-    """Ask for batches to be appended."""
+    """Ask for batches to be appended. timeout_ms is not looked at: how long to wait is up to the client."""
 
     transactional_id: str | None = field(STRING, "3+", default=None, nullable="3+")
     # 0 wants no response at all, 1 one after the write, -1 one when every replica has it.

@@ -16,6 +16,8 @@ from tests.support.java import jars, needs_java
 from tests.support.raw_client import (
     API_VERSIONS,
     CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
     FETCH,
     LIST_OFFSETS,
     METADATA,
@@ -31,6 +33,8 @@ from tidelog.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tidelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -38,7 +42,7 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.records import batch, compression
-from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.build import Record, build_batch, read_records
 
 pytestmark = [needs_java, pytest.mark.java, pytest.mark.e2e]
 
@@ -231,12 +235,13 @@ def test_metadata_by_topic_id(sides: Sides, topic: str) -> None:
         (row,) = client.metadata(topic).topics
         said = []
         for topic_id in (row.topic_id, b"\x07" * 16):
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)])
-            (found,) = client.ask(METADATA, 12, request).topics
-            said.append((found.error_code, found.name, found.topic_id == topic_id, len(found.partitions)))
+            for name in (None, "", f"{topic}-another"):
+                request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=topic_id)])
+                (found,) = client.ask(METADATA, 12, request).topics
+                said.append((found.error_code, found.name, found.topic_id == topic_id, len(found.partitions)))
         return said
 
-    assert compare(sides, script)[0] == (0, topic, True, 1)
+    assert compare(sides, script)[:3] == [(0, topic, True, 1)] * 3
 
 
 def test_metadata_of_all_topics(sides: Sides, topic: str) -> None:
@@ -430,6 +435,25 @@ def test_fetch_gives_one_batch_however_small_the_limit(sides: Sides, topic: str)
     compare(sides, script)
 
 
+# Values that Kafka takes, and values that it refuses.
+TOPIC_OPTIONS = [
+    ("remote.storage.enable", "false"),
+    ("compression.type", "producer"),
+    *[("compression.type", kind) for kind in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "none")],
+    *[("compression.gzip.level", level) for level in ("-1", "1", "9", "0", "10")],
+    *[("compression.lz4.level", level) for level in ("1", "17", "0", "18")],
+    *[("compression.zstd.level", level) for level in ("-131072", "22", "-131073", "23")],
+    *[("local.retention.ms", value) for value in ("-2", "1000", "-3")],
+    *[("local.retention.bytes", value) for value in ("-2", "1000", "-3")],
+    *[("min.cleanable.dirty.ratio", value) for value in ("0", "0.5", "1", "1.1", "x")],
+    *[("preallocate", value) for value in ("true", "false", "maybe")],
+    *[("max.compaction.lag.ms", value) for value in ("1", "0")],
+    *[("min.compaction.lag.ms", value) for value in ("0", "-1")],
+    *[("delete.retention.ms", value) for value in ("0", "-1")],
+    ("remote.storage.enable", "true"),
+]
+
+
 def test_create_topics_answers(sides: Sides, topic: str) -> None:
     def script(client: RawClient) -> Any:
         def create(wanted: CreatableTopic, validate_only: bool = False) -> Any:
@@ -467,7 +491,166 @@ def test_create_topics_answers(sides: Sides, topic: str) -> None:
                 )
             ),
             *[create(wanted(name)) for name in ("", ".", "..", "../x", "a/b", "a\0b", "x" * 250)],
+            create(wanted(topic.replace("-", ".", 1))),
+            create(wanted(topic.replace("-", "_", 1))),
+            create(wanted("__cluster_metadata")),
+            *[
+                create(wanted(f"{topic}-{number}", **{name.replace(".", "_"): value}))
+                for number, (name, value) in enumerate(TOPIC_OPTIONS, 10)
+            ],
         ]
+
+    compare(sides, script)
+
+
+def test_what_has_not_begun_in_time(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        late = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+        said = []
+        for timeout_ms in (0, -1):
+            request = CreateTopicsRequest(topics=[late], timeout_ms=timeout_ms)
+            said.append(client.ask(CREATE_TOPICS, 7, request).topics[0].error_code)
+        made(client, topic)
+        request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=0)
+        said.append(client.ask(DELETE_TOPICS, 5, request).responses[0].error_code)
+        return said
+
+    compare(sides, script)
+
+
+def test_delete_topics_answers(sides: Sides, topic: str) -> None:
+    none = bytes(16)
+
+    def script(client: RawClient) -> Any:
+        names = [f"{topic}-{letter}" for letter in "abcd"]
+        for name in names:
+            made(client, name)
+        ids = {row.name: row.topic_id for row in client.metadata(*names).topics}
+        known = {topic_id: name for name, topic_id in ids.items()} | {none: "none", b"?" * 16: "unknown"}
+
+        def delete(*wanted: tuple[str | None, bytes]) -> Any:
+            states = [DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in wanted]
+            request = DeleteTopicsRequest(topics=states, timeout_ms=20_000)
+            rows = client.ask(DELETE_TOPICS, 6, request).responses
+            return sorted((row.error_code, str(row.name), known[row.topic_id]) for row in rows)
+
+        a, b, c, d = names
+        return [
+            delete((a, none), (a, none)),
+            delete((None, ids[a]), (None, ids[a])),
+            delete((None, ids[a]), (a, none)),
+            delete((a, ids[a])),
+            delete((None, none), (None, none)),
+            delete(("nowhere", none), ("nowhere", none)),
+            delete((None, b"?" * 16), (None, b"?" * 16)),
+            delete((None, b"?" * 16)),
+            delete(("", none)),
+            delete((a, ids[a]), (None, none), (b, none), (c, none), (c, none), (None, ids[d])),
+        ]
+
+    compare(sides, script)
+
+
+def test_describe_configs_answers(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic, local_retention_ms="-2", min_cleanable_dirty_ratio="0.25")
+
+        def ask(kind: int, name: str, keys: list[str] | None) -> Any:
+            resource = DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=keys
+            )
+            answer = client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))
+            (result,) = answer.results
+            return result
+
+        def told(kind: int, name: str, keys: list[str] | None) -> Any:
+            result = ask(kind, name, keys)
+            rows = [(row.name, row.value, row.config_source, row.config_type) for row in result.configs]
+            return result.error_code, sorted(rows)
+
+        set_here = ["local.retention.ms", "min.cleanable.dirty.ratio"]
+        levels = [f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")]
+        return [
+            *[len(ask(kind, name, []).configs) > 10 for kind, name in ((2, topic), (4, "1"))],
+            told(2, topic, [*set_here, *levels, "compression.type", "remote.storage.enable"]),
+            told(2, topic, ["nothing"]),
+            told(2, f"{topic}-missing", None),
+            told(2, "../x", None),
+            told(2, "", None),
+            told(4, "", ["log.segment.bytes"]),
+            told(4, "2", None),
+        ]
+
+    compare(sides, script)
+
+
+def test_zstd_needs_a_version_that_knows_it(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+        return [
+            client.produce(topic, one_batch(2, codec=codec), version=version).error_code
+            for version in range(3, 13)
+            for codec in range(5)
+        ]
+
+    compare(sides, script)
+
+
+def test_the_records_that_are_to_blame(sides: Sides, topic: str) -> None:
+    times = [START_MS, 1 << 52, START_MS, -1, 5, 1 << 53]
+
+    def script(client: RawClient) -> Any:
+        made(client, topic, message_timestamp_before_max_ms="1000000000000")
+        said = []
+        for codec in (compression.NONE, compression.GZIP):
+            data = build_batch([Record(i, at, None, b"v") for i, at in enumerate(times)], codec=codec)
+            for version in (7, 8, 12):
+                answer = client.produce(topic, data, version=version)
+                blamed = [row.batch_index for row in answer.record_errors]
+                said.append((answer.error_code, blamed, bool(answer.error_message)))
+        return said
+
+    assert compare(sides, script)[1] == (32, [1, 4, 5], True)
+
+
+@pytest.mark.parametrize("kind", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_compressed_again(sides: Sides, topic: str, kind: str) -> None:
+    """Both store the same records under the same header; what a library makes of the bytes is its own affair."""
+
+    def script(client: RawClient) -> Any:
+        said = []
+        for number, clock in enumerate(("CreateTime", "LogAppendTime")):
+            name = f"{topic}-{number}"
+            made(client, name, compression_type=kind, message_timestamp_type=clock)
+            for codec in range(5):
+                records = [Record(i, START_MS + i % 3, b"k", b"v" * 99, (("h", b"x"),)) for i in range(50)]
+                answer = client.produce(name, build_batch(records, codec=codec))
+                assert answer.error_code == 0
+            for _, data in client.batches(name):
+                header = batch.read_header(data)
+                assert batch.check_crc(data, 0, header)
+                said.append(header._replace(crc=0, batch_length=0, max_timestamp=0))
+                for row in read_records(data):
+                    timestamp = (
+                        row.timestamp if clock == "CreateTime" else header.max_timestamp - row.timestamp
+                    )
+                    said.append((row.offset, timestamp, row.key, row.value, row.headers))
+            if clock == "CreateTime":
+                said.append([client.list_offsets(name, START_MS + i).offset for i in range(4)])
+        return said
+
+    compare(sides, script)
+
+
+def test_a_batch_must_fit_as_it_comes_and_as_it_is_stored(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        said = []
+        for kind, codec in (("uncompressed", compression.ZSTD), ("zstd", compression.NONE)):
+            name = f"{topic}-{kind}"
+            made(client, name, compression_type=kind, max_message_bytes="2000")
+            said.append(client.produce(name, one_batch(100, codec=codec, value_bytes=200)).error_code)
+            said.append(client.produce(name, one_batch(1, codec=codec)).error_code)
+        return said
 
     compare(sides, script)
 

@@ -38,6 +38,7 @@ from tidelog.protocol.records import batch
 from tidelog.protocol.registry import APIS
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 19, 22
+DELETE_TOPICS, DESCRIBE_CONFIGS = 20, 32
 
 
 class PeerClosedError(ConnectionError):

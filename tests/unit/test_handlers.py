@@ -1,6 +1,7 @@
 """Every API in every version that is announced, asked over loopback: the answer can be read and says the truth."""
 
 import json
+import logging
 import os
 import threading
 from typing import Any
@@ -232,7 +233,7 @@ async def test_produce_with_acks_that_do_not_exist(serve: Serve, connect: Connec
 
 
 async def test_produce_without_acks_is_not_answered_and_a_failure_ends_the_connection(
-    serve: Serve, connect: Connect
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = await connect(await serve())
     await make_topic(client, "t")
@@ -245,6 +246,9 @@ async def test_produce_without_acks_is_not_answered_and_a_failure_ends_the_conne
     request.topic_data[0].name = "nowhere"
     client.send(PRODUCE, 9, 1, request)
     assert await client.reader.read() == b""
+    (line,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert "acks=0, nowhere-0: no such topic or partition" in line.getMessage()
+    assert line.exc_info is None  # The client's fault: what we were doing meanwhile explains nothing.
 
 
 async def test_S46_log_append_time_is_told_and_stored(serve: Serve, connect: Connect) -> None:
@@ -618,10 +622,15 @@ async def test_describe_configs(serve: Serve, connect: Connect, version: int) ->
         ("log.segment.bytes", str(1 << 30)),
     ]
     assert bool(segment.documentation) == (version >= 3)
-    for name in ("", "1"):
-        broker = await ask(4, name)
-        assert {"log.retention.ms", "num.partitions"} <= {config.name for config in broker.configs}
-        assert all(config.read_only for config in broker.configs)
+    broker = await ask(4, "1")
+    assert {"log.retention.ms", "num.partitions"} <= {config.name for config in broker.configs}
+    assert all(config.read_only for config in broker.configs)
+    for kind, name in ((2, "t"), (4, "1")):
+        assert (await ask(kind, name, [])).configs == (await ask(kind, name)).configs
+        assert (await ask(kind, name, ["no"])).configs == []
+    everywhere = await ask(4, "")
+    assert (everywhere.error_code, everywhere.configs) == (ErrorCode.NONE, [])
+    assert (await ask(2, "../x")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert (await ask(4, "2")).error_code == ErrorCode.INVALID_REQUEST
     assert (await ask(2, "no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await ask(8, "1")).error_code == ErrorCode.INVALID_REQUEST

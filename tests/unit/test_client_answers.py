@@ -1,0 +1,386 @@
+"""Requests that clients send and that are easy to answer wrongly: each as Kafka answers it, or it says otherwise."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.workload import damaged
+from tidelog.broker.readers import Readers
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from tidelog.protocol.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.records.build import Record, build_batch, read_records
+
+__all__ = ["connect", "serve"]  # fixtures
+
+T0 = 1_700_000_000_000
+NO_ID = bytes(16)
+GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def create(
+    client: Client, *names: str, timeout_ms: int = 20_000, validate_only: bool = False, **options: str
+) -> list[Any]:
+    configs = [
+        CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in options.items()
+    ]
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs) for name in names
+    ]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
+    return list((await client.ask(CREATE_TOPICS, 7, request)).topics)
+
+
+async def created(client: Client, name: str, **options: str) -> bytes:
+    (topic,) = await create(client, name, **options)
+    assert topic.error_code == ErrorCode.NONE, topic.error_message
+    return bytes(topic.topic_id)
+
+
+async def delete(client: Client, *states: tuple[str | None, bytes], timeout_ms: int = 20_000) -> set[Any]:
+    topics = [DeleteTopicState(name=name, topic_id=id_) for name, id_ in states]
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=timeout_ms)
+    rows = (await client.ask(DELETE_TOPICS, 6, request)).responses
+    assert all(bool(row.error_message) == bool(row.error_code) for row in rows)
+    answered = {(row.name, row.topic_id, row.error_code) for row in rows}
+    assert len(answered) == len(rows) or states.count((None, NO_ID)) > 1
+    return answered
+
+
+async def topics(client: Client) -> set[str]:
+    return {row.name for row in (await client.ask(METADATA, 12, MetadataRequest(topics=None))).topics}
+
+
+async def produce(client: Client, data: bytes, version: int = 9, topic: str = "t") -> Any:
+    part = PartitionProduceData(index=0, records=memoryview(data))
+    wanted = TopicProduceData(name=topic, partition_data=[part])
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[wanted])
+    return (await client.ask(PRODUCE, version, request)).responses[0].partition_responses[0]
+
+
+async def fetch(client: Client, topic: str = "t") -> bytes:
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[want])]
+    )
+    return bytes((await client.ask(FETCH, 11, request)).responses[0].partitions[0].records)
+
+
+def records(count: int, **options: Any) -> bytes:
+    return build_batch([Record(n, T0 + n, None, b"%d" % n) for n in range(count)], **options)
+
+
+# Metadata
+
+
+@pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.parametrize("name", ["", None, "another"])
+async def test_a_topic_is_found_by_its_id_whatever_name_comes_with_it(
+    serve: Serve, connect: Connect, version: int, name: str | None
+) -> None:
+    """Java's describeTopics by id sends the name ""."""
+    client = await connect(await serve())
+    topic_id = await created(client, "t")
+    await created(client, "another")
+    asked = [MetadataRequestTopic(name=name, topic_id=id_) for id_ in (topic_id, b"?" * 16)]
+    found, missing = (await client.ask(METADATA, version, MetadataRequest(topics=asked))).topics
+    assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, "t", topic_id)
+    assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    unknown = MetadataRequest(topics=[MetadataRequestTopic(name="new", topic_id=b"?" * 16)])
+    assert (await client.ask(METADATA, version, unknown)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert await topics(client) == {"t", "another"}
+
+
+async def test_metadata_does_not_create_what_create_topics_would_refuse(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve())
+    await created(client, "a.b")
+    names = ["a_b", "__cluster_metadata", "c_d", "c.d"]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    for _ in range(2):
+        rows = (await client.ask(METADATA, 12, request)).topics
+        codes = {row.name: row.error_code for row in rows}
+        assert codes == {"a_b": 17, "__cluster_metadata": GONE, "c_d": ErrorCode.NONE, "c.d": 17}
+    assert await topics(client) == {"a.b", "c_d"}
+
+
+# CreateTopics
+
+
+async def test_names_that_are_one_in_metrics_are_17(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await created(client, "a.b_c")
+    for validate_only in (True, False):
+        for name in ("a_b.c", "a_b_c", "a.b.c"):
+            (topic,) = await create(client, name, validate_only=validate_only)
+            assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert "a.b_c" in topic.error_message
+        (topic,) = await create(client, "a.b_c", validate_only=validate_only)
+        assert topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        both = await create(client, "x.y", "x_y", "xy", "x-y", validate_only=validate_only)
+        assert [row.error_code for row in both] == [0, 17, 0, 0]
+    await delete(client, ("a.b_c", NO_ID))
+    assert "a_b_c" not in served.broker.topics._by_metric_name
+    await created(client, "a_b.c")
+    await served.stop()
+    client = await connect(await serve())
+    assert [row.error_code for row in await create(client, "a_b_c", "x_y")] == [17, 17]
+
+
+async def test_the_log_of_kafkas_controllers_is_42(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    names = ["__cluster_metadata", "__consumer_offsets", "__transaction_state"]
+    answers = await create(client, *names)
+    assert [row.error_code for row in answers] == [ErrorCode.INVALID_REQUEST, 0, 0]
+    assert await topics(client) == set(names[1:])
+
+
+async def test_options_without_effect_are_told_and_named_in_the_log(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    options = {"local_retention_ms": "-2", "remote_storage_enable": "false", "compression_type": "producer"}
+    served = await serve()
+    client = await connect(served)
+    (row,) = await create(client, "t", min_cleanable_dirty_ratio="0.2", **options)
+    told = {config.name: (config.value, config.config_source) for config in row.configs}
+    wanted = {"min.cleanable.dirty.ratio": ("0.2", 1), "local.retention.ms": ("-2", 1)}
+    assert told.items() >= wanted.items()
+    lines = [line for line in caplog.messages if line.startswith("option has no effect")]
+    assert len(lines) == 2
+    assert any(
+        "topic=t option=min.cleanable.dirty.ratio value=0.2 reason='log compaction" in line for line in lines
+    )
+    await served.stop()
+    client = await connect(await serve())
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(wanted))
+    (result,) = (await client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))).results
+    assert {config.name: (config.value, config.config_source) for config in result.configs} == wanted
+    assert [line for line in caplog.messages if line.startswith("option has no effect")] == lines
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_what_has_not_begun_in_time_does_not_happen(
+    serve: Serve, connect: Connect, timeout_ms: int
+) -> None:
+    client = await connect(await serve())
+    topic_id = await created(client, "kept")
+    (late,) = await create(client, "late", timeout_ms=timeout_ms)
+    assert late.error_code == ErrorCode.REQUEST_TIMED_OUT
+    timed_out = await delete(client, ("kept", NO_ID), timeout_ms=timeout_ms)
+    assert timed_out == {("kept", topic_id, ErrorCode.REQUEST_TIMED_OUT)}
+    assert await topics(client) == {"kept"}
+
+
+# DeleteTopics
+
+
+async def test_a_topic_that_several_entries_mean_is_not_deleted(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    ids = {name: await created(client, name) for name in "abcd"}
+    bad = ErrorCode.INVALID_REQUEST
+    assert await delete(client, ("a", NO_ID), ("a", NO_ID), ("a", NO_ID)) == {("a", NO_ID, bad)}
+    assert await delete(client, (None, ids["b"]), (None, ids["b"])) == {(None, ids["b"], bad)}
+    assert await delete(client, (None, ids["c"]), ("c", NO_ID)) == {("c", ids["c"], bad)}
+    assert await delete(client, ("c", ids["c"])) == {("c", ids["c"], bad)}
+    assert await delete(client, (None, NO_ID), (None, NO_ID)) == {(None, NO_ID, bad)}
+    assert await delete(client, ("no", NO_ID), ("no", NO_ID)) == {("no", NO_ID, bad)}
+    assert await topics(client) == set("abcd")
+    mixed = ("a", ids["a"]), (None, NO_ID), ("b", NO_ID), ("c", NO_ID), ("c", NO_ID), ("a", NO_ID)
+    assert await delete(client, *mixed, (None, ids["d"])) == {
+        ("a", ids["a"], bad),
+        (None, NO_ID, bad),
+        ("b", ids["b"], ErrorCode.NONE),
+        ("c", NO_ID, bad),
+        ("a", ids["a"], ErrorCode.NONE),
+        ("d", ids["d"], ErrorCode.NONE),
+    }
+    assert await topics(client) == {"c"}
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+async def test_a_topic_that_is_named_twice_is_not_deleted(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    client = await connect(await serve())
+    for name in "ab":
+        await created(client, name)
+    request = DeleteTopicsRequest(topic_names=["a", "a", "b"], timeout_ms=20_000)
+    rows = (await client.ask(DELETE_TOPICS, version, request)).responses
+    assert {(row.name, row.error_code) for row in rows} == {("a", ErrorCode.INVALID_REQUEST), ("b", 0)}
+    assert await topics(client) == {"a"}
+
+
+# Produce
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+async def test_zstd_is_76_before_version_7(serve: Serve, connect: Connect, version: int) -> None:
+    client = await connect(await serve())
+    await created(client, "t")
+    for _ in range(3):  # The second and later may be served without decoding.
+        assert (await produce(client, records(2, codec=3), version)).error_code == ErrorCode.NONE
+        answer = await produce(client, records(2, codec=4), version)
+        if version < 7:
+            assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        else:
+            assert answer.error_code == ErrorCode.NONE
+    for odd in (b"", b"\0" * 16 + b"\2", records(1)[:22]):
+        assert (await produce(client, odd, version)).error_code in (ErrorCode.INVALID_RECORD, 2)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+async def test_a_refusal_names_the_records_that_are_to_blame(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    client = await connect(await serve())
+    await created(client, "t", message_timestamp_before_max_ms="1000000000000")
+    times = [T0, 1 << 52, T0, -1, 5, 1 << 53]
+    data = build_batch([Record(n, time, None, b"v") for n, time in enumerate(times)])
+    for _ in range(4):  # Decoded or remembered: it is the same answer.
+        assert (await produce(client, records(1), version)).error_code == ErrorCode.NONE
+        answer = await produce(client, data, version)
+        assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+        if version < 8:
+            assert (answer.record_errors, answer.error_message) == ([], None)
+            continue
+        assert [row.batch_index for row in answer.record_errors] == [1, 4, 5]
+        first, old, last = (row.batch_index_error_message for row in answer.record_errors)
+        assert f"timestamp {1 << 52}, " in first
+        assert "message.timestamp.after.max.ms is 3600000" in last
+        assert old.startswith("timestamp 5, ")
+        assert "message.timestamp.before.max.ms is 1000000000000" in old
+        assert f"record 5 has timestamp {1 << 53}" in answer.error_message
+
+
+async def test_a_refusal_of_the_batch_blames_no_record(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    await created(client, "t")
+    answer = await produce(client, records(3)[:-1])
+    assert (answer.error_code, answer.record_errors) == (ErrorCode.CORRUPT_MESSAGE, [])
+    answer = await produce(client, damaged(records(3), record_count=2, last_offset_delta=1))
+    assert (answer.error_code, answer.record_errors) == (ErrorCode.INVALID_RECORD, [])
+    assert answer.error_message
+
+
+async def test_a_record_that_is_malformed_is_named(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    await created(client, "t")
+    data = bytearray(records(3))
+    data[61 + 2 * ((len(data) - 61) // 3) + 3] += 2  # the last record's offset delta
+    answer = await produce(client, damaged(bytes(data)))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    (row,) = answer.record_errors
+    assert row.batch_index == 2
+    assert "offset delta does not follow" in row.batch_index_error_message
+
+
+async def test_the_records_that_are_named_are_bounded(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    await created(client, "t")
+    for count, named in ((5000, 100), (20_000, 1)):
+        bad = build_batch([Record(n, (1 << 52) - n, None, None) for n in range(count)], codec=1)
+        answer = await produce(client, bad)
+        assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [row.batch_index for row in answer.record_errors] == list(range(named))
+
+
+@pytest.mark.parametrize("codec", range(5))
+async def test_C16_a_producers_base_offset_is_overwritten(serve: Serve, connect: Connect, codec: int) -> None:
+    """Kafka refuses one that is not 0, whatever the codec."""
+    client = await connect(await serve())
+    await created(client, "t")
+    for number, base in enumerate((0, 7, -1, 2**63 - 1, -(2**63))):
+        answer = await produce(client, damaged(records(2, codec=codec), base_offset=base))
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number * 2)
+    stored, offsets = await fetch(client), []
+    while stored:
+        size = 12 + int.from_bytes(stored[8:12], "big")
+        offsets += [record.offset for record in read_records(stored[:size])]
+        stored = stored[size:]
+    assert offsets == list(range(10))
+
+
+async def test_a_fetch_waits_for_bytes_as_they_are_stored(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client, waiting = await connect(served), await connect(served)
+    await created(client, "t", compression_type="uncompressed")
+    data = build_batch([Record(0, T0, None, b"v" * 100_000)], codec=4)
+    assert len(data) < 1000
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    parked = FetchRequest(
+        max_wait_ms=600_000,
+        min_bytes=100_000,
+        max_bytes=1 << 20,
+        topics=[FetchTopic(topic="t", partitions=[want])],
+    )
+    waiting.send(FETCH, 11, 1, parked)
+    while not served.broker.parked:
+        await topics(client)
+    assert (await produce(client, data)).error_code == ErrorCode.NONE
+    _, response = await waiting.receive(FETCH, 11)
+    assert len(response.responses[0].partitions[0].records) > 100_000
+
+
+# ListOffsets
+
+
+async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the largest lies before the log's start every batch behind it is looked at."""
+    served = await serve(log_retention_ms="-1")
+    client = await connect(served)
+    await created(client, "t")
+    for time in (T0 + 9, T0 + 3, T0 + 5):
+        await produce(client, build_batch([Record(0, time, None, b"v")]))
+    jobs: list[int] = []
+    submit = Readers.submit
+
+    def counted(self: Readers, *job: Any, **owner: Any) -> Any:
+        jobs.append(1)
+        return submit(self, *job, **owner)
+
+    monkeypatch.setattr(Readers, "submit", counted)
+
+    async def ask() -> tuple[int, int, int]:
+        want = ListOffsetsPartition(partition_index=0, timestamp=-3)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
+        answer = (await client.ask(LIST_OFFSETS, 7, request)).topics[0].partitions[0]
+        return answer.error_code, answer.timestamp, answer.offset
+
+    assert await ask() == (0, T0 + 9, 0)
+    assert not jobs
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    with log.lock:
+        log.log_start_offset = 1
+    assert await ask() == (0, T0 + 5, 2)
+    assert jobs
