@@ -236,3 +236,12 @@ def test_the_page_on_options_is_what_the_table_says(tmp_path: Path, monkeypatch:
     assert describe.main(["--chekc"]) == 2
     for option in ("`segment.bytes`", "`log.retention.hours`", "`process.roles`", "`ssl.*`"):
         assert option in describe.PAGE.read_text(encoding="utf-8")
+
+
+def test_options_of_another_tier_are_taken_with_a_note_each() -> None:
+    flags = {"remote.log.storage.system.enable": "false", "log.local.retention.ms": "-2"}
+    notes = load(flags=flags).notes
+    assert [note.split()[0] for note in notes] == list(flags)
+    assert all("no other tier" in note for note in notes)
+    with pytest.raises(ConfigError, match="a topic option"):
+        load(flags={"segment.bytes": "100"})
