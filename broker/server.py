@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections import Counter
@@ -68,6 +69,16 @@ class Memory:
         return True
 
 
+class CannotListen(Exception):
+    """A listener whose address cannot be had; `error` is the system's reason."""
+
+    def __init__(self, listener: Listener, error: OSError) -> None:
+        # A name that cannot be resolved has a number of its own.
+        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
+        super().__init__(f"cannot listen on {listener}: {reason}")
+        self.listener, self.error = listener, error
+
+
 class Server:
     """Listens, admits connections, and ends them."""
 
@@ -86,10 +97,12 @@ class Server:
         self._left = asyncio.Event()
 
     async def run(self, ready: Callable[[list[tuple[str, int]]], None]) -> None:
-        """Serve until SIGTERM, SIGINT or `stop`; `ready` gets the bound addresses once they answer."""
+        """Serve until SIGTERM, SIGINT, SIGHUP or `stop`; `ready` gets the bound addresses once they answer."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # What runs under `nohup` was told to outlive its terminal.
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self.stop)
         try:
             for listener in self.broker.config.listeners:
                 await self._listen(listener)
@@ -105,9 +118,12 @@ class Server:
         self._stop.set()
 
     async def _listen(self, listener: Listener) -> None:
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self, listener.name), listener.host or None, listener.port, backlog=BACKLOG
-        )
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                lambda: Connection(self, listener.name), listener.host or None, listener.port, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise CannotListen(listener, error) from error
         self._servers.append(server)
         host, port = server.sockets[0].getsockname()[:2]
         self.addresses.append((host, port))
@@ -187,7 +203,7 @@ def keep_freed_memory() -> None:
 async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, int]]], None]) -> None:
     """Run a broker until it is told to stop; `ready` is called once it answers.
 
-    Raises StorageError, CatalogError or OSError when the data folder or an address cannot be used.
+    Raises StorageError, CatalogError, OSError or CannotListen when the data folder or an address cannot be used.
     """
     # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)

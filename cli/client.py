@@ -11,11 +11,16 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from tidelog.cli import called
 from tidelog.cli.errors import UNREACHABLE, USAGE, CommandError
 
 DEFAULT_PORT: Final = 9092
 CONNECT_TIMEOUT_S: Final = 5
 BOOTSTRAP_TIMEOUT_MS: Final = 10_000
+# How long one answer is waited for. Ours come within milliseconds; the library's own 30 s would be a long silence.
+REQUEST_TIMEOUT_MS: Final = 10_000
+# How long a producer's thread may take to end. It may be amid a wait of REQUEST_TIMEOUT_MS, and ends with us then.
+CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
 
 # Where those of kafka-python would not help the person who reads them.
@@ -35,6 +40,7 @@ def admin(bootstrap: str) -> Iterator[Client]:
         from kafka.admin import KafkaAdminClient
 
         with _closing(KafkaAdminClient(**_settings(bootstrap))) as client:
+            _make_no_topics(client._manager)
             yield client
 
 
@@ -47,18 +53,21 @@ def consumer(bootstrap: str) -> Iterator[Client]:
         settings = _settings(bootstrap) | {
             "group_id": None,
             "enable_auto_commit": False,
-            "allow_auto_create_topics": False,
             "auto_offset_reset": "earliest",
             "max_poll_records": 2000,
             "metrics_enabled": False,
         }
         with _closing(KafkaConsumer(**settings)) as client:
+            _make_no_topics(client._manager)
             yield client
 
 
 @contextmanager
 def producer(bootstrap: str) -> Iterator[Client]:
-    """Open a session for writing: each record once, in order, acknowledged when it is on disk."""
+    """Open a session for writing: each record once, in order, acknowledged when it is on disk.
+
+    When the session ends, what is not acknowledged is not sent any more; that takes CLOSE_S at most.
+    """
     with _errors(bootstrap):
         from kafka import KafkaProducer
 
@@ -66,14 +75,18 @@ def producer(bootstrap: str) -> Iterator[Client]:
             "acks": "all",
             "enable_idempotence": True,
             "linger_ms": 5,
-            "request_timeout_ms": 10_000,
             "delivery_timeout_ms": 30_000,
+            # It is for the one who waits to say how long: see `cli.produce`.
+            "max_block_ms": 20_000,
             # What is too large is for the topic to say.
             "max_request_size": 100 << 20,
             "metrics_enabled": False,
         }
-        with _closing(KafkaProducer(**settings)) as client:
+        client = KafkaProducer(**settings)
+        try:
             yield client
+        finally:
+            _end(client)
 
 
 def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> list[Any]:
@@ -112,6 +125,14 @@ def any_error() -> type[Exception]:
     return error
 
 
+def timeout_error() -> type[Exception]:
+    """Return what the library raises where an answer did not come in time."""
+    from kafka.errors import KafkaTimeoutError
+
+    error: type[Exception] = KafkaTimeoutError
+    return error
+
+
 def check(what: str, answer: dict[str, Any]) -> None:
     """Raise CommandError if the broker's answer about something is an error."""
     code = answer["error_code"]
@@ -139,7 +160,28 @@ def _settings(bootstrap: str) -> dict[str, Any]:
         "bootstrap_servers": bootstrap,
         "client_id": NAME,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
     }
+
+
+def _make_no_topics(manager: Any) -> None:
+    """Have a reader's questions about a topic not create it.
+
+    kafka-python 3.0.12 takes `allow_auto_create_topics`, and does not hand it to what asks the questions.
+    """
+    manager.cluster.config["allow_auto_create_topics"] = False
+
+
+def _end(client: Client) -> None:
+    """End a producer at once, whatever the broker does.
+
+    `close` alone first waits for everything that is on its way, and where that takes longer than its timeout, raises
+    and leaves the producer's thread running. Here nothing is on its way any more when it is called.
+    """
+    client._sender.force_close()
+    client._sender.join(CLOSE_S)
+    client._accumulator.abort_incomplete_batches()
+    client.close(timeout=0)
 
 
 @contextmanager
@@ -177,7 +219,7 @@ def _knock(bootstrap: str) -> None:
         socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
     except OSError as error:
         message = (
-            f"cannot reach a broker at {bootstrap}: {error.strerror or error}; start one with tidelog serve"
+            f"cannot reach a broker at {bootstrap}: {error.strerror or error}; start one with {called()} serve"
         )
         raise CommandError(message, UNREACHABLE) from error
 

@@ -11,6 +11,7 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
 
 
 class CommandError(typer.TyperException):

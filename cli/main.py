@@ -11,6 +11,8 @@ meant to be ended by Ctrl-C: they exit with 0.
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,35 +20,57 @@ import typer
 from typer.core import TyperGroup
 
 import tidelog
-from tidelog.cli.errors import OK
+from tidelog.cli.errors import FAILED, OK
 
 
 class _Tidelog(TyperGroup):
     """The command as a whole: it says errors in one line, and nothing when nobody reads on."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run a verb and exit with its code."""
+        """Run a verb and exit with its code; a device that takes no more output is an error like others."""
         extra["standalone_mode"] = False
         try:
-            status = super().main(*args, **extra)
+            with _reader_may_leave():
+                status = super().main(*args, **extra)
+                sys.stdout.flush()
+        except typer.Exit as end:
+            status = end.exit_code
         except typer.TyperException as error:
             # Without a message it is the help, which has been shown.
             if message := error.format_message():
-                print(f"tidelog: {message.rstrip('.')}{_hint(error)}", file=sys.stderr)
+                _complain(f"{message.rstrip('.')}{_hint(error)}")
             status = error.exit_code
+        except OSError as error:
+            _drop_output()
+            _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
+            status = FAILED
         sys.exit(status)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a verb; a reader that has had enough (`| head`) is no error."""
-        try:
-            status = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # What is still buffered goes nowhere, without a complaint at exit.
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), sys.stdout.fileno())
-            return OK
-        return status
+        """Run a verb."""
+        with _reader_may_leave():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Let a reader that has had enough (`| head`) be no error; typer would make it one."""
+    try:
+        yield
+    except BrokenPipeError:
+        _drop_output()
+        raise typer.Exit(OK) from None
+
+
+def _complain(message: str) -> None:
+    with suppress(OSError):  # where standard error is full, the exit code has to do
+        print(f"tidelog: {message}", file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, without a complaint at exit."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _hint(error: typer.TyperException) -> str:
@@ -60,7 +84,7 @@ app = typer.Typer(
     name="tidelog",
     cls=_Tidelog,
     help="A broker for Kafka clients, whose log is addressed by time as exactly as by offset.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 130 Ctrl-C.",
     context_settings=HELP_NAMES,
     no_args_is_help=True,
     add_completion=False,
@@ -76,7 +100,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a lin
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 LOCAL = "127.0.0.1:9092"
 TIME_HELP = (
-    "09:00, 'yesterday 09:00', '2 hours ago', 2024-03-01T09:00, epoch s or ms; local unless it says its zone"
+    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @ and epoch s or ms; local unless it says its zone"
 )
 
 
@@ -98,7 +122,10 @@ def _tidelog(
 @app.command()
 def serve(
     data_dir: Annotated[Path | None, typer.Option(help="The data folder; made if it is missing.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port of the first listener; 0 takes a free one.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of the first listener; 0 takes a free one."),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="A server.properties file.")] = None,
     override: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a broker option; may be repeated.")
@@ -108,7 +135,7 @@ def serve(
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Run the broker until SIGTERM or Ctrl-C."""
+    """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
     # What is imported stays: looking through it for garbage takes a twentieth of the start.
     gc.disable()
     from tidelog.cli.serve import run
@@ -257,4 +284,14 @@ def dump(
 
 def main() -> None:
     """Run the command."""
+    _open_what_is_closed()
     app()
+
+
+def _open_what_is_closed() -> None:
+    """Have the three standard streams lead nowhere where they were closed (`>&-`): no other file may get their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)  # noqa: TID251  (no file of ours: what the shell should have opened)
+            assert fd == number
+            setattr(sys, name, os.fdopen(fd, "r" if number == 0 else "w"))

@@ -1,36 +1,68 @@
 """`tidelog produce`: lines from standard input, each a record.
 
-Owns the splitting of lines and the count of what was acknowledged. Refuses to know batches. Invariant: what is counted
-is on disk (acks=all), in the order of the lines, each once; after the first line that is rejected no more are read.
+Owns the splitting of lines and the count of what was acknowledged. Refuses to know batches. Invariants: what is counted
+is on disk (acks=all), in the order of the lines, each once; after the first line that is rejected no more are read; no
+wait is longer than STALLED_S without an acknowledgement, whatever has become of the broker.
 """
 
+import os
+import select
 import sys
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any, Final
 
 from tidelog.cli import client
-from tidelog.cli.errors import FAILED, OK, CommandError
+from tidelog.cli.errors import FAILED, INTERRUPTED, OK, UNREACHABLE, CommandError
 from tidelog.cli.output import note, progress, to_json
 
 # What may be on its way: enough for full batches, little enough to name a rejected line soon.
 IN_FLIGHT_MAX: Final = 10_000
+# A broker that acknowledges nothing for so long is gone, or has no room on its disk.
+STALLED_S: Final = 20
+# After Ctrl-C: how long the answers that are under way are waited for.
+GOODBYE_S: Final = 1
+# While there are no lines to read, the answers are looked at this often.
+LOOK_S: Final = 0.1
+READ_BYTES: Final = 1 << 16
 
 
 def run(topic: str, key_separator: str | None, as_json: bool, bootstrap: str) -> int:
     """Produce standard input and report how many lines were acknowledged; return the exit code."""
     with client.producer(bootstrap) as session, progress(f"produce {topic}") as advance:
         sending = Sending(session, topic, key_separator, advance)
-        error = sending.all_lines(sys.stdin.buffer)
+        error = sending.all_lines(lines(sys.stdin.buffer, sending.settle))
     count = sending.acknowledged
     if as_json:
-        print(to_json({"topic": topic, "acknowledged": count, "error": error}))
+        print(to_json({"topic": topic, "acknowledged": count, "error": error and str(error)}))
     else:
         print(f"{count} record{'' if count == 1 else 's'} acknowledged")
-    if error is not None:
-        note(error)
-    return OK if error is None else FAILED
+    if error is None:
+        return OK
+    note(str(error))
+    return error.exit_code
+
+
+def lines(stream: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the lines of a stream without their newline; while there is nothing to read, call `idle` now and then."""
+    fd = stream.fileno()
+    begun: list[bytes] = []  # the parts of a line whose end is still to come
+    while True:
+        while not select.select([fd], [], [], LOOK_S)[0]:
+            idle()
+        data = os.read(fd, READ_BYTES)
+        if not data:
+            break
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            yield b"".join([*begun, end])
+            begun.clear()
+        if rest:
+            begun.append(rest)
+    if begun:
+        yield b"".join(begun)
 
 
 def split(line: bytes, key_separator: bytes | None) -> tuple[bytes | None, bytes]:
@@ -55,48 +87,74 @@ class Sending:
         self._separator = None if key_separator is None else key_separator.encode()
         self._advance = advance
         self._in_flight: deque[tuple[int, Any]] = deque()
+        # When the oldest line on its way became the oldest: since then nothing was acknowledged.
+        self._since = 0.0
 
-    def all_lines(self, lines: Iterable[bytes] | IO[bytes]) -> str | None:
-        """Send every line and wait for the answers; return what was wrong with the first that was rejected."""
+    def all_lines(self, lines: Iterable[bytes]) -> CommandError | None:
+        """Send every line and wait for the answers; return what ended it before the last line was acknowledged."""
         try:
             for number, line in enumerate(lines, 1):
                 self._send(number, line)
-                self._settle(IN_FLIGHT_MAX)
+                self.settle(IN_FLIGHT_MAX)
             # Not by flush(): kafka-python's fails where a batch that is too large was split.
-            self._settle(0)
+            self.settle(0)
         except CommandError as error:
-            self._count_the_rest()
-            return str(error)
+            # What was under way beside a rejected line may be acknowledged; beside one that stalled, is or is not.
+            self._count_the_rest(0 if error.exit_code == UNREACHABLE else STALLED_S)
+            return error
         except KeyboardInterrupt:
-            self._count_the_rest()
-            return "stopped by Ctrl-C; no more lines were read"
+            self._count_the_rest(GOODBYE_S)
+            return CommandError("stopped by Ctrl-C; no more lines were read", INTERRUPTED)
         return None
+
+    def settle(self, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+        """Take the answers that are there, and wait for those of all but the latest lines."""
+        while self._in_flight:
+            number, answer = self._in_flight[0]
+            left_s = self._since + STALLED_S - time.monotonic()
+            if not (answer.is_done or len(self._in_flight) > in_flight_max or left_s < 0):
+                return
+            try:
+                answer.get(max(0, left_s))
+            except client.timeout_error() as error:
+                raise _stalled(number) from error
+            except client.any_error() as error:
+                raise _rejected(number, error) from error
+            self._in_flight.popleft()
+            self._since = time.monotonic()
+            self.acknowledged += 1
+            self._advance(1)
 
     def _send(self, number: int, line: bytes) -> None:
         try:
             key, value = split(line, self._separator)
-            self._in_flight.append((number, self._session.send(self._topic, value, key)))
+            answer = self._session.send(self._topic, value, key)
+        except client.timeout_error() as error:
+            raise _stalled(number) from error
         except (ValueError, client.any_error()) as error:
             raise _rejected(number, error) from error
+        if not self._in_flight:
+            self._since = time.monotonic()
+        self._in_flight.append((number, answer))
 
-    def _settle(self, in_flight_max: int) -> None:
-        """Take the answers that are there, and wait for those of all but the latest lines."""
-        while self._in_flight and (len(self._in_flight) > in_flight_max or self._in_flight[0][1].is_done):
-            number, answer = self._in_flight.popleft()
-            try:
-                answer.get()
-            except client.any_error() as error:
-                raise _rejected(number, error) from error
-            self.acknowledged += 1
-            self._advance(1)
-
-    def _count_the_rest(self) -> None:
-        """Wait for the lines that were under way beside a rejected one; they may have been acknowledged."""
-        for _, answer in self._in_flight:
-            with suppress(client.any_error()):
-                answer.get()
-                self.acknowledged += 1
+    def _count_the_rest(self, within_s: float) -> None:
+        """Count the lines that are acknowledged beside the one that ended it; a second Ctrl-C waits for no more."""
+        deadline = time.monotonic() + within_s
+        with suppress(KeyboardInterrupt):
+            for _, answer in self._in_flight:
+                with suppress(client.any_error()):
+                    answer.get(max(0, deadline - time.monotonic()))
+                    self.acknowledged += 1
 
 
 def _rejected(number: int, error: Exception) -> CommandError:
-    return CommandError(f"line {number} was rejected, and no line was read after it: {client.reason(error)}")
+    message = f"line {number} was rejected, and no line was read after it: {client.reason(error)}"
+    return CommandError(message, FAILED)
+
+
+def _stalled(number: int) -> CommandError:
+    message = (
+        f"the broker has acknowledged nothing for {STALLED_S} s: it cannot be reached, or its disk is full, which "
+        f"its log says; line {number} is the first that may not be on disk, and no more lines were read"
+    )
+    return CommandError(message, UNREACHABLE)

@@ -1,11 +1,13 @@
 """`tidelog serve`: from the command line to a running broker, and the lines that it says."""
 
+import errno
 import logging
 import os
 import resource
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -13,7 +15,9 @@ import uvloop
 import tidelog
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.daemon import Broker
-from tidelog.broker.server import serve, write_ready_file
+from tidelog.broker.server import CannotListen, serve, write_ready_file
+from tidelog.cli import called
+from tidelog.cli.errors import FAILED, OK, USAGE
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
@@ -21,6 +25,9 @@ from tidelog.protocol.records import kernel
 from tidelog.storage.errors import StorageError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+# What stands for every address of this machine, and an address by which it is reached.
+_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+INTERPRETED = "kernel interpreted, slower: install gcc and python3-dev, then Tidelog again"
 _log = logging.getLogger(__name__)
 
 
@@ -32,9 +39,9 @@ def run(
     ready_file: Path | None,
     log_level: str,
 ) -> int:
-    """Run the broker; return the exit code: 0 after an orderly stop, 1 if it could not start."""
+    """Run the broker; return the exit code: 0 after an orderly stop, 2 for a wrong option, 1 if it could not start."""
     if log_level not in LOG_LEVELS:
-        return _complain(f"--log-level {log_level}: it is one of {', '.join(LOG_LEVELS)}")
+        return _complain(f"--log-level {log_level}: it is one of {', '.join(LOG_LEVELS)}", USAGE)
     _start_logging(log_level)
     _raise_file_limit()
     try:
@@ -45,17 +52,40 @@ def run(
         def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
             _greet(broker, addresses)
             if ready_file is not None:
-                write_ready_file(ready_file, addresses[0])
+                _write_ready_file(ready_file, addresses[0])
 
         uvloop.run(serve(config, ready))
-    except (ConfigError, StorageError, CatalogError, OSError) as error:
+    except ConfigError as error:
+        return _complain(str(error), USAGE)
+    except CannotListen as error:
+        return _complain(_address_taken(error) if error.error.errno == errno.EADDRINUSE else str(error))
+    except (StorageError, CatalogError) as error:
         return _complain(str(error))
-    return 0
+    except OSError as error:
+        # Of a write that failed the system does not say where; it is in the data folder.
+        return _complain(f"{error.filename or config.log_dir}: {error.strerror or error}")
+    return OK
 
 
-def _complain(message: str) -> int:
-    print(f"tidelog: {message}", file=sys.stderr)
-    return 1
+def _complain(message: str, exit_code: int = FAILED) -> int:
+    with suppress(OSError):  # where standard error is full, the exit code has to do
+        print(f"tidelog: {message}", file=sys.stderr)
+    return exit_code
+
+
+def _address_taken(error: CannotListen) -> str:
+    port = error.listener.port
+    return (
+        f"port {port} is in use ({error.listener}): name another with --port, or see who has it: "
+        f"ss -ltnp sport = :{port}"
+    )
+
+
+def _write_ready_file(path: Path, address: tuple[str, int]) -> None:
+    try:
+        write_ready_file(path, address)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"--ready-file {path}") from error
 
 
 def _configure(
@@ -81,12 +111,18 @@ def _raise_file_limit() -> None:
 
 def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
     """Say in two lines that the broker is there, and what to try."""
-    where = ", ".join(f"{host}:{port}" for host, port in addresses)
-    which = "compiled" if kernel.COMPILED else "interpreted"
-    port = addresses[0][1]
+    where = ", ".join(_host_and_port(*address) for address in addresses)
+    which = "kernel compiled" if kernel.COMPILED else INTERPRETED
     data = broker.logs.directory
-    print(f"Tidelog {tidelog.__version__} listens on {where}; data in {data}; kernel {which}", flush=True)
-    print(f"Try: echo hello | tidelog produce greetings --bootstrap 127.0.0.1:{port}", flush=True)
+    host, port = addresses[0]
+    reached = _host_and_port(_REACHED_AT.get(host, host), port)
+    with suppress(OSError):  # a greeting that nobody can read is no reason not to serve
+        print(f"Tidelog {tidelog.__version__} listens on {where}; data in {data}; {which}", flush=True)
+        print(f"Try: echo hello | {called()} produce greetings --bootstrap {reached}", flush=True)
+
+
+def _host_and_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _start_logging(level: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, formats, times
-from tidelog.cli.errors import OK, UNREACHABLE, CommandError
+from tidelog.cli.errors import OK, UNREACHABLE, USAGE, CommandError
 from tidelog.cli.output import note, progress
 
 POLL_MS: Final = 250
@@ -43,6 +43,11 @@ def run(
     now_ms = clock.now_ms()
     since_ms = None if since is None else times.option("--since", since, now_ms)
     until_ms = None if until is None else times.option("--until", until, now_ms)
+    if since_ms is not None and until_ms is not None and since_ms > until_ms:
+        since_shown, until_shown = times.show(since_ms), times.show(until_ms)
+        raise CommandError(
+            f"--since {since} is later than --until {until}: {since_shown} is after {until_shown}", USAGE
+        )
     write = formats.choose(format_name)
     if since_ms is not None and since_ms > now_ms:
         note(f"--since {since} is still to come: {times.show(since_ms)}")
@@ -164,10 +169,18 @@ class Reader:
                 part.is_paused = True
         if answer:
             return True
+        self._look_for_topics()
         for part in behind:
             # What is left before the end may be no records: markers, or what compaction took.
             part.next_offset = max(part.next_offset, self._session.position(part.topic_partition))
         return any(not part.is_behind for part in behind)
+
+    def _look_for_topics(self) -> None:
+        """End where a topic was deleted: what is known of it says so after the fetch that failed."""
+        for topic in {key.topic for key in self._partitions}:
+            # Asks the broker only where the topic is not known any more.
+            if not self._session.partitions_for_topic(topic):
+                raise CommandError(f"topic {topic} is gone: it was deleted while it was read")
 
     def _merge(self) -> list[Any]:
         """Take from the queues what nothing that is still to come can precede."""

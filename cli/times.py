@@ -2,18 +2,20 @@
 
 Owns the forms that `--since`, `--until` and `--at` take. Refuses to know what time it is (`now_ms` is handed in) and,
 in tests, where it is (`zone`; None is the system's zone). Times without a zone are local. A time between two
-milliseconds is the later one, so that "at or after" stays true.
+milliseconds is the later one, so that "at or after" stays true. What is more likely a slip than a time is refused:
+a search from 1970 on answers, and answers something else.
 """
 
 import re
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
 from tidelog.cli.errors import USAGE, CommandError
 
 ACCEPTED: Final = (
-    "09:00, 'yesterday 09:00', '2 hours ago', 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z or +02:00), "
-    "or epoch seconds or milliseconds"
+    "09:00, 'yesterday 09:00', '2 hours ago', -1h, 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z, +02:00, "
+    "UTC or a zone such as Europe/Berlin), or @ and epoch seconds or milliseconds"
 )
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,10 +34,18 @@ _UNIT_MS: Final = {name: unit_ms for unit_ms, names in _UNITS_MS.items() for nam
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)[\s,]*")
 _NUMBER = re.compile(r"\d+(?:\.\d{1,3})?")
 _CLOCK = re.compile(r"(\d{1,2}):\d\d.*")
+# 09.00 is how half of Europe writes nine o'clock.
+_DOTTED_CLOCK = re.compile(r"(?:.* )?(\d{1,2})\.(\d\d)")
+_OFFSET = re.compile(r"(z|[+-]\d\d:?\d\d)")
+_ZONE = re.compile(r"[A-Za-z][\w+-]*(?:/[\w+-]+)*")
+_HAS_ZONE = re.compile(r"[t: ]\d\d\S*(z|[+-]\d\d(:?\d\d)?)$")
+_UTC: Final = ("utc", "gmt", "z")
 # From here on a number of seconds would lie beyond the year 5138, so it counts milliseconds; ...
 _MILLISECONDS_FROM: Final = 10**11
 # ... and from here on it counts something finer.
 _FINER_FROM: Final = 10**14
+# 2000-01-01. A smaller number is a year, an hour or an offset rather than a time, unless @ says that it is meant.
+_MEANT_FROM_MS: Final = 946_684_800_000
 
 
 class TimeError(ValueError):
@@ -49,9 +59,16 @@ def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
         return now_ms
     if words.endswith("ago"):
         found_ms = now_ms - _span_ms(text, words.removesuffix("ago"))
+    elif words.startswith("-"):
+        found_ms = now_ms - _span_ms(text, words.removeprefix("-"))
+    elif words.startswith("@") and _NUMBER.fullmatch(words, 1):
+        found_ms = _epoch_ms(text, words[1:])
+    elif slip := _DOTTED_CLOCK.fullmatch(words):
+        raise TimeError(f"'{text}' is not a time; write {slip[1]}:{slip[2]} for a time of day")
     elif _NUMBER.fullmatch(words):
-        found_ms = _epoch_ms(text, words)
+        found_ms = _bare_number_ms(text, words)
     else:
+        words, zone = _split_zone(text, words, zone)
         found_ms = _to_ms(_moment(text, words, now_ms, zone))
     if found_ms < 0:
         raise TimeError(f"'{text}' lies before 1970, where no record can be")
@@ -90,7 +107,8 @@ def _span_ms(text: str, words: str) -> int:
         part = _SPAN.match(words, at)
         if part is None or part[2] not in _UNIT_MS:
             raise TimeError(
-                f"'{text}' is not a time; before 'ago' goes a number of seconds, minutes, hours, days or weeks"
+                f"'{text}' is not a time; before 'ago' goes, or after '-', a number of seconds, minutes, hours, days or "
+                "weeks: '2 hours ago', -1h30m"
             )
         total_ms += float(part[1]) * _UNIT_MS[part[2]]
         at = part.end()
@@ -99,16 +117,74 @@ def _span_ms(text: str, words: str) -> int:
     return round(total_ms)
 
 
+def _bare_number_ms(text: str, number: str) -> int:
+    """Read a number that nothing says is a time since the epoch."""
+    if len(number) == 8 and number[:2] in ("19", "20"):
+        raise TimeError(f"'{text}' may be a date or epoch seconds; write 2024-03-01, or @{number} for seconds")
+    found_ms = _epoch_ms(text, number)
+    if found_ms < _MEANT_FROM_MS:
+        raise TimeError(
+            f"'{text}' would be {show(found_ms, UTC)}; write 09:00 for a time of day, or @{number} if that is meant"
+        )
+    return found_ms
+
+
 def _epoch_ms(text: str, number: str) -> int:
     whole, _, fraction = number.partition(".")
-    if not fraction and len(whole) == 8 and whole[:2] in ("19", "20"):
-        raise TimeError(f"'{text}' may be a date or epoch seconds; write 2024-03-01, or {text}.0 for seconds")
     value = int(whole)
     if value >= _FINER_FROM:
         raise TimeError(f"'{text}' is neither epoch seconds nor milliseconds: it is too large")
     if value >= _MILLISECONDS_FROM:
         return value
     return value * 1000 + int(fraction.ljust(3, "0"))
+
+
+def _split_zone(text: str, words: str, zone: tzinfo | None) -> tuple[str, tzinfo | None]:
+    """Take the zone off the end of a time, '21:06 UTC'; without one, the time and the zone as they are."""
+    rest, _, last = words.rpartition(" ")
+    if not rest:
+        return words, zone
+    if _OFFSET.fullmatch(last):
+        return rest + last, zone
+    if last in _UTC:
+        return rest, _only_zone(text, rest, UTC)
+    name = text.split()[-1]
+    if not _ZONE.fullmatch(name):
+        return words, zone
+    found = _zone(name)
+    if found is not None:
+        return rest, _only_zone(text, rest, found)
+    if "/" in name or (name.isupper() and name.isalpha() and name not in ("AM", "PM")):
+        raise _no_zone(text, name)
+    return words, zone
+
+
+def _only_zone(text: str, rest: str, zone: tzinfo) -> tzinfo:
+    if _HAS_ZONE.search(rest):
+        raise TimeError(f"'{text}' names two zones; write one of them")
+    return zone
+
+
+def _zone(name: str) -> tzinfo | None:
+    """Return the zone of that name in the system's time zone data; its case does not matter."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+    with suppress(ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo(name)
+    for known in available_timezones():
+        if known.casefold() == name.casefold():
+            return ZoneInfo(known)
+    return None
+
+
+def _no_zone(text: str, name: str) -> TimeError:
+    from zoneinfo import available_timezones
+
+    if not available_timezones():
+        return TimeError(
+            f"'{text}': this machine has no time zone data: apt-get install tzdata, or write an offset such as +02:00"
+        )
+    return TimeError(f"'{text}': no time zone is called {name}; write one such as Europe/Berlin, UTC or +02:00")
 
 
 def _moment(text: str, words: str, now_ms: int, zone: tzinfo | None) -> datetime:

@@ -1,6 +1,6 @@
 """Whose a data folder is: its lock, its `meta.properties`, and a partition's `partition.metadata`.
 
-Owns the check that a folder is ours, or Kafka's of a single node, before anything in it is touched.
+Owns the check that a folder is ours, or Kafka's of a single node, before anything in it is touched, even its lock.
 """
 
 import base64
@@ -16,7 +16,8 @@ LOCK = ".lock"
 PARTITION_METADATA = "partition.metadata"
 _VERSION = "1"
 # What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
-_HARMLESS = frozenset({LOCK, "lost+found", ".DS_Store", ".gitkeep"})
+# And `meta.properties` half written, by a start that was cut off.
+_HARMLESS = frozenset({LOCK, f"{META}.tmp", "lost+found", ".DS_Store", ".gitkeep"})
 
 
 class Identity(NamedTuple):
@@ -26,9 +27,15 @@ class Identity(NamedTuple):
     directory_id: str
 
 
-def lock(folder: Path) -> files.FolderLock:
-    """Lock the folder, made if it is missing, for this process; the lock ends with it."""
+def lock(folder: Path, node_id: int) -> files.FolderLock:
+    """Lock the folder, made if it is missing, for this process; the lock ends with it.
+
+    A folder that is not ours is left as it is. Between the look at it and the lock another broker may make it its own:
+    `identify` looks again, under the lock.
+    """
     try:
+        if files.status(folder) is not None:
+            _known_identity(folder, node_id)
         files.make_folder(folder)
         return files.FolderLock(folder / LOCK)
     except BlockingIOError:
@@ -41,20 +48,29 @@ def lock(folder: Path) -> files.FolderLock:
 
 def identify(folder: Path, node_id: int) -> Identity:
     """Return the ids of a data folder; give an empty one its ids. ForeignDataDir if it is not a data folder of ours."""
+    identity = _known_identity(folder, node_id)
+    if identity is None:
+        identity = Identity(new_id(), new_id())
+        lines = ["#", f"version={_VERSION}", f"cluster.id={identity.cluster_id}", f"node.id={node_id}"]
+        files.write_atomically(
+            folder / META, "\n".join([*lines, f"directory.id={identity.directory_id}", ""]).encode()
+        )
+    return identity
+
+
+def _known_identity(folder: Path, node_id: int) -> Identity | None:
+    """Return the ids of a data folder, None for an empty one, or raise ForeignDataDir; nothing is written."""
     path = folder / META
+    # First: what a broker that starts beside us puts here comes after its ids, and must not look foreign.
+    names = [name for name, _ in files.list_folder(folder)]
     data = files.load(path)
     if data is None:
-        foreign = [name for name, _ in files.list_folder(folder) if name not in _HARMLESS]
+        foreign = [name for name in names if name not in _HARMLESS]
         if foreign:
             raise ForeignDataDir(
                 f"{folder}: holds {foreign[0]!r} but no {META}, so it is no data folder; name an empty one"
             )
-        identity = Identity(new_id(), new_id())
-        lines = ["#", f"version={_VERSION}", f"cluster.id={identity.cluster_id}", f"node.id={node_id}"]
-        files.write_atomically(
-            path, "\n".join([*lines, f"directory.id={identity.directory_id}", ""]).encode()
-        )
-        return identity
+        return None
     properties = _properties(data)
     version, node = properties.get("version"), properties.get("node.id")
     if version != _VERSION:

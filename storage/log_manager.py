@@ -51,7 +51,7 @@ class LogManager:
 
     def lock(self) -> None:
         """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
-        lock = folder_identity.lock(self.directory)
+        lock = folder_identity.lock(self.directory, self._defaults.node_id)
         with files.holding(lock):
             identity = folder_identity.identify(self.directory, self._defaults.node_id)
         self.cluster_id, self.directory_id = identity

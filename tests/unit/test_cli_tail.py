@@ -8,12 +8,13 @@ import pytest
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import tail
-from tidelog.cli.errors import UNREACHABLE, CommandError
+from tidelog.cli.errors import FAILED, UNREACHABLE, CommandError
 from tidelog.cli.formats import Record
 
 
 class Key(NamedTuple):
     partition: int
+    topic: str = "t"
 
 
 class Session:
@@ -26,6 +27,7 @@ class Session:
         self.positions: dict[Key, int] = {}
         self.paused: set[Key] = set()
         self.polls = 0
+        self.is_there = True
 
     def assign(self, keys: Sequence[Key]) -> None:
         self.positions = dict.fromkeys(keys, 0)
@@ -55,6 +57,9 @@ class Session:
 
     def position(self, key: Key) -> int:
         return self.positions[key]
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {key.partition for key in self.logs if key.topic == topic and self.is_there}
 
     def poll(self, timeout_ms: int) -> dict[Key, list[Record]]:
         self.polls += 1
@@ -155,6 +160,21 @@ def test_a_silent_broker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="has sent nothing for 30 s") as caught:
         places(session)
     assert caught.value.exit_code == UNREACHABLE
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_topic_that_is_deleted_while_it_is_read_is_an_error(
+    follow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session([(0, 10)])
+    session.ends[Key(0)] = 2  # there is one more, that does not come
+    records = reader(session, 0, follow).read()
+    assert [r.offset for r in next(records)] == [0]
+    session.is_there = False
+    monkeypatch.setattr(session, "poll", lambda timeout_ms: {})
+    with pytest.raises(CommandError, match="topic t is gone: it was deleted while it was read") as caught:
+        next(records)
+    assert caught.value.exit_code == FAILED
 
 
 def value_of(record: Record) -> bytes:

@@ -1,5 +1,6 @@
 """The forms of a time that the commands take, with the clock and the zone held."""
 
+import zoneinfo
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -48,12 +49,31 @@ def parse(text: str) -> int:
         ("2024-02-29T09:00:01.250", at(2024, 2, 29, 9, 0, 1, 250_000)),
         ("2024-02-29t09:00:01,25z", at(2024, 2, 29, 9, 0, 1, 250_000, zone=UTC)),
         ("2024-02-29T09:00-08:00", at(2024, 2, 29, 17, zone=UTC)),
-        ("0", 0),
-        ("1.5", 1500),
+        ("-1h", ms(NOW) - 3_600_000),
+        ("-1h30m", ms(NOW) - 5_400_000),
+        ("- 1.5 min", ms(NOW) - 90_000),
+        ("@0", 0),
+        ("@1.5", 1500),
+        ("@1700000000", 1_700_000_000_000),
+        ("@1700000000.25", 1_700_000_000_250),
+        ("@1700000000250", 1_700_000_000_250),
+        ("@20240301", 20_240_301_000),
+        ("946684800", 946_684_800_000),
+        ("946684800000", 946_684_800_000),
+        ("21:06 UTC", at(2024, 3, 1, 21, 6, zone=UTC)),
+        ("21:06 utc", at(2024, 3, 1, 21, 6, zone=UTC)),
+        ("21:06 Z", at(2024, 3, 1, 21, 6, zone=UTC)),
+        ("21:06 +02:00", at(2024, 3, 1, 19, 6, zone=UTC)),
+        ("2024-03-01 09:00 Asia/Kolkata", at(2024, 3, 1, 3, 30, zone=UTC)),
+        ("2024-03-01 09:00 asia/kolkata", at(2024, 3, 1, 3, 30, zone=UTC)),
+        ("2024-07-01T09:00 America/New_York", at(2024, 7, 1, 13, zone=UTC)),
+        ("2024-03-01 Asia/Kolkata", at(2024, 2, 29, 18, 30, zone=UTC)),
+        ("today Asia/Kolkata", at(2024, 2, 29, 18, 30, zone=UTC)),
+        ("yesterday 23:00 Pacific/Auckland", at(2024, 3, 1, 10, zone=UTC)),  # there it is the 2nd
+        ("09:00 CET", at(2024, 3, 1, 8, zone=UTC)),
         ("1709283600", 1_709_283_600_000),
         ("1709283600.25", 1_709_283_600_250),
         ("1709283600250", 1_709_283_600_250),
-        ("20240301.0", 20_240_301_000),
     ],
 )
 def test_forms(text: str, expected: int) -> None:
@@ -76,19 +96,34 @@ def test_yesterday_is_a_day_of_the_calendar() -> None:
 
 
 NO_TIMES = """soon|ago|2 ago|hours ago|2 fortnights ago|25:00|09:60|-5|2024-02-30|yesterday noon|today 9|2024-03-01T|
-09:00 yesterday|1e9|99999-01-01|1.2345|"""
+09:00 yesterday|1e9|99999-01-01|1.2345||-|@|@-5|@1e9|1 hour|-1h ago|now UTC|-1h UTC|1709283600 UTC|09:00 am|9 PM|UTC|
+Europe/Berlin|09:00 ../../etc/passwd|09:00 Europe"""
 
 
 @pytest.mark.parametrize("text", NO_TIMES.split("|"))
 def test_what_is_no_time_says_what_is(text: str) -> None:
     with pytest.raises(times.TimeError, match=r"is not a time; (write 09:00|before 'ago' goes)"):
-        parse(text)
+        parse(text.strip("\n"))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("20240301", "may be a date or epoch seconds"),
+        ("20240301", "may be a date or epoch seconds; write 2024-03-01, or @20240301"),
+        ("09.00", "'09.00' is not a time; write 09:00 for a time of day"),
+        ("9.05", "write 9:05 for a time of day"),
+        ("yesterday 09.30", "write 09:30 for a time of day"),
+        ("900", "would be 1970-01-01T00:15:00.000.00:00; write 09:00 for a time of day, or @900"),
+        ("0", "would be 1970"),
+        ("2024", "or @2024 if that is meant"),
+        ("1.5", "or @1.5 if"),
+        ("946684799.999", "would be 1999-12-31T23:59:59.999"),
+        ("946684799999", "would be 1999-12-31T23:59:59.999"),
+        ("09:00 CEST", "no time zone is called CEST; write one such as Europe/Berlin"),
+        ("09:00 Mars/Olympus", "no time zone is called Mars/Olympus"),
+        ("09:00Z UTC", "names two zones"),
+        ("2024-03-01T09:00+02:00 Europe/Berlin", "names two zones"),
+        ("2024-03-01T09Z UTC", "names two zones"),
         ("1709283600250000", "too large"),
         ("1969-12-31T23:59Z", "before 1970"),
         ("9999 weeks ago", "before 1970"),
@@ -97,6 +132,17 @@ def test_what_is_no_time_says_what_is(text: str) -> None:
 def test_what_may_be_misread_is_refused(text: str, words: str) -> None:
     with pytest.raises(times.TimeError, match=words):
         parse(text)
+
+
+def test_a_machine_without_time_zone_data_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(key: str) -> ZoneInfo:
+        raise zoneinfo.ZoneInfoNotFoundError(key)
+
+    monkeypatch.setattr(zoneinfo, "ZoneInfo", nothing)
+    monkeypatch.setattr(zoneinfo, "available_timezones", set)
+    with pytest.raises(times.TimeError, match="no time zone data: apt-get install tzdata"):
+        parse("09:00 Europe/Berlin")
+    assert parse("21:06 UTC") == at(2024, 3, 1, 21, 6, zone=UTC)
 
 
 def test_show_names_the_zone() -> None:

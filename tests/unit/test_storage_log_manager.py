@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.logs import NOW, batch, fill, scan
 from tidelog.config.options import BrokerConfig, TopicConfig
-from tidelog.storage import folder_identity
+from tidelog.storage import files, folder_identity
 from tidelog.storage.errors import DataDirLocked, ForeignDataDir, StorageError
 from tidelog.storage.log_manager import LogManager
 
@@ -261,7 +261,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"x")
     with pytest.raises(ForeignDataDir, match=r"holds 'holiday.jpg' but no meta.properties"):
         Folder(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} <= {"holiday.jpg", ".lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"holiday.jpg"}
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,51 @@ def test_a_folder_of_another_kind_is_refused_in_one_line(tmp_path: Path, text: s
     with pytest.raises(ForeignDataDir, match=message) as refused:
         Folder(tmp_path)
     assert "\n" not in str(refused.value)
-    # The lock is not held by who was refused.
-    folder_identity.lock(tmp_path).release()
+    # It is left as it was.
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+    assert (tmp_path / "meta.properties").read_text() == text
+
+
+def test_a_folder_that_turns_out_foreign_under_the_lock_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the folder and the lock, somebody may put things there."""
+    real_lock = files.FolderLock
+
+    def late(path: Path) -> files.FolderLock:
+        (tmp_path / "holiday.jpg").write_bytes(b"x")
+        return real_lock(path)
+
+    monkeypatch.setattr(files, "FolderLock", late)
+    with pytest.raises(ForeignDataDir, match="holds 'holiday.jpg'"):
+        Folder(tmp_path)
+    assert not (tmp_path / "meta.properties").exists()
+    real_lock(tmp_path / folder_identity.LOCK).release()
+
+
+def test_a_broker_that_makes_the_folder_its_own_meanwhile_is_no_stranger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two first starts at once: the one that comes second meets a lock, or ids, and never "no data folder"."""
+    first = LogManager(tmp_path, BrokerConfig(), lambda: NOW)
+    real_load = files.load
+
+    def load(path: Path) -> bytes | None:
+        monkeypatch.setattr(files, "load", real_load)
+        first.open()
+        (tmp_path / "catalog.sqlite").write_bytes(b"x")
+        return real_load(path)
+
+    monkeypatch.setattr(files, "load", load)
+    with pytest.raises(DataDirLocked):
+        Folder(tmp_path)
+    first.abandon()
+
+
+def test_ids_that_a_full_disk_cut_off_do_not_keep_the_folder_from_being_used(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties.tmp").write_bytes(b"#\nvers")
+    Folder(tmp_path).manager.abandon()
+    assert (tmp_path / "meta.properties").exists()
 
 
 def test_a_file_where_the_folder_should_be_is_refused_in_one_line(tmp_path: Path) -> None:
