@@ -59,6 +59,8 @@ class Catalog:
         except sqlite3.DatabaseError as error:
             self._db.close()
             message = f"{path}: not a catalogue that can be read ({error}); restore it from a backup"
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                message = f"{path}: the disk is full; make room on it"
             raise CatalogError(message) from error
         self._next_producer_id = 0
         self._producer_id_limit = 0

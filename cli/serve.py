@@ -46,17 +46,18 @@ def run(
     _raise_file_limit()
     try:
         config = _configure(config_file, overrides, data_dir, port)
-        for note in config.notes:
-            _log.info("%s", note)
-
-        def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
-            _greet(broker, addresses)
-            if ready_file is not None:
-                _write_ready_file(ready_file, addresses[0])
-
-        uvloop.run(serve(config, ready))
     except ConfigError as error:
         return _complain(str(error), USAGE)
+    for note in config.notes:
+        _log.info("%s", note)
+
+    def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
+        _greet(broker, addresses)
+        if ready_file is not None:
+            _write_ready_file(ready_file, addresses[0])
+
+    try:
+        uvloop.run(serve(config, ready))
     except CannotListen as error:
         return _complain(_address_taken(error) if error.error.errno == errno.EADDRINUSE else str(error))
     except (StorageError, CatalogError) as error:
