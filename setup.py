@@ -39,7 +39,8 @@ class BuildKernel(build_ext):
                     Path(self.get_ext_fullpath(extension.name)).unlink()
             self.extensions = []
             print(
-                f"tidelog: the record kernel was not compiled and will run interpreted, slower: {error!s:.100}"
+                "tidelog: the record kernel was not compiled and will run interpreted, slower; "
+                f"apt-get install gcc python3-dev, then install again: {error!s:.100}"
             )
 
 

@@ -37,7 +37,7 @@ MAX_REQUESTS_IN_FLIGHT = 1000
 MAX_UNSENT_BYTES = 1024 * 1024
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sockets are read)
     """A client, from accept to close."""
 
     def __init__(self, server: "Server", listener_name: str) -> None:

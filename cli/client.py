@@ -6,7 +6,7 @@ exception of the library leaves this module.
 """
 
 import logging
-import socket
+import socket  # noqa: TID251  (one knock at the door, before a client library is loaded)
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -218,9 +218,7 @@ def _knock(bootstrap: str) -> None:
     try:
         socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
     except OSError as error:
-        message = (
-            f"cannot reach a broker at {bootstrap}: {error.strerror or error}; start one with {called()} serve"
-        )
+        message = f"cannot reach a broker at {bootstrap}: {error.strerror or error}; start one with {called()} serve"
         raise CommandError(message, UNREACHABLE) from error
 
 

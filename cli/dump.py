@@ -49,18 +49,20 @@ class Part(NamedTuple):
 
 def run(path: Path, with_records: bool, as_json: bool) -> int:
     """Print the parts of a file; return the exit code: 1 if one of them is damaged."""
-    base_offset, parts_of = _kind(path)
     is_sound = True
+    for part in _parts(path, with_records):
+        print(to_json(part.fields | {"ok": part.is_sound}) if as_json else part.text)
+        is_sound &= part.is_sound
+    return OK if is_sound else FAILED
+
+
+def _parts(path: Path, with_records: bool) -> Iterator[Part]:
+    base_offset, parts_of = _kind(path)
     try:
         with open(path, "rb") as file, progress(path.name, _size(file)) as advance:
-            for part in parts_of(file, base_offset, with_records, advance):
-                print(to_json(part.fields | {"ok": part.is_sound}) if as_json else part.text)
-                is_sound &= part.is_sound
+            yield from parts_of(file, base_offset, with_records, advance)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         raise CommandError(f"{path}: {error.strerror or error}") from error
-    return OK if is_sound else FAILED
 
 
 Advance = Callable[[int], None]

@@ -100,7 +100,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a lin
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
 LOCAL = "127.0.0.1:9092"
 TIME_HELP = (
-    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @ and epoch s or ms; local unless it says its zone"
+    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
 )
 
 
@@ -289,7 +289,7 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Have the three standard streams lead nowhere where they were closed (`>&-`): no other file may get their place."""
+    """Have the three standard streams lead nowhere where they were closed (`>&-`): no file may get their place."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             fd = os.open(os.devnull, os.O_RDWR)  # noqa: TID251  (no file of ours: what the shell should have opened)

@@ -27,7 +27,8 @@ from tidelog.storage.errors import StorageError
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # What stands for every address of this machine, and an address by which it is reached.
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-INTERPRETED = "kernel interpreted, slower: install gcc and python3-dev, then Tidelog again"
+# pip shows nothing of what a build says, so whoever starts a broker is told.
+INTERPRETED = "kernel interpreted, slower: apt-get install gcc python3-dev, then install Tidelog again"
 _log = logging.getLogger(__name__)
 
 
@@ -114,6 +115,8 @@ def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
     """Say in two lines that the broker is there, and what to try."""
     where = ", ".join(_host_and_port(*address) for address in addresses)
     which = "kernel compiled" if kernel.COMPILED else INTERPRETED
+    if not kernel.COMPILED:
+        _log.warning("%s", INTERPRETED)
     data = broker.logs.directory
     host, port = addresses[0]
     reached = _host_and_port(_REACHED_AT.get(host, host), port)

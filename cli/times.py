@@ -107,8 +107,8 @@ def _span_ms(text: str, words: str) -> int:
         part = _SPAN.match(words, at)
         if part is None or part[2] not in _UNIT_MS:
             raise TimeError(
-                f"'{text}' is not a time; before 'ago' goes, or after '-', a number of seconds, minutes, hours, days or "
-                "weeks: '2 hours ago', -1h30m"
+                f"'{text}' is not a time; before 'ago' goes, or after '-', a number of seconds, minutes, hours, days "
+                "or weeks: '2 hours ago', -1h30m"
             )
         total_ms += float(part[1]) * _UNIT_MS[part[2]]
         at = part.end()
@@ -120,7 +120,9 @@ def _span_ms(text: str, words: str) -> int:
 def _bare_number_ms(text: str, number: str) -> int:
     """Read a number that nothing says is a time since the epoch."""
     if len(number) == 8 and number[:2] in ("19", "20"):
-        raise TimeError(f"'{text}' may be a date or epoch seconds; write 2024-03-01, or @{number} for seconds")
+        raise TimeError(
+            f"'{text}' may be a date or epoch seconds; write 2024-03-01, or @{number} for seconds"
+        )
     found_ms = _epoch_ms(text, number)
     if found_ms < _MEANT_FROM_MS:
         raise TimeError(
@@ -184,7 +186,9 @@ def _no_zone(text: str, name: str) -> TimeError:
         return TimeError(
             f"'{text}': this machine has no time zone data: apt-get install tzdata, or write an offset such as +02:00"
         )
-    return TimeError(f"'{text}': no time zone is called {name}; write one such as Europe/Berlin, UTC or +02:00")
+    return TimeError(
+        f"'{text}': no time zone is called {name}; write one such as Europe/Berlin, UTC or +02:00"
+    )
 
 
 def _moment(text: str, words: str, now_ms: int, zone: tzinfo | None) -> datetime:

@@ -53,7 +53,7 @@ INERT: Mapping[str, str] = {
     "metrics.": NO_JMX,
     "num.io.threads": LOOP,
     "num.network.threads": LOOP,
-    "num.recovery.threads.per.data.dir": "logs are recovered one after the other",
+    "num.recovery.threads.per.data.dir": "after a crash logs are recovered four at a time",
     "num.replica.": NO_REPLICAS,
     "offsets.": NO_GROUPS,
     "process.roles": "this is the broker, and there are no controllers",

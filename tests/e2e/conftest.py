@@ -14,6 +14,7 @@ import pytest
 from bench.kafka import QUICK_JVM, ApacheKafka
 from tests.support.broker import Broker, Running
 from tests.support.java import jars
+from tests.support.small_disk import small_disk
 from tests.support.workload import unique_topic
 
 
@@ -31,6 +32,8 @@ class KafkaInstead(ApacheKafka):
         self.stop()
         return self.start()
 
+
+__all__ = ["small_disk"]  # a fixture
 
 KIND = KafkaInstead if os.environ.get("E2E_BROKER") == "kafka" else Broker
 

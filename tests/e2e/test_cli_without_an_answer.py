@@ -2,11 +2,10 @@
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.broker import COMMAND, Broker, environment, run_to_end
 from tests.support.raw_client import RawClient
+from tests.support.small_disk import fill
 from tests.support.workload import one_batch
 
 pytestmark = pytest.mark.e2e
@@ -64,37 +64,11 @@ def wait_for(broker: Broker, count: int) -> None:
             assert client.produce("t", one_batch(1)).error_code == 0
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root may mount a small disk")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("this machine lets nobody mount a small disk")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def fill(folder: Path) -> Path:
-    """Leave no room on a small disk."""
-    assert folder.is_mount()  # not that of the machine
-    path = folder / "filler"
-    with path.open("ab", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return path
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_produce_ends_where_nothing_is_acknowledged_any_more(new_broker: NEW_BROKER, small_disk: Path) -> None:
+def test_produce_ends_where_nothing_is_acknowledged_any_more(
+    new_broker: NEW_BROKER, small_disk: Path
+) -> None:
     """Whether lines go on coming or not, and whatever kafka-python waits for. All at once, since each takes 20 s."""
     with ExitStack() as stack:
         brokers = {name: new_broker(name=name) for name in ("killed", "killed silent", "stopped")}

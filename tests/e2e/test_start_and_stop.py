@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Broker, environment, run_to_end
+from tests.support.broker import COMMAND, Broker, environment, run_to_end
 from tests.support.raw_client import FETCH, RawClient
+from tests.support.small_disk import fill
 from tests.support.workload import one_batch
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -59,6 +60,52 @@ def test_start_up_line_says_address_folder_and_kernel(new_broker: NEW_BROKER) ->
     assert str(broker.port) in said
     assert str(broker.data_dir) in said
     assert re.search(r"\b(compiled|interpreted)\b", said)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]", "127.0.0.1", "127.0.0.2", "[::1]"])
+def test_the_command_that_the_greeting_names_can_be_pasted(tmp_path: Path, host: str) -> None:
+    """From where it was started, with the address that it says."""
+    if ":" in host and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    link = tmp_path / "a folder" / "tidelog"
+    link.parent.mkdir()
+    link.symlink_to(COMMAND)
+    command = ["a folder/tidelog", "serve", "--data-dir", "data", "--port", "0", "--log-level", "error"]
+    with subprocess.Popen(
+        [*command, "--override", f"listeners=PLAINTEXT://{host}:0"],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env=environment(),
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            listens, tried = process.stdout.readline(), process.stdout.readline()
+            assert "0.0.0.0" not in tried
+            assert "listens on" in listens
+            pasted = tried.removeprefix("Try: ")
+            done = subprocess.run(
+                pasted,
+                shell=True,
+                cwd=tmp_path,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+            assert (done.returncode, done.stdout) == (0, "1 record acknowledged\n"), (pasted, done.stderr)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def test_the_greeting_names_the_command_as_the_shell_finds_it(tmp_path: Path) -> None:
+    variables = {**environment(), "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["tidelog", "topics", "list", "--bootstrap", "127.0.0.1:1"],
+        env=variables, capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert done.stderr.endswith("Connection refused; start one with tidelog serve\n")
 
 
 def test_once_ready_every_partition_can_be_written_and_read(new_broker: NEW_BROKER) -> None:
@@ -153,8 +200,9 @@ def test_data_folder_of_another_kind(tmp_path: Path, make: Callable[[Path], None
     make(folder)
     before = {path: path.read_bytes() for path in [folder, *folder.rglob("*")] if path.is_file()}
     assert_one_line_of_refusal(serve(folder), str(folder))
+    # Not even a lock is left in what is not ours.
     after = {path: path.read_bytes() for path in [folder, *folder.rglob("*")] if path.is_file()}
-    assert {path: data for path, data in after.items() if path.name != ".lock"} == before
+    assert after == before
 
 
 def test_port_that_is_taken(tmp_path: Path) -> None:
@@ -165,21 +213,133 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert len(lines) == 1
-    assert port in lines[0]
+    assert f"port {port} is in use" in lines[0]
+    assert f"name another with --port, or see who has it: ss -ltnp sport = :{port}" in lines[0]
 
 
-def test_bad_command_line(tmp_path: Path) -> None:
-    for arguments in (["serve", "--no-such-flag"], ["no-such-command"], ["serve", "--port", "many"]):
-        done = run_to_end(*arguments, timeout_s=5)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
-    assert serve(tmp_path / "data", "--log-level", "chatty").returncode != 0
+def test_address_that_is_not_ours(tmp_path: Path) -> None:
+    for host, reason in (("192.0.2.1", "Cannot assign requested address"), ("no.such.host.invalid", "")):
+        done = serve(tmp_path / "data", "--override", f"listeners=PLAINTEXT://{host}:9092")
+        lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
+        assert (done.returncode, len(lines)) == (1, 1), done.stderr
+        assert f"cannot listen on PLAINTEXT://{host}:0: {reason}" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--no-such-flag"],
+        ["--port", "many"],
+        ["--port", "65536"],
+        ["--port", "99999"],
+        ["--port", "-1"],
+        ["--log-level", "chatty"],
+        ["--override", "nonsense"],
+        ["--override", "no.such.option=1"],
+        ["--override", "num.partitions=0"],
+        ["--override", "listeners=PLAINTEXT://127.0.0.1:99999"],
+        ["--config", "/no/such/file"],
+    ],
+    ids=" ".join,
+)
+def test_bad_command_line_is_status_2(tmp_path: Path, arguments: list[str]) -> None:
+    done = run_to_end("serve", "--data-dir", str(tmp_path / "data"), *arguments, timeout_s=5)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("tidelog: ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_no_such_verb_is_status_2() -> None:
+    assert run_to_end("no-such-command", timeout_s=5).returncode == 2
+
+
+def no_traceback(text: str) -> None:
+    assert "Traceback" not in text
+    assert "Exception ignored" not in text
+
+
+def test_no_room_when_it_starts_is_one_line_and_no_hindrance_later(small_disk: Path) -> None:
+    filler = fill(small_disk)
+    for room in (0, 4096, 16384, 40960):
+        with filler.open("ab") as file:
+            file.truncate(filler.stat().st_size - room)
+        done = serve(small_disk / "data")
+        lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
+        assert (done.returncode, len(lines)) == (1, 1), done.stderr
+        assert str(small_disk / "data") in lines[0]
+        assert "No space left on device" in lines[0] or "the disk is full" in lines[0]
+        no_traceback(done.stderr)
+        fill(small_disk)
+    filler.unlink()
+    with Broker(small_disk / "data") as broker:
+        broker.start().stop()
+
+
+def test_no_room_when_it_stops_is_status_1_and_no_traceback(small_disk: Path) -> None:
+    with Broker(small_disk / "data") as broker, RawClient(broker.start()) as client:
+        client.create("t")
+        assert client.produce("t", one_batch(3)).error_code == 0
+        fill(small_disk).touch()
+        while client.produce("t", one_batch(50, value_bytes=1000)).error_code == 0:
+            pass
+        broker.send_signal(signal.SIGTERM)
+        broker.wait(20)
+        no_traceback(broker.printed)
+        assert "No space left on device" in broker.printed
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+def test_a_device_that_takes_no_output_does_not_keep_it_from_serving(tmp_path: Path, stream: str) -> None:
+    ready = tmp_path / "ready"
+    command = [str(COMMAND), "serve", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    with open("/dev/full", "wb") as full, open(os.devnull, "wb") as nowhere:
+        process = subprocess.Popen(
+            [*command, "--ready-file", str(ready)],
+            stdout=full if stream != "stderr" else nowhere,
+            stderr=full if stream != "stdout" else subprocess.PIPE,
+            env=environment(),
+        )
+    try:
+        deadline = time.monotonic() + 20
+        while not ready.exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)  # a file is waited for as scripts do
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    no_traceback((err or b"").decode())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["serve", "--help"], ["dump", "LOG"], ["topics", "list"], ["tail", "t"]],
+    ids=" ".join,
+)
+def test_a_device_that_takes_no_output_is_one_line_and_status_1(
+    shared_broker: Broker, tmp_path: Path, arguments: list[str]
+) -> None:
+    log = tmp_path / f"{0:020}.log"
+    log.write_bytes(one_batch(3))
+    with RawClient(shared_broker) as client:
+        client.create("t")
+        assert client.produce("t", one_batch(1)).error_code == 0
+    line = [str(COMMAND), *(str(log) if word == "LOG" else word for word in arguments)]
+    variables = {**environment(), "TIDELOG_BOOTSTRAP": shared_broker.address}
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, env=variables, timeout=20)
+        assert (done.returncode, done.stderr) == (1, "tidelog: standard output: No space left on device\n")
+        closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *line], env=variables, timeout=20)
+        assert closed.returncode == 0
 
 
 # -- stopping --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_orderly_stop_is_status_0_and_leaves_a_clean_folder(
     new_broker: NEW_BROKER, how: signal.Signals
 ) -> None:
@@ -195,6 +355,18 @@ def test_orderly_stop_is_status_0_and_leaves_a_clean_folder(
     broker.start()
     with RawClient(broker) as client:
         assert client.produce("t", one_batch(1)).base_offset == 3
+
+
+def test_under_nohup_it_outlives_its_terminal(new_broker: NEW_BROKER) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does, and what it starts inherits
+    try:
+        broker = new_broker()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    broker.send_signal(signal.SIGHUP)
+    with RawClient(broker) as client:
+        assert client.api_versions()
+    broker.stop()
 
 
 def test_stop_answers_a_fetch_that_waits(new_broker: NEW_BROKER) -> None:

@@ -295,7 +295,7 @@ def test_a_folder_that_turns_out_foreign_under_the_lock_is_not_held(
         return real_lock(path)
 
     monkeypatch.setattr(files, "FolderLock", late)
-    with pytest.raises(ForeignDataDir, match="holds 'holiday.jpg'"):
+    with pytest.raises(ForeignDataDir, match=r"holds 'holiday.jpg'"):
         Folder(tmp_path)
     assert not (tmp_path / "meta.properties").exists()
     real_lock(tmp_path / folder_identity.LOCK).release()
