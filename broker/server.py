@@ -74,7 +74,8 @@ class CannotListen(Exception):
 
     def __init__(self, listener: Listener, error: OSError) -> None:
         # A name that cannot be resolved has a number of its own.
-        reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror or error
         super().__init__(f"cannot listen on {listener}: {reason}")
         self.listener, self.error = listener, error
 

@@ -3,6 +3,20 @@
 import shlex
 import shutil
 import sys
+from typing import Final
+
+# What a shell says of a command that SIGINT ended.
+INTERRUPTED: Final = 130
+
+
+def run() -> None:
+    """Run the command; Ctrl-C ends it without a word while it is still being loaded, too."""
+    try:
+        from tidelog.cli.main import main
+
+        main()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 def called() -> str:

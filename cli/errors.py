@@ -11,7 +11,6 @@ OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
-INTERRUPTED: Final = 130
 
 
 class CommandError(typer.TyperException):

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from tidelog.cli import client
-from tidelog.cli.errors import FAILED, INTERRUPTED, OK, UNREACHABLE, CommandError
+from tidelog.cli import INTERRUPTED, client
+from tidelog.cli.errors import FAILED, OK, UNREACHABLE, CommandError
 from tidelog.cli.output import note, progress, to_json
 
 # What may be on its way: enough for full batches, little enough to name a rejected line soon.

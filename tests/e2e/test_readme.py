@@ -1,5 +1,6 @@
-"""The README's sixty seconds with kafka-python: what a person copies and pastes must do what it says."""
+"""What a person copies from the documents and pastes must do what it says."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Running
+from tests.support.broker import COMMAND, Running, environment
 
 pytestmark = pytest.mark.e2e
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 ADDRESS = "127.0.0.1:9092"
 
 
@@ -29,3 +31,16 @@ def test_snippet_prints_what_its_comments_promise(shared_broker: Running) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == promised
+
+
+def test_the_script_that_serves_does_what_its_page_promises(tmp_path: Path) -> None:
+    (script,) = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "serving.md").read_text(), re.DOTALL)
+    variables = {**environment(), "PATH": f"{COMMAND.parent}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout) == (0, "1 record acknowledged\n"), done.stderr
+    lines = (tmp_path / "broker.log").read_text().splitlines()
+    assert lines
+    event = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) tidelog(\.\w+)+ \S.*"
+    assert all(re.fullmatch(event, line) for line in lines), lines
