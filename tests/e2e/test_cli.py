@@ -1,5 +1,6 @@
 """The verbs of the command line against a running broker, as a person or a script would use them."""
 
+import itertools
 import json
 import os
 import pty
@@ -283,22 +284,24 @@ def dumped(path: Path, *options: str) -> list[dict[str, Any]]:
 def test_dump_of_live_files(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker()
     ok(tidelog(broker, "topics", "create", topic, "--option", "index.interval.bytes=100"))
-    stop = threading.Event()
+    grown, stop = threading.Event(), threading.Event()
     with closing(KafkaProducer(bootstrap_servers=broker.address, batch_size=2000)) as to:
 
         def keep_sending() -> None:
-            while not stop.is_set():
+            for sent in itertools.count():
+                if stop.is_set():
+                    return
                 to.send(topic, os.urandom(50), timestamp_ms=START_MS).get(timeout=20)
+                if sent == 200:
+                    grown.set()
 
         sender = threading.Thread(target=keep_sending)
         sender.start()
         folder = broker.data_dir / f"{topic}-0"
         log = folder / f"{0:020d}.log"
         try:
+            assert grown.wait(20)
             deadline = time.monotonic() + 20
-            while not log.exists() or log.stat().st_size < 20_000:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
             sizes: list[int] = []
             while len(sizes) < 3 or sizes[-1] == sizes[0]:
                 assert time.monotonic() < deadline

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import COMMAND, Broker, environment, run_to_end
+from tests.support.broker import COMMAND, Broker, environment, run_to_end, wait_until
 from tests.support.raw_client import FETCH, RawClient
 from tests.support.small_disk import fill
 from tests.support.workload import one_batch
@@ -300,11 +300,7 @@ def test_a_device_that_takes_no_output_does_not_keep_it_from_serving(tmp_path: P
             env=environment(),
         )
     try:
-        deadline = time.monotonic() + 20
-        while not ready.exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)  # a file is waited for as scripts do
+        wait_until(lambda: ready.exists() or process.poll() is not None)
         process.terminate()
         _, err = process.communicate(timeout=20)
     finally:
@@ -396,9 +392,16 @@ def test_stop_while_starting(new_broker: NEW_BROKER) -> None:
     """A service manager may change its mind: whenever the signal comes, the broker ends and the folder is whole."""
     broker = new_broker()
     broker.stop()
-    for delay_s in (0.05, 0.15, 0.3):
+    clean = broker.data_dir / ".kafka_cleanshutdown"
+    moments: list[Callable[[], bool]] = [
+        lambda: True,
+        lambda: "uvloop" in Path(f"/proc/{broker.pid}/maps").read_text(),  # its modules are being loaded
+        lambda: not clean.exists(),  # it has begun to open the data folder
+        lambda: "listening" in broker.printed,
+    ]
+    for has_come in moments:
         broker.spawn()
-        time.sleep(delay_s)
+        wait_until(lambda has_come=has_come: has_come() or not broker.is_running)  # type: ignore[misc]
         broker.send_signal(signal.SIGTERM)
         # Before the handler is there, the signal's default action ends the process.
         assert broker.wait(5) in {0, -signal.SIGTERM}

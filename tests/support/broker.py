@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -172,6 +172,14 @@ def run_to_end(
         env={**environment(), **(environ or {})},
         check=False,
     )
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    """Look again and again whether something has happened that another process tells nobody."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not happen in {timeout_s} s"
+        time.sleep(POLL_S)
 
 
 def memory_bytes(pid: int, what: str) -> int:
