@@ -19,6 +19,8 @@ CONNECT_TIMEOUT_S: Final = 5
 BOOTSTRAP_TIMEOUT_MS: Final = 10_000
 # How long one answer is waited for. Ours come within milliseconds; the library's own 30 s would be a long silence.
 REQUEST_TIMEOUT_MS: Final = 10_000
+# How long a broker may acknowledge nothing of what is sent, or not say where to send it.
+GIVE_UP_S: Final = 20
 # How long a producer's thread may take to end. It may be amid a wait of REQUEST_TIMEOUT_MS, and ends with us then.
 CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
@@ -76,8 +78,7 @@ def producer(bootstrap: str) -> Iterator[Client]:
             "enable_idempotence": True,
             "linger_ms": 5,
             "delivery_timeout_ms": 30_000,
-            # It is for the one who waits to say how long: see `cli.produce`.
-            "max_block_ms": 20_000,
+            "max_block_ms": GIVE_UP_S * 1000,
             # What is too large is for the topic to say.
             "max_request_size": 100 << 20,
             "metrics_enabled": False,

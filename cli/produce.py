@@ -20,8 +20,8 @@ from tidelog.cli.output import note, progress, to_json
 
 # What may be on its way: enough for full batches, little enough to name a rejected line soon.
 IN_FLIGHT_MAX: Final = 10_000
-# A broker that acknowledges nothing for so long is gone, or has no room on its disk.
-STALLED_S: Final = 20
+# A broker that acknowledges nothing for so long is gone, or has no room on its disk: more than a restart takes.
+STALLED_S: Final = client.GIVE_UP_S
 # After Ctrl-C: how long the answers that are under way are waited for.
 GOODBYE_S: Final = 1
 # While there are no lines to read, the answers are looked at this often.
@@ -130,7 +130,8 @@ class Sending:
             key, value = split(line, self._separator)
             answer = self._session.send(self._topic, value, key)
         except client.timeout_error() as error:
-            raise _stalled(number) from error
+            # Where nothing is on its way there was no wait for room, but for the topic's partitions.
+            raise (_stalled(number) if self._in_flight else _without_partitions(self._topic)) from error
         except (ValueError, client.any_error()) as error:
             raise _rejected(number, error) from error
         if not self._in_flight:
@@ -150,6 +151,14 @@ class Sending:
 def _rejected(number: int, error: Exception) -> CommandError:
     message = f"line {number} was rejected, and no line was read after it: {client.reason(error)}"
     return CommandError(message, FAILED)
+
+
+def _without_partitions(topic: str) -> CommandError:
+    message = (
+        f"the broker has named no partition of topic {topic} for {STALLED_S} s: it cannot be reached, or there is no "
+        "such topic and it creates none; no more lines were read"
+    )
+    return CommandError(message, UNREACHABLE)
 
 
 def _stalled(number: int) -> CommandError:

@@ -1,0 +1,137 @@
+"""`tidelog produce` beside a session that answers when the test says so: reading, counting, giving up."""
+
+import io
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
+
+from tidelog.cli import INTERRUPTED, produce
+from tidelog.cli.errors import FAILED, UNREACHABLE
+
+
+class Answer:
+    """What came of one line: None for no answer yet."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+        self.is_done = outcome is not None
+
+    def get(self, timeout: float) -> Any:
+        if self.outcome is None:
+            raise KafkaTimeoutError("waited")
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
+class Session:
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.sent: list[Answer] = []
+
+    def send(self, topic: str, value: bytes, key: bytes | None) -> Answer:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, type):
+            raise outcome("at once")
+        self.sent.append(Answer(outcome))
+        return self.sent[-1]
+
+
+def sending(*outcomes: Any) -> produce.Sending:
+    return produce.Sending(Session(*outcomes), "t", None, lambda count: None)
+
+
+@pytest.fixture(autouse=True)
+def _stalls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "STALLED_S", 0.05)
+    monkeypatch.setattr(produce, "GOODBYE_S", 0.05)
+
+
+def test_all_acknowledged() -> None:
+    to = sending(1, 2, 3)
+    assert to.all_lines([b"a", b"b", b"c"]) is None
+    assert to.acknowledged == 3
+
+
+def test_a_line_without_an_answer_ends_it_and_what_is_acknowledged_beside_it_counts() -> None:
+    to = sending(1, None, 3)
+    error = to.all_lines([b"a", b"b", b"c"])
+    assert error is not None
+    assert error.exit_code == UNREACHABLE
+    assert "line 2 is the first that may not be on disk" in str(error)
+    assert to.acknowledged == 2
+
+
+def test_an_answer_that_expired_is_no_rejection() -> None:
+    error = sending(KafkaTimeoutError("expired after 30000 ms")).all_lines([b"a"])
+    assert error is not None
+    assert error.exit_code == UNREACHABLE
+
+
+def test_no_room_for_more_and_no_topic_are_told_apart() -> None:
+    error = sending(None, KafkaTimeoutError).all_lines([b"a", b"b"])
+    assert error is not None
+    assert "acknowledged nothing" in str(error)
+    error = sending(KafkaTimeoutError).all_lines([b"a"])
+    assert error is not None
+    assert "has named no partition of topic t" in str(error)
+    assert error.exit_code == UNREACHABLE
+
+
+def test_a_rejected_line_waits_for_those_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    to = sending(1, MessageSizeTooLargeError("large"), 3)
+    monkeypatch.setattr(Answer, "is_done", False, raising=False)  # until it is waited for
+    monkeypatch.setattr(Answer, "__init__", lambda self, outcome: setattr(self, "outcome", outcome))
+    error = to.all_lines([b"a", b"b", b"c"])
+    assert error is not None
+    assert (error.exit_code, to.acknowledged) == (FAILED, 2)
+    assert str(error).startswith("line 2 was rejected")
+
+
+def test_ctrl_c_while_a_line_is_waited_for_counts_it_if_its_answer_comes() -> None:
+    to = sending(1, KeyboardInterrupt(), 3)
+    error = to.all_lines([b"a", b"b", b"c"])
+    assert error is not None
+    assert error.exit_code == INTERRUPTED
+    session: Any = to._session
+    assert to.acknowledged == 1  # and a second Ctrl-C, as here, ends the wait for the rest
+    to = sending(1, 2)
+
+    def lines() -> Iterator[bytes]:
+        yield b"a"
+        yield b"b"
+        session.outcomes.clear()
+        raise KeyboardInterrupt
+
+    error = to.all_lines(lines())
+    assert error is not None
+    assert (error.exit_code, to.acknowledged) == (INTERRUPTED, 2)
+
+
+def test_lines_come_whole_and_silence_is_noticed() -> None:
+    ours, theirs = os.pipe()
+    idle = threading.Event()
+
+    def write() -> None:
+        with open(theirs, "wb", buffering=0) as to:
+            to.write(b"one\n\ntwo parts")
+            assert idle.wait(20)
+            to.write(b", one line\r\nno end")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with open(ours, "rb") as stream:
+        assert list(produce.lines(stream, idle.set)) == [b"one", b"", b"two parts, one line\r", b"no end"]
+    writer.join()
+
+
+def test_a_long_line_is_put_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "READ_BYTES", 3)
+    with io.FileIO(os.memfd_create("lines"), "r+") as stream:
+        stream.write(b"x" * 100 + b"\n" + b"y" * 10)
+        stream.seek(0)
+        assert list(produce.lines(stream, lambda: None)) == [b"x" * 100, b"y" * 10]  # type: ignore[arg-type]
