@@ -17,11 +17,9 @@ from tidelog.cli.errors import UNREACHABLE, USAGE, CommandError
 DEFAULT_PORT: Final = 9092
 CONNECT_TIMEOUT_S: Final = 5
 BOOTSTRAP_TIMEOUT_MS: Final = 10_000
-# How long one answer is waited for. Ours come within milliseconds; the library's own 30 s would be a long silence.
-REQUEST_TIMEOUT_MS: Final = 10_000
 # How long a broker may acknowledge nothing of what is sent, or not say where to send it.
 GIVE_UP_S: Final = 20
-# How long a producer's thread may take to end. It may be amid a wait of REQUEST_TIMEOUT_MS, and ends with us then.
+# How long a producer's thread may take to end. It may be amid a longer wait, and ends with us then.
 CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
 
@@ -77,6 +75,7 @@ def producer(bootstrap: str) -> Iterator[Client]:
             "acks": "all",
             "enable_idempotence": True,
             "linger_ms": 5,
+            "request_timeout_ms": 10_000,
             "delivery_timeout_ms": 30_000,
             "max_block_ms": GIVE_UP_S * 1000,
             # What is too large is for the topic to say.
@@ -161,7 +160,6 @@ def _settings(bootstrap: str) -> dict[str, Any]:
         "bootstrap_servers": bootstrap,
         "client_id": NAME,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        "request_timeout_ms": REQUEST_TIMEOUT_MS,
     }
 
 
