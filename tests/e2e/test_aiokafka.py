@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
 from tests.support.broker import Broker, Running
+from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import (
     CODECS,
     LONE_RECORD_OVERHEAD_BYTES,
@@ -19,7 +20,7 @@ from tests.support.workload import (
     samples,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
 
 @asynccontextmanager

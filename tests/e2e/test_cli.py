@@ -19,9 +19,10 @@ from kafka import KafkaProducer
 from typer.testing import CliRunner
 
 from tests.support.broker import COMMAND, Broker, Running, environment
+from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.main import app
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
 START_MS = 1_709_283_600_000  # 2024-03-01 09:00 UTC
 # Up to seven seconds late, some together, over two partitions.

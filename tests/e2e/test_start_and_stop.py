@@ -28,7 +28,7 @@ NEW_BROKER = Callable[..., Broker]
 
 def serve(data_dir: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run `tidelog serve` where it should end by itself, and soon."""
-    return run_to_end("serve", "--data-dir", str(data_dir), "--port", "0", *arguments, timeout_s=5)
+    return run_to_end("serve", "--data-dir", str(data_dir), "--port", "0", *arguments, timeout_s=20)
 
 
 def assert_one_line_of_refusal(done: "subprocess.CompletedProcess[str]", *words: str) -> None:
@@ -171,7 +171,7 @@ def test_bad_option_in_a_file_or_the_environment(tmp_path: Path) -> None:
     refused = serve(tmp_path / "data", "--config", str(file))
     assert_one_line_of_refusal(refused, "log.segment.byts", "log.segment.bytes", str(file))
     arguments = ["serve", "--data-dir", str(tmp_path / "data"), "--port", "0"]
-    refused = run_to_end(*arguments, timeout_s=5, environ={"KAFKA_LOG_SEGMENT_BYTES": "few"})
+    refused = run_to_end(*arguments, timeout_s=20, environ={"KAFKA_LOG_SEGMENT_BYTES": "few"})
     assert_one_line_of_refusal(refused, "few")
 
 
@@ -208,7 +208,7 @@ def test_data_folder_of_another_kind(tmp_path: Path, make: Callable[[Path], None
 def test_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = run_to_end("serve", "--data-dir", str(tmp_path / "data"), "--port", port, timeout_s=5)
+        done = run_to_end("serve", "--data-dir", str(tmp_path / "data"), "--port", port, timeout_s=20)
     lines = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -243,14 +243,14 @@ def test_address_that_is_not_ours(tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_bad_command_line_is_status_2(tmp_path: Path, arguments: list[str]) -> None:
-    done = run_to_end("serve", "--data-dir", str(tmp_path / "data"), *arguments, timeout_s=5)
+    done = run_to_end("serve", "--data-dir", str(tmp_path / "data"), *arguments, timeout_s=20)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert done.stderr.startswith("tidelog: ")
     assert not (tmp_path / "data").exists()
 
 
 def test_no_such_verb_is_status_2() -> None:
-    assert run_to_end("no-such-command", timeout_s=5).returncode == 2
+    assert run_to_end("no-such-command", timeout_s=20).returncode == 2
 
 
 def no_traceback(text: str) -> None:
@@ -344,7 +344,7 @@ def test_orderly_stop_is_status_0_and_leaves_a_clean_folder(
         client.create("t")
         client.produce("t", one_batch(3))
         # An idle connection must not hold up the stop.
-        broker.stop(how, timeout_s=5)
+        broker.stop(how, timeout_s=20)
         assert client.is_closed_by_peer()
     assert (broker.data_dir / ".kafka_cleanshutdown").exists()
     assert "Traceback" not in broker.printed
@@ -385,7 +385,7 @@ def test_stop_while_a_request_is_half_there(new_broker: NEW_BROKER) -> None:
     broker = new_broker()
     with RawClient(broker) as client:
         client.send_bytes(b"\x00\x00\x10\x00half")
-        broker.stop(timeout_s=5)
+        broker.stop(timeout_s=20)
 
 
 def test_stop_while_starting(new_broker: NEW_BROKER) -> None:

@@ -1,4 +1,4 @@
-"""Tests in which kafka-python is refused a connection."""
+"""Tests in which a client in the process of the test may be refused a connection: kafka-python, aiokafka."""
 
 import pytest
 
