@@ -19,11 +19,11 @@ _log = logging.getLogger("tidelog.test")
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that are written, as they come."""
     caplog.set_level(logging.INFO)
     lines: list[str] = []
-    caplog.handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    monkeypatch.setattr(caplog.handler, "emit", lambda record: lines.append(record.getMessage()))
     return lines
 
 
