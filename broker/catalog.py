@@ -1,13 +1,19 @@
 """What the broker knows besides the logs: topics, their ids and options, and the producer ids given out.
 
-One SQLite file in the data folder. Every change is one durable transaction, made before its effect is answered.
-Used by one thread only (maintenance), after `open` by the thread that starts the broker.
+One SQLite file in the data folder. Every change is one durable transaction, made before its effect is answered: it
+happens or raises StorageError, and then nothing of it is there.
+Used by one thread only: maintenance, once the thread that starts the broker has opened it.
 """
 
+import errno
 import sqlite3
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tidelog.storage.errors import StorageError
 
 SCHEMA_VERSION = 1
 # Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
@@ -43,8 +49,10 @@ class TopicRecord:
 class Catalog:
     """The catalogue in `path`, made if it is missing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, full: Callable[[OSError], None] = lambda _: None) -> None:
+        """Open it; `full` is told when the disk has no room for a change."""
         self.path = path
+        self._full = full
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             # EXTRA makes a rollback journal's removal durable as well: a committed topic survives a power cut.
@@ -62,8 +70,6 @@ class Catalog:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 message = f"{path}: the disk is full; make room on it"
             raise CatalogError(message) from error
-        self._next_producer_id = 0
-        self._producer_id_limit = 0
 
     def _migrate(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -78,14 +84,16 @@ class Catalog:
     def topics(self) -> list[TopicRecord]:
         """Return every topic, by name."""
         options: dict[str, dict[str, str]] = {}
-        for topic, name, value in self._db.execute("SELECT topic, name, value FROM topic_option"):
-            options.setdefault(topic, {})[name] = value
-        rows = self._db.execute("SELECT name, id, partitions FROM topic ORDER BY name")
+        with self._as_storage_error():
+            for topic, name, value in self._db.execute("SELECT topic, name, value FROM topic_option"):
+                options.setdefault(topic, {})[name] = value
+            rows = self._db.execute("SELECT name, id, partitions FROM topic ORDER BY name").fetchall()
         return [TopicRecord(name, id_, count, options.get(name, {})) for name, id_, count in rows]
 
     def add_topic(self, topic: TopicRecord) -> None:
-        """Make a topic durable. Its name must be new."""
+        """Make a topic durable, in place of what a creation that failed may have left under its name."""
         with self._transaction():
+            self._db.execute("DELETE FROM topic WHERE name = ?", (topic.name,))
             self._db.execute("INSERT INTO topic VALUES (?, ?, ?)", (topic.name, topic.id, topic.partitions))
             rows = [(topic.name, name, value) for name, value in topic.options.items()]
             self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
@@ -103,29 +111,49 @@ class Catalog:
 
     def deletions(self) -> list[str]:
         """Return the removed topics whose folders may still be there."""
-        return [name for (name,) in self._db.execute("SELECT topic FROM deletion")]
+        with self._as_storage_error():
+            return [name for (name,) in self._db.execute("SELECT topic FROM deletion")]
 
-    def next_producer_id(self) -> int:
-        """Return a producer id that was never given out before, by this start or an earlier one."""
-        if self._next_producer_id == self._producer_id_limit:
-            with self._transaction():
-                row = self._db.execute(
-                    "INSERT INTO counter VALUES ('producer_id', ?1)"
-                    " ON CONFLICT (name) DO UPDATE SET value = value + ?1 RETURNING value",
-                    (PRODUCER_ID_BLOCK,),
-                ).fetchone()
-            self._producer_id_limit = row[0]
-            self._next_producer_id = row[0] - PRODUCER_ID_BLOCK
-        self._next_producer_id += 1
-        return self._next_producer_id - 1
+    def reserve_producer_ids(self) -> range:
+        """Return producer ids that were never reserved before, by this start or an earlier one."""
+        with self._transaction():
+            (end,) = self._db.execute(
+                "INSERT INTO counter VALUES ('producer_id', ?1)"
+                " ON CONFLICT (name) DO UPDATE SET value = value + ?1 RETURNING value",
+                (PRODUCER_ID_BLOCK,),
+            ).fetchone()
+        return range(end - PRODUCER_ID_BLOCK, end)
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
-    def _transaction(self) -> sqlite3.Connection:
-        self._db.execute("BEGIN IMMEDIATE")
-        return self._db
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Make what is done within durable when it ends, or undo it and raise StorageError."""
+        with self._as_storage_error():
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                # On a full disk SQLite may have rolled back by itself.
+                with suppress(sqlite3.Error):
+                    self._db.rollback()
+                raise
+
+    @contextmanager
+    def _as_storage_error(self) -> Iterator[None]:
+        """Turn what SQLite says into the error that callers know."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                self._full(OSError(errno.ENOSPC, str(error), str(self.path)))
+            message = (
+                f"{self.path}: cannot be used ({error}); free space there, or mend the disk, and try again"
+            )
+            raise StorageError(message) from error
 
 
 def new_topic_id() -> bytes:

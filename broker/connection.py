@@ -233,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._owed.append(answer)
         if isinstance(answer, Deferred):
             answer.later.ready = self._answer
+            answer.later.charge(self)
 
     def _answer(self) -> None:
         """Send every answer that is ready and stands behind none that is not."""

@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 
 from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.catalog import Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic
+from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.outbox import Outbox
+from tidelog.broker.producer_ids import ProducerIds
+from tidelog.broker.quota import Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.topics import Topic, Topics
@@ -19,7 +23,13 @@ from tidelog.storage.log_manager import LogManager
 
 _log = logging.getLogger(__name__)
 
+# How long a snapshot of producers may wait to be written, and the end of a full disk to be seen.
+LOOK_EVERY_S = 1.0
 CATALOG_FILE = "catalog.sqlite"
+
+
+class BrokerFailed(Exception):
+    """The broker stopped because one of its threads was ended by a fault."""
 
 
 class Broker:
@@ -30,11 +40,18 @@ class Broker:
         self.clock = clock
         self.node_id = config.node_id
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
-        self._retention = Periodic(config.log_retention_check_interval_ms / 1000, self._retain)
-        self._flushing = Periodic(LONGEST_WAIT_S, self._flush)
+        # What clients hold: requests whose topics wait to be created or deleted, fetches that wait for records.
+        self.queued_topics = Quota(config.queued_max_topic_bytes)
+        self.queued_fetches = Quota(config.queued_max_fetch_bytes)
+        # Why the broker must stop, if a thread has ended; `on_failure` is told then, on the event loop.
+        self.failure: str | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        self._retention = Periodic("retention", config.log_retention_check_interval_ms / 1000, self._retain)
+        self._flushing = Periodic("flush", LONGEST_WAIT_S, self._flush)
         self._checkpointing = Periodic(
-            config.log_flush_offset_checkpoint_interval_ms / 1000, self.logs.checkpoint
+            "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self.logs.checkpoint
         )
+        self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look)
         self.loop: asyncio.AbstractEventLoop
         self.catalog: Catalog
         self.topics: Topics
@@ -44,6 +61,7 @@ class Broker:
         self.flusher: Flusher
         self.maintenance: Maintenance
         self.readers: Readers
+        self.producer_ids: ProducerIds
 
     @property
     def cluster_id(self) -> str:
@@ -54,17 +72,19 @@ class Broker:
         """Open the data folder and start the threads. On a running event loop."""
         loop = self.loop = asyncio.get_running_loop()
         self.logs.lock()
-        self.catalog = Catalog(self.logs.directory / CATALOG_FILE)
-        self.topics = Topics(self.catalog, self.logs, self.config)
+        self.catalog = Catalog(self.logs.directory / CATALOG_FILE, self.logs.disk.refused)
+        self.topics = Topics(self.catalog, self.logs, self.config, loop)
         self.topics.open()
-        self.parked = Parked(loop)
+        self.parked = Parked(loop, self.queued_fetches)
         self.busy_poll = BusyPoll(loop)
         self.outbox = Outbox(loop)
-        self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush)
+        self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, self._thread_ended)
         self.flusher.start()
-        self.readers = Readers(loop)
-        self.maintenance = Maintenance(loop, [self._retention, self._flushing, self._checkpointing])
-        for topic in self.topics.by_name.values():
+        self.readers = Readers(loop, self._thread_ended)
+        periodic = [self._retention, self._flushing, self._checkpointing, self._looking]
+        self.maintenance = Maintenance(loop, periodic, self._thread_ended)
+        self.producer_ids = ProducerIds(self._reserve_producer_ids)
+        for topic in self.topics.all():
             self._look_after(topic)
         self.maintenance.start()
 
@@ -77,11 +97,23 @@ class Broker:
         shortest_ms = self.logs.flush_intervals()
         return None if shortest_ms is None else shortest_ms / 1000
 
-    def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
+    def _look(self) -> None:
+        self.logs.disk.look()
+        self.logs.write_snapshots()
+
+    def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
         """Create a topic, and look after it as soon as its options say. As `Topics.create`."""
-        topic = self.topics.create(name, partitions, options)
+        topic = yield from self.topics.create(name, partitions, options)
         self._look_after(topic)
         return topic
+
+    def _reserve_producer_ids(self, reserved: Callable[[range | Exception], None]) -> None:
+        def reserve() -> Task[range]:
+            yield
+            return self.catalog.reserve_producer_ids()
+
+        later = self.maintenance.submit(reserve(), owner=self)
+        later.ready = lambda: reserved(later.response)
 
     def _look_after(self, topic: Topic) -> None:
         """See to a topic no later than its options ask for, counted from now."""
@@ -90,8 +122,24 @@ class Broker:
         if topic.config.flush_policy == "interval":
             self._flushing.hasten(topic.config.flush_ms / 1000)
 
+    def _thread_ended(self, why: str) -> None:
+        """Stop in order, though not as if nothing had been. The thread that ends."""
+        with suppress(RuntimeError):  # The loop is closed: nobody is served any more.
+            self.loop.call_soon_threadsafe(self._fail, why)
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or why
+        self.on_failure()
+
+    def release(self) -> None:
+        """Answer what waits for records, and what waits to be created, without it: the broker stops. Event loop."""
+        self.topics.is_stopping = True
+        self.maintenance.drop()
+        self.parked.release()
+
     def stop(self) -> None:
         """Flush, checkpoint, and let go of the data folder. Every answer owed has been handed to the loop."""
+        self.topics.is_stopping = True
         self.readers.stop()
         self.flusher.stop()
         self.maintenance.stop()

@@ -5,18 +5,22 @@ gathered, flushes each log once, and returns the whole commit to the loop in one
 way to the disk, the next one gathers: the slower the disk, the larger the commits.
 
 After a failed flush nothing of that log is acknowledged any more (the kernel may have dropped the dirty pages:
-a retry that succeeds proves nothing); see `Log.flush`.
+a retry that succeeds proves nothing); see `Log.flush`. Whatever else goes wrong, each commit is answered.
 """
 
 import asyncio
+import logging
 import os
-import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from tidelog.broker.threads import Ended, new_thread
 from tidelog.broker.waiting import Later
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
+from tidelog.storage.troubles import Troubles
+
+_log = logging.getLogger(__name__)
 
 # From the logs that failed, and why, to the response that is due then.
 Failed = Callable[[dict[Log, StorageError]], Any]
@@ -42,16 +46,21 @@ class Flusher:
         self,
         loop: asyncio.AbstractEventLoop,
         flush: Callable[[Collection[Log]], dict[Log, StorageError]],
+        ended: Ended,
     ) -> None:
         """Put logs on disk by `flush`."""
         self._loop = loop
         self._flush = flush
+        self._ended = ended
         self._queue: list[Commit] = []
+        self._under_way: list[Commit] = []
         # An eventfd rather than a threading.Event: waking costs one write, and several wakes are one.
         self._wake = os.eventfd(0)
         self._signalled = False
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
+        self._end: StorageError | None = None  # why the thread has ended, if it was not told to
+        self._troubles = Troubles()
+        self._thread = new_thread("flusher", self._run, self._has_ended)
 
     def start(self) -> None:
         """Start the thread."""
@@ -69,7 +78,9 @@ class Flusher:
         return commit
 
     def _signal(self) -> None:
-        if not self._stopping:
+        if self._end is not None:
+            self._refuse()
+        elif not self._stopping:
             os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
@@ -86,19 +97,55 @@ class Flusher:
             # Copy, then delete as many: both are atomic under the GIL, and an append in between stays queued.
             commits = self._queue[:]
             del self._queue[: len(commits)]
+            self._under_way = commits
             if commits:
-                failures = self._flush({log for commit in commits for log in commit.logs})
+                try:
+                    failures = self._flush({log for commit in commits for log in commit.logs})
+                    if self._troubles.any:
+                        self._works_again()
+                except Exception as fault:
+                    failures = self._failed(commits, fault)
                 self._loop.call_soon_threadsafe(self._complete, commits, failures)
+                self._under_way = []
             if self._stopping and not self._queue:
                 return
+
+    def _failed(self, commits: list[Commit], fault: Exception) -> dict[Log, StorageError]:
+        """Fail all logs of a commit: nobody knows which of them are on disk."""
+        if self._troubles.begin("flush", repr(fault)):
+            _log.error("flush ended by a fault: answered as failed", exc_info=fault)
+        error = StorageError(f"the flush was ended by {fault!r}; try again, and look into the broker's log")
+        return {log: error for commit in commits for log in commit.logs}
+
+    def _works_again(self) -> None:
+        if self._troubles.end("flush"):
+            _log.info("flush works again")
 
     def _complete(self, commits: list[Commit], failures: dict[Log, StorageError]) -> None:
         """Hand back a whole commit: every answer first, then each connection once."""
         connections: dict[Callable[[], None], None] = {}
         for commit in commits:
             has_failed = failures and any(log in failures for log in commit.logs)
-            commit.response = commit.failed(failures) if has_failed else commit.outcome
+            try:
+                commit.response = commit.failed(failures) if has_failed else commit.outcome
+            except Exception as fault:
+                commit.response = fault  # Its connection logs it and closes; the others get their answers.
             if commit.ready is not None:
                 connections[commit.ready] = None
         for answer_connection in connections:
-            answer_connection()
+            try:
+                answer_connection()
+            except Exception:
+                _log.exception("answers of a commit not sent to one of %d connections", len(connections))
+
+    def _has_ended(self, why: str) -> None:
+        """Have everything answered that waits, and that comes: nothing will be on disk any more."""
+        self._end = StorageError(f"{why}; the broker stops")
+        self._loop.call_soon_threadsafe(self._refuse)
+        self._ended(why)
+
+    def _refuse(self) -> None:
+        assert self._end is not None
+        commits, self._queue, self._under_way = self._under_way + self._queue, [], []
+        self._signalled = False
+        self._complete(commits, {log: self._end for commit in commits for log in commit.logs})

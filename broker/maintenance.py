@@ -1,33 +1,59 @@
 """The maintenance thread: everything slow that changes the structure of the data folder.
 
-It creates and deletes topics, rolls idle segments, enforces retention and writes checkpoints, one job after
-another, so that these never race. The event loop submits a job and gets a `Later`; it never waits.
+It creates and deletes topics, rolls idle segments, enforces retention and writes checkpoints, one step after another,
+so that these never race. The event loop submits a job and gets a `Later`; it never waits.
+
+A job is a task: a generator that yields before each of its steps. It has the thread for a slice of time; what is left
+of it then waits until others had theirs, short jobs first (`FairQueue`). Where nobody waits for its answer any more, or
+the broker stops, `yield` is true: the job makes no further step and says so in its answer.
 """
 
 import asyncio
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator, Hashable
+from typing import Any, TypeVar
 
-from tidelog.broker.waiting import Later, job_for
+from tidelog.broker.fair_queue import FairQueue
+from tidelog.broker.quota import Hold
+from tidelog.broker.threads import Ended, new_thread
+from tidelog.broker.waiting import Later
+from tidelog.storage.errors import StorageError
+from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+# Yields before each step, gets whether to stop there, and returns the answer.
+Task = Generator[None, bool | None, T]
+
+# A hundred clients with a long job each all have a turn within two seconds.
+SLICE_S = 0.02
 # A job that is due again at once must not keep the thread from everything else.
 SHORTEST_WAIT_S = 0.01
-# The longest that a queue can be told to wait is less than an option may say.
+# The longest that a condition can be told to wait is less than an option may say.
 LONGEST_WAIT_S = 3600.0
+
+
+def at_once(task: Task[T]) -> T:
+    """Do all of a task here and now."""
+    try:
+        next(task)
+        while True:
+            task.send(False)
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
 
 
 class Periodic:
     """A job that comes round: `run` says in how many seconds it wants to run again, at most `interval_s`."""
 
-    __slots__ = ("_due", "_interval_s", "_run")
+    __slots__ = ("_due", "_interval_s", "_run", "name")
 
-    def __init__(self, interval_s: float, run: Callable[[], float | None]) -> None:
+    def __init__(self, name: str, interval_s: float, run: Callable[[], float | None]) -> None:
+        self.name = name
         self._interval_s = max(interval_s, SHORTEST_WAIT_S)
         self._run = run
         self._due = time.monotonic() + interval_s
@@ -48,48 +74,161 @@ class Periodic:
             self.hasten(max(wait_s, SHORTEST_WAIT_S))
 
 
+class Job(Later):
+    """The answer of a task, and how far that has come."""
+
+    __slots__ = ("_answer", "_has_begun", "_held", "_task", "is_dropped")
+
+    def __init__(self, task: Task[Any], answer: Callable[[Any], Any] | None, held: Hold | None) -> None:
+        super().__init__()
+        self._held = held
+        self._task = task
+        self._answer = answer
+        self._has_begun = False
+        self.is_dropped = False
+
+    def go_on(self, until_s: float, is_stopping: Callable[[], bool]) -> bool:
+        """Make steps up to a moment of the monotonic clock; tell whether they led to the end (StopIteration)."""
+        if not self._has_begun:
+            self._has_begun = True
+            next(self._task)
+        while True:
+            is_dropped = self.is_dropped or is_stopping()
+            if not is_dropped and time.monotonic() >= until_s:
+                return False
+            self._task.send(is_dropped)
+
+    def cancel(self) -> None:
+        """Make no further step: the client is gone."""
+        self.is_dropped = True
+
+    def resolve(self, response: Any) -> None:
+        """Hand over what the task returned, or what is made of that on the event loop."""
+        if self._held is not None:
+            self._held.give_back()
+        if self._answer is not None and not isinstance(response, Exception):
+            try:
+                response = self._answer(response)
+            except Exception as error:
+                response = error
+        super().resolve(response)
+
+
 class Maintenance:
     """One thread, its queue of jobs, and the jobs that come round."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, periodic: list[Periodic]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, periodic: list[Periodic], ended: Ended) -> None:
         self._loop = loop
         self._periodic = periodic
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
+        self._queue: FairQueue[Job] = FairQueue()
+        self._changed = threading.Condition()
+        self._drops = False
+        self._is_stopping = False
+        self._has_ended = False
+        self._is_turn_of_queue = True
+        self._troubles = Troubles()
+        self._thread = new_thread("maintenance", self._run, ended)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, job: Callable[[], Any]) -> Later:
-        """Run `job` on the thread; the `Later` gets what it returns, or the exception that ended it."""
-        later = Later()
-        self._jobs.put(job_for(later, self._loop, job))
-        return later
+    def submit(
+        self,
+        task: Task[T],
+        owner: Hashable,
+        answer: Callable[[T], Any] | None = None,
+        held: Hold | None = None,
+    ) -> Later:
+        """Do a task on the thread, as it is its owner's turn. Event loop only.
+
+        The `Later` gets what it returns, or what `answer` makes of that on the event loop, or the exception that ended
+        it. Until then its client is charged with what is `held`.
+        """
+        job = Job(task, answer, held)
+        with self._changed:
+            if not self._has_ended:
+                self._queue.put(owner, job)
+                self._changed.notify()
+                return job
+        self._loop.call_soon(job.resolve, _ended())
+        return job
+
+    def drop(self) -> None:
+        """Answer what waits and what comes without doing it: the broker stops."""
+        self._drops = True
 
     def stop(self) -> None:
-        """Finish the jobs that were submitted and end the thread."""
-        self._jobs.put(None)
+        """Answer the jobs that were submitted, without doing what has not begun, and end the thread."""
+        with self._changed:
+            self._drops = self._is_stopping = True
+            self._changed.notify()
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            job = self._next_job()
-            if job is None:
-                return
-            try:
-                job()
-            except Exception:
-                # A failed round must not end the thread: the next one may succeed (a full disk, say).
-                _log.exception("maintenance job failed")
+        try:
+            while (work := self._next()) is not None:
+                if isinstance(work, Periodic):
+                    self._come_round(work)
+                else:
+                    self._work_on(*work)
+                del work  # An idle thread must not hold on to what a client asked for last.
+        finally:
+            with self._changed:
+                self._has_ended = True
+                for job in self._queue:
+                    self._loop.call_soon_threadsafe(job.resolve, _ended())
 
-    def _next_job(self) -> Callable[[], None] | None:
-        """Return the next job: what was submitted first, and otherwise what is due."""
-        while True:
-            upcoming = min(self._periodic, key=Periodic.wait_s)
-            wait_s = min(upcoming.wait_s(), LONGEST_WAIT_S)
-            try:
-                return self._jobs.get(timeout=wait_s) if wait_s > 0 else self._jobs.get_nowait()
-            except queue.Empty:
-                if upcoming.wait_s() <= 0:
-                    return upcoming.run
+    def _next(self) -> "Periodic | tuple[Hashable, Job] | None":
+        """Wait for work: the jobs that come round and the queue take turns. None for the end."""
+        with self._changed:
+            while True:
+                upcoming = min(self._periodic, key=Periodic.wait_s)
+                # At a stop the jobs that come round are left to the closing of the logs.
+                wait_s = LONGEST_WAIT_S if self._drops else upcoming.wait_s()
+                if wait_s <= 0 and not self._is_turn_of_queue:
+                    self._is_turn_of_queue = True
+                    return upcoming
+                self._is_turn_of_queue = False
+                if (taken := self._queue.take()) is not None:
+                    return taken
+                if self._is_stopping:
+                    return None
+                if wait_s > 0:
+                    self._changed.wait(min(wait_s, LONGEST_WAIT_S))
+
+    def _come_round(self, periodic: Periodic) -> None:
+        """Run a job that comes round. That it fails does not end the thread: the next round may succeed."""
+        try:
+            periodic.run()
+        except (OSError, StorageError) as error:
+            if self._troubles.begin(periodic.name, repr(error)):
+                _log.error("maintenance job fails job=%s error=%r: tried again", periodic.name, str(error))
+        except Exception as fault:
+            if self._troubles.begin(periodic.name, repr(fault)):
+                _log.exception("maintenance job ended by a fault job=%s: tried again", periodic.name)
+        else:
+            if self._troubles.end(periodic.name):
+                _log.info("maintenance job works again job=%s", periodic.name)
+
+    def _work_on(self, owner: Hashable, job: Job) -> None:
+        """Give a job its slice."""
+        outcome: Any
+        try:
+            is_done = job.go_on(time.monotonic() + SLICE_S, lambda: self._drops)
+            outcome = None
+        except StopIteration as end:
+            is_done, outcome = True, end.value
+        except Exception as error:
+            is_done, outcome = True, error
+        except BaseException:
+            self._loop.call_soon_threadsafe(job.resolve, _ended())
+            raise
+        with self._changed:
+            self._queue.done(owner, None if is_done else job)
+        if is_done:
+            self._loop.call_soon_threadsafe(job.resolve, outcome)
+
+
+def _ended() -> StorageError:
+    return StorageError("the maintenance thread has ended; the broker stops")

@@ -1,6 +1,6 @@
 """One partition as the requests see it: its log, and who waits for it to grow."""
 
-from tidelog.broker.waiting import FetchWaiter
+from tidelog.broker.waiting import Waiters
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.log import Appended, Log
 
@@ -15,14 +15,13 @@ class Partition:
     def __init__(self, index: int, log: Log) -> None:
         self.index = index
         self.log = log
-        self.waiters: dict[FetchWaiter, None] = {}  # in the order in which they came
+        self.waiters = Waiters()
 
     def append(self, data: memoryview, now_ms: int) -> Appended:
         """Append one produced batch and wake the fetches that it satisfies."""
         appended = self.log.append(data, now_ms)
         if self.waiters and not appended.duplicate:
-            for waiter in self.waiters:
-                waiter.grown(self.log.last_batch_bytes)
+            self.waiters.grow(self.log.last_batch_bytes)
         return appended
 
     def awaits_disk(self, acks: int) -> bool:
@@ -45,5 +44,4 @@ class Partition:
 
     def release(self) -> None:
         """Answer everybody who waits, whatever is there: the partition is going away."""
-        for waiter in list(self.waiters):
-            waiter.finish()
+        self.waiters.release()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
-from tidelog.broker.daemon import Broker
+from tidelog.broker.daemon import Broker, BrokerFailed
 from tidelog.broker.repeated.requests import KnownRequests
 from tidelog.config.kinds import Listener
 from tidelog.config.options import BrokerConfig
@@ -96,6 +96,10 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._stop = asyncio.Event()
         self._left = asyncio.Event()
+        broker.on_failure = self.stop
+        if broker.failure is not None:
+            self.stop()
+        broker.topics.forget = lambda topic: self.known_requests.forget(set(topic.partitions).__contains__)
 
     async def run(self, ready: Callable[[list[tuple[str, int]]], None]) -> None:
         """Serve until SIGTERM, SIGINT, SIGHUP or `stop`; `ready` gets the bound addresses once they answer."""
@@ -136,7 +140,7 @@ class Server:
             server.close()
         for connection in list(self._connections):
             connection.finish()
-        self.broker.parked.release()
+        self.broker.release()
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 while self._connections:
@@ -204,7 +208,8 @@ def keep_freed_memory() -> None:
 async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, int]]], None]) -> None:
     """Run a broker until it is told to stop; `ready` is called once it answers.
 
-    Raises StorageError, CatalogError, OSError or CannotListen when the data folder or an address cannot be used.
+    Raises StorageError, CatalogError, OSError or CannotListen when the data folder or an address cannot be used,
+    BrokerFailed after it stopped in order because a thread was ended by a fault.
     """
     # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -218,3 +223,7 @@ async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, i
         await Server(broker).run(lambda addresses: ready(broker, addresses))
     finally:
         broker.stop()
+    if broker.failure is not None:
+        raise BrokerFailed(
+            f"{broker.failure}; the log says how; what was acknowledged is on disk: start it again"
+        )

@@ -2,13 +2,20 @@
 
 The catalogue is the truth, the folders follow it: creating writes the catalogue first, deleting too. So after a
 crash between the two, `open` makes what is missing and removes what was deleted. Partition folders that the
-catalogue does not know (ones that Kafka wrote, say) are adopted as a topic.
+catalogue does not know (ones that Kafka wrote, say) are adopted as a topic. What a creation that failed could not take
+back is taken back by the next one of that name; a start before that serves it, as it serves what a crash left.
+
+`by_name` and `by_id` belong to the event loop; the maintenance thread knows what it has made by itself, and hands each
+change to the loop before the answer to whoever asked for it.
 """
 
+import asyncio
 import logging
 import re
+from collections.abc import Callable
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.maintenance import Task, at_once
 from tidelog.broker.partition import Partition
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -27,7 +34,7 @@ MAX_PARTITIONS_PER_TOPIC = 10_000
 
 
 class Topic:
-    """One topic: its partitions in order, and its options."""
+    """One topic: its partitions in order, and its options. It never changes, so any thread may hold it."""
 
     __slots__ = ("config", "id", "name", "options", "partitions")
 
@@ -36,7 +43,7 @@ class Topic:
         self.id = record.id
         self.options = record.options
         self.config = config
-        self.partitions = partitions
+        self.partitions = tuple(partitions)
 
     def partition(self, index: int) -> Partition | None:
         """Return the partition of that number, or None."""
@@ -67,7 +74,11 @@ def metric_name(name: str) -> str:
 
 
 class TopicExists(Exception):
-    """A topic of that name is already there."""
+    """A topic of that name is already there, or being created."""
+
+
+class BrokerStops(Exception):
+    """A topic was not created because the broker stops."""
 
 
 class TopicNamesCollide(Exception):
@@ -83,16 +94,36 @@ class TopicNamesCollide(Exception):
 class Topics:
     """All topics of the broker."""
 
-    def __init__(self, catalog: Catalog, logs: LogManager, config: BrokerConfig) -> None:
+    def __init__(
+        self, catalog: Catalog, logs: LogManager, config: BrokerConfig, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._catalog = catalog
         self._logs = logs
         self._defaults = config.topic_defaults()
+        self._loop = loop
+        # The event loop's:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
-        self._by_metric_name: dict[str, set[str]] = {}  # Maintenance thread only.
+        self._all: tuple[Topic, ...] | None = None
+        # Is told of each topic that is served no longer, on the event loop.
+        self.forget: Callable[[Topic], None] = lambda _topic: None
+        # The maintenance thread's: what there is, and names under which something is half made or half deleted.
+        self._made: dict[str, Topic] = {}
+        self._made_by_id: dict[bytes, Topic] = {}
+        self._creating: set[str] = set()
+        self._by_metric_name: dict[str, set[str]] = {}  # of those made and being created
+        self._leftovers: set[str] = set()
+        # Set by the loop, looked at by the thread: what is half made is left.
+        self.is_stopping = False
+
+    def all(self) -> tuple[Topic, ...]:
+        """Return every topic, as of now: the tuple may go to other threads. Event loop only."""
+        if self._all is None:
+            self._all = tuple(self.by_name.values())
+        return self._all
 
     def open(self) -> None:
-        """Load the logs, and serve what they and the catalogue hold."""
+        """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
         options = {record.name: record.options for record in self._catalog.topics()}
         self._logs.open(lambda name: self._config(name, options.get(name, {})))
         for name in self._catalog.deletions():
@@ -101,7 +132,7 @@ class Topics:
         for name in sorted({topic for topic, _ in self._logs.logs} - known):
             self._adopt(name)
         for record in self._catalog.topics():
-            self._serve(record)
+            self._serve(at_once(self._make(record)))
 
     def _adopt(self, name: str) -> None:
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
@@ -109,68 +140,127 @@ class Topics:
         self._catalog.add_topic(TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {}))
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
 
-    def create(self, name: str, partitions: int, options: dict[str, str]) -> Topic:
-        """Create a topic, durably. Maintenance thread only.
+    # Maintenance thread.
 
-        Raises TopicExists, TopicNamesCollide, ConfigError, StorageError.
+    def find(self, name: str | None, topic_id: bytes) -> Topic | None:
+        """Return the topic of that name, or of that id if it has no name. Maintenance thread only."""
+        return self._made_by_id.get(topic_id) if name is None else self._made.get(name)
+
+    def check_new(self, name: str) -> None:
+        """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
+        if name in self._made or name in self._creating:
+            raise TopicExists(f"topic {name} exists")
+        others = self._by_metric_name.get(metric_name(name))
+        if others:
+            raise TopicNamesCollide(name, min(others))
+
+    def create(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
+        """Create a topic, durably: a step for each partition. Maintenance thread only.
+
+        Raises TopicExists, TopicNamesCollide, ConfigError, StorageError, BrokerStops; what is half made then is not
+        served.
         """
         self.check_new(name)
         self._config(name, options)
-        if name in self._catalog.deletions():
-            self._delete_folders(
-                name
-            )  # Else the next start would take the new topic for what is left of the old.
-        record = TopicRecord(name, new_topic_id(), partitions, options)
-        self._catalog.add_topic(record)
+        self._creating.add(name)
+        self._take_name(name)
         try:
-            topic = self._serve(record)
+            if name in self._leftovers or name in self._catalog.deletions():
+                # Else the next start would take the new topic for what is left of the old.
+                self._delete_folders(name)
+            record = TopicRecord(name, new_topic_id(), partitions, options)
+            self._leftovers.add(name)
+            self._catalog.add_topic(record)
+            topic = yield from self._make(record)
         except StorageError:
-            self._catalog.remove_topic(name)
-            self._delete_folders(name)
+            self._give_name_back(name)
+            self._take_back(name)
             raise
+        except BrokerStops:
+            self._give_name_back(name)
+            self._catalog.remove_topic(name)  # The next start removes the rest: a stop must not take long.
+            raise
+        finally:
+            self._creating.discard(name)
+        self._leftovers.discard(name)
+        self._loop.call_soon_threadsafe(self._serve, topic)
         _log.info("topic created topic=%s partitions=%d", name, partitions)
         for option, why in topic.config.inert.items():
             value = topic.config.overrides[option]
             _log.info("option has no effect topic=%s option=%s value=%s reason=%r", name, option, value, why)
         return topic
 
-    def check_new(self, name: str) -> None:
-        """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
-        if name in self.by_name:
-            raise TopicExists(f"topic {name} exists")
-        others = self._by_metric_name.get(metric_name(name))
-        if others:
-            raise TopicNamesCollide(name, min(others))
+    def _take_name(self, name: str) -> None:
+        self._by_metric_name.setdefault(metric_name(name), set()).add(name)
 
-    def delete(self, topic: Topic) -> None:
-        """Delete a topic and its data. Maintenance thread only."""
-        self._catalog.remove_topic(topic.name)
-        del self.by_name[topic.name]
-        del self.by_id[topic.id]
-        alike = self._by_metric_name[metric_name(topic.name)]
-        alike.remove(topic.name)
+    def _give_name_back(self, name: str) -> None:
+        alike = self._by_metric_name[metric_name(name)]
+        alike.discard(name)
         if not alike:
-            del self._by_metric_name[metric_name(topic.name)]
-        self._delete_folders(topic.name)
-        _log.info("topic deleted topic=%s", topic.name)
+            del self._by_metric_name[metric_name(name)]
 
-    def _delete_folders(self, name: str) -> None:
-        self._logs.delete_topic(name)
-        self._catalog.deletion_done(name)
-
-    def _config(self, name: str, options: dict[str, str]) -> TopicConfig:
-        return self._defaults.override(options, source=f"topic {name}")
-
-    def _serve(self, record: TopicRecord) -> Topic:
+    def _make(self, record: TopicRecord) -> Task[Topic]:
+        """Make the partitions that are not there yet."""
         config = self._config(record.name, record.options)
         partitions = []
         for index in range(record.partitions):
             log = self._logs.logs.get((record.name, index))
             if log is None:
+                if index:
+                    yield  # What has begun is brought to an end, but for a stop.
+                    if self.is_stopping:
+                        raise BrokerStops(f"topic {record.name}: not created, the broker stops")
                 log = self._logs.create(record.name, index, record.id, config)
             partitions.append(Partition(index, log))
         topic = Topic(record, config, partitions)
+        self._made[topic.name] = self._made_by_id[topic.id] = topic
+        self._take_name(topic.name)
+        return topic
+
+    def _take_back(self, name: str) -> None:
+        """Remove what was made of a topic; what cannot be, the next creation of that name removes."""
+        try:
+            self._catalog.remove_topic(name)
+            self._delete_folders(name)
+        except StorageError as error:
+            _log.warning("half made topic not removed topic=%s error=%r: later", name, str(error))
+
+    def delete(self, topic: Topic) -> None:
+        """Delete a topic and its data. Maintenance thread only. Raises StorageError."""
+        self._catalog.remove_topic(topic.name)
+        del self._made[topic.name]
+        self._give_name_back(topic.name)
+        del self._made_by_id[topic.id]
+        self._leftovers.add(topic.name)
+        # What is asked of it from now on is looked up, and not found: see `Log.failure` in broker/repeated/.
+        for partition in topic.partitions:
+            partition.log.close(clean=False)
+        self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
+        self._delete_folders(topic.name)
+        _log.info("topic deleted topic=%s", topic.name)
+
+    def _delete_folders(self, name: str) -> None:
+        self._leftovers.add(name)
+        self._logs.delete_topic(name)
+        self._catalog.deletion_done(name)
+        self._leftovers.discard(name)
+
+    def _config(self, name: str, options: dict[str, str]) -> TopicConfig:
+        return self._defaults.override(options, source=f"topic {name}")
+
+    # Event loop.
+
+    def _serve(self, topic: Topic) -> None:
         self.by_id[topic.id] = topic
         self.by_name[topic.name] = topic
-        self._by_metric_name.setdefault(metric_name(topic.name), set()).add(topic.name)
-        return topic
+        self._all = None
+
+    def _serve_no_longer(self, topic: Topic) -> None:
+        """Find a topic no more, and answer the fetches that are parked on it. In one turn of the loop."""
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+        del self.by_id[topic.id]
+        self._all = None
+        self.forget(topic)
+        for partition in topic.partitions:
+            partition.release()

@@ -2,16 +2,38 @@
 
 A handler that cannot answer at once returns a `Later`; whoever has the answer resolves it, on the event loop.
 A fetch short of `min_bytes` is parked on each of its partitions: every append counts towards it, and nothing
-polls. It runs again once, when it has enough, when its time is up, or when the broker stops.
+polls. It runs again once, when it has enough, when its time is up, or when the broker stops. All of this belongs to the
+event loop.
 """
 
 import asyncio
+import itertools
+import logging
 import math
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+from tidelog.broker.quota import Hold, Owner, Quota
 
 if TYPE_CHECKING:
     from tidelog.broker.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+# How long a turn of the loop answers fetches that are due, about: the next produce waits no longer than that.
+TURN_S = 0.002
+# What a parked fetch takes in memory with its request, about, and what for each of its partitions.
+WAITER_BYTES = 1500
+PLACE_BYTES = 700
+# Entries that are not good any more are few beside those that are, or no more than that.
+DEAD_MAX = 16
+NEVER: Final = 1 << 62
+NOBODY: Final[Any] = object()
+
+_numbers = itertools.count()
 
 
 class Later:
@@ -32,42 +54,33 @@ class Later:
         if self.ready is not None:
             self.ready()
 
+    def charge(self, owner: Owner) -> None:
+        """Charge a connection with what the response holds until it is there, if that is anything."""
+
     def cancel(self) -> None:
         """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
-
-
-def job_for(later: Later, loop: asyncio.AbstractEventLoop, job: Callable[[], Any]) -> Callable[[], None]:
-    """Return `job` for another thread; `later` gets what it returns, or the exception that ended it."""
-
-    def run() -> None:
-        try:
-            outcome = job()
-        except Exception as error:
-            outcome = error
-        loop.call_soon_threadsafe(later.resolve, outcome)
-
-    return run
 
 
 class Parked:
     """The fetches that wait, and when the time of each is up.
 
-    Those whose time is up at nearly the same moment are answered in one turn of the loop: a time is rounded up by at
-    most a part in 32, so that a thousand idle consumers wake the broker some seventy times a second and not a thousand.
+    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most a part in
+    32, so that a thousand idle consumers wake the broker some seventy times a second and not a thousand. However many
+    are due at once, a turn of the loop answers them for TURN_S and leaves the others to the next.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, quota: Quota) -> None:
+        """Let fetches wait as far as there is room for what they hold."""
         self.loop = loop
-        self._due: dict[int, set[FetchWaiter]] = {}
-        self._waiters: set[FetchWaiter] = set()
+        self.quota = quota
+        self._due: dict[int, dict[FetchWaiter, None]] = {}
+        self._count = 0
+        # Each yields a fetch that is due, or None where it only looked at one.
+        self._waking: deque[Iterator[FetchWaiter | None]] = deque()
 
     def __len__(self) -> int:
         """Return how many fetches wait."""
-        return len(self._waiters)
-
-    def __contains__(self, waiter: "FetchWaiter") -> bool:
-        """Tell whether a fetch still waits."""
-        return waiter in self._waiters
+        return self._count
 
     def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> int:
         """Let a fetch wait so long; return when it is due, in milliseconds of the loop's clock."""
@@ -75,40 +88,148 @@ class Parked:
         due_ms = step_ms * math.ceil((self.loop.time() * 1000 + max_wait_ms) / step_ms)
         due = self._due.get(due_ms)
         if due is None:
-            due = self._due[due_ms] = set()
+            due = self._due[due_ms] = {}
             self.loop.call_at(due_ms / 1000, self._time_is_up, due_ms)
-        due.add(waiter)
-        self._waiters.add(waiter)
+        due[waiter] = None
+        self._count += 1
         return due_ms
 
     def remove(self, waiter: "FetchWaiter", due_ms: int) -> None:
         """Let a fetch wait no longer."""
-        self._waiters.remove(waiter)
+        self._count -= 1
         if due := self._due.get(due_ms):
-            due.discard(waiter)
+            due.pop(waiter, None)
 
     def _time_is_up(self, due_ms: int) -> None:
-        for waiter in self._due.pop(due_ms):
-            waiter.finish()
+        self.wake(iter(self._due.pop(due_ms)))
 
     def release(self) -> None:
         """Answer all of them with what is there."""
-        for waiter in list(self._waiters):
-            waiter.finish()
+        for due_ms in list(self._due):
+            self.wake(iter(list(self._due[due_ms])))
+
+    def wake(self, due: "Iterator[FetchWaiter | None]") -> None:
+        """Answer fetches that are due, from the next turn of the loop on."""
+        self._waking.append(due)
+        if len(self._waking) == 1:
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Answer some of those that are due, of each of their partitions in turn."""
+        waking = self._waking
+        until = time.monotonic() + TURN_S
+        while waking:
+            waiter = next(waking[0], NOBODY)
+            if waiter is NOBODY:
+                waking.popleft()
+                continue
+            if waiter is not None:
+                waiter.finish()
+            if len(waking) > 1:
+                waking.rotate(-1)
+            if time.monotonic() >= until:
+                self.loop.call_soon(self._turn)
+                return
+
+
+class Waiters:
+    """The fetches that wait for one partition to grow.
+
+    Each is looked at again when the partition has grown to its threshold: an append costs the same however many wait,
+    and what it wakes. Entries of fetches that were answered otherwise stay until they are reached or are the most.
+    """
+
+    __slots__ = ("_dead", "_entries", "_is_waking", "_live", "_next", "_parked", "grown_bytes")
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self.grown_bytes = 0  # while anybody waits
+        self._live = 0
+        self._next = NEVER  # the smallest threshold
+        self._parked: Parked | None = None
+        # (threshold, number, fetch, round of the fetch): a heap.
+        self._entries: list[tuple[int, int, FetchWaiter, int]] = []
+        self._dead = 0
+        self._is_waking = False
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return self._live
+
+    def add(self, parked: Parked) -> None:
+        """Let one fetch more wait; `expect` says for what."""
+        self._parked = parked
+        self._live += 1
+
+    def remove(self) -> None:
+        """Let one that was added wait no longer."""
+        self._live -= 1
+        if not self._live:
+            self._entries.clear()
+            self._dead = 0
+            self._next = NEVER
+        else:
+            self.outdate()
+
+    def expect(self, waiter: "FetchWaiter", more_bytes: int) -> None:
+        """Look at a fetch again when the partition has grown by so much."""
+        threshold = self.grown_bytes + more_bytes
+        heappush(self._entries, (threshold, next(_numbers), waiter, waiter.round))
+        self._next = min(self._next, threshold)
+
+    def outdate(self) -> None:
+        """Take note that an entry is not good any more."""
+        self._dead += 1
+        if self._dead > DEAD_MAX and 2 * self._dead > len(self._entries):
+            self._entries = [entry for entry in self._entries if entry[2].round == entry[3]]
+            heapify(self._entries)
+            self._dead = 0
+
+    def grow(self, size_bytes: int) -> None:
+        """Take note that the partition has grown."""
+        self.grown_bytes += size_bytes
+        if self.grown_bytes >= self._next and not self._is_waking and self._parked is not None:
+            self._is_waking = True
+            self._parked.wake(self._reached())
+
+    def _reached(self) -> "Iterator[FetchWaiter | None]":
+        """Take the entries whose threshold is reached; yield the fetches that have enough."""
+        while self._entries and self._entries[0][0] <= self.grown_bytes:
+            _, _, waiter, number = heappop(self._entries)
+            is_good = waiter.round == number
+            if is_good and not waiter.has_enough(self):
+                yield None
+                continue
+            # It was counted when it ceased to be good; that of a fetch that has enough will be, with its answer.
+            self._dead -= 1
+            yield waiter if is_good else None
+        self._next = self._entries[0][0] if self._entries else NEVER
+        self._is_waking = False
+
+    def release(self) -> None:
+        """Answer everybody with what is there: the partition is going away."""
+        if self._parked is not None:
+            self._parked.wake(iter([entry[2] for entry in self._entries]))
 
 
 class FetchWaiter(Later):
     """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`.
 
-    `answer` reads what is there then.
+    `answer` reads what is there then. Exact, and still no append looks at it in vain: on each of k partitions it
+    expects a share of what is missing, of which all k together are no more than that. So it has not got enough before
+    one of them has grown by its share.
     """
 
     __slots__ = (
         "_answer",
+        "_bases",
         "_due_ms",
+        "_hold",
         "_missing_bytes",
         "_parked",
-        "_partitions",
+        "_share",
+        "_under_way",
+        "round",
     )
 
     def __init__(
@@ -120,38 +241,94 @@ class FetchWaiter(Later):
         answer: Callable[[], Any],
     ) -> None:
         super().__init__()
-        self._answer = answer
+        self._answer: Callable[[], Any] | None = answer
         self._missing_bytes = missing_bytes
-        self._partitions = tuple(dict.fromkeys(partitions))
         self._parked = parked
-        for partition in self._partitions:
-            partition.waiters[self] = None
+        self._hold: Hold | None = None
+        self._under_way: Later | None = None
+        self.round = 0  # entries of earlier rounds are not good any more; -1 once nothing is waited for
+        # How far each had grown when its growth was last counted.
+        self._bases = {partition.waiters: partition.waiters.grown_bytes for partition in partitions}
+        self._share = 0
+        for place in self._bases:
+            place.add(parked)
+        self._expect_shares()
         self._due_ms = parked.add(self, max_wait_ms)
 
-    def grown(self, size_bytes: int) -> None:
-        """Count bytes appended to one of the partitions; with enough, answer after the present turn."""
-        missing = self._missing_bytes
-        self._missing_bytes = missing - size_bytes
-        if missing > 0 and missing <= size_bytes:
-            self._parked.loop.call_soon(self.finish)
+    def _expect_shares(self) -> None:
+        """Expect of each partition a share of what is missing: of one all of it, of several half, to share anew."""
+        count = len(self._bases)
+        self._share = self._missing_bytes if count == 1 else max(1, self._missing_bytes // (2 * count))
+        for place in self._bases:
+            place.expect(self, self._share)
+
+    def charge(self, owner: Owner) -> None:
+        """Charge a connection with what the fetch holds while it waits; at the bound it waits no longer."""
+        size_bytes = WAITER_BYTES + PLACE_BYTES * len(self._bases)
+        self._hold = self._parked.quota.hold(owner, size_bytes)
+        if self._hold is None:
+            self._parked.wake(iter((self,)))
+
+    def has_enough(self, place: Waiters) -> bool:
+        """Count what a partition has grown by since it was counted last; tell whether nothing is missing any more."""
+        self._count(place)
+        if self._missing_bytes > 0:
+            if len(self._bases) * self._share <= self._missing_bytes or self._share == 1:
+                place.expect(self, self._share)
+            else:
+                self._share_anew(place)
+        return self._missing_bytes <= 0
+
+    def _count(self, place: Waiters) -> None:
+        self._missing_bytes -= place.grown_bytes - self._bases[place]
+        self._bases[place] = place.grown_bytes
+
+    def _share_anew(self, reached: Waiters) -> None:
+        """Count all partitions, and expect smaller shares of them."""
+        self.round += 1
+        for place in self._bases:
+            self._count(place)
+            if place is not reached:
+                place.outdate()
+        if self._missing_bytes > 0:
+            self._expect_shares()
 
     def finish(self) -> None:
-        """Answer now with what is there."""
-        if self._forget():
-            answer = self._answer()
-            if isinstance(answer, Later):
-                answer.ready = lambda: self.resolve(answer.response)
-            else:
-                self.resolve(answer)
+        """Answer now with what is there, or with the error that comes of it."""
+        answer = self._answer
+        if answer is None:
+            return
+        self._forget()
+        try:
+            outcome = answer()
+        except Exception as fault:
+            outcome = fault  # Its connection logs it and closes; the others that are due get their answers.
+        if isinstance(outcome, Later):
+            later = self._under_way = outcome
+            later.ready = lambda: self.resolve(later.response)
+        else:
+            self._hand_over(outcome)
+
+    def _hand_over(self, outcome: Any) -> None:
+        try:
+            self.resolve(outcome)
+        except Exception:
+            _log.exception("a parked fetch could not be answered")
 
     def cancel(self) -> None:
         """Leave without an answer."""
         self._forget()
+        if self._under_way is not None:
+            self._under_way.cancel()
 
-    def _forget(self) -> bool:
-        if self not in self._parked:
-            return False
+    def _forget(self) -> None:
+        """Wait for nothing any more."""
+        if self._answer is None:
+            return
+        self._answer = None
+        self.round = -1
+        if self._hold is not None:
+            self._hold.give_back()
         self._parked.remove(self, self._due_ms)
-        for partition in self._partitions:
-            del partition.waiters[self]
-        return True
+        for place in self._bases:
+            place.remove()

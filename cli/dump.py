@@ -26,7 +26,7 @@ from tidelog.protocol.records.batch import (
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.compression import NAMES
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage.producer_state import ProducerState
+from tidelog.storage import producer_state
 from tidelog.storage.summary import Summary
 
 # What a file is called after it was put aside, by deletion or by compaction.
@@ -254,14 +254,13 @@ def _rest(kind: str, count: int) -> Part:
 
 
 def _snapshot(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance) -> Iterator[Part]:
-    state = ProducerState.decode(file.read())
-    if state is None:
+    batches = producer_state.decode(file.read())
+    if batches is None:
         yield _damaged("snapshot")
         return
-    for producer_id, producer in sorted(state.producers.items()):
-        for batch in producer.batches:
-            fields = {"kind": "batch", "producer_id": producer_id, "producer_epoch": producer.epoch}
-            yield _part(fields | batch._asdict())
+    for producer_id, epoch, batch in sorted(batches, key=lambda row: row[0]):
+        fields = {"kind": "batch", "producer_id": producer_id, "producer_epoch": epoch}
+        yield _part(fields | batch._asdict())
 
 
 def _summary(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance) -> Iterator[Part]:

@@ -14,7 +14,7 @@ import uvloop
 
 import tidelog
 from tidelog.broker.catalog import CatalogError
-from tidelog.broker.daemon import Broker
+from tidelog.broker.daemon import Broker, BrokerFailed
 from tidelog.broker.server import CannotListen, serve, write_ready_file
 from tidelog.cli import called
 from tidelog.cli.errors import FAILED, OK, USAGE
@@ -40,7 +40,7 @@ def run(
     ready_file: Path | None,
     log_level: str,
 ) -> int:
-    """Run the broker; return the exit code: 0 after an orderly stop, 2 for a wrong option, 1 if it could not start."""
+    """Run the broker; return the exit code: 0 after an orderly stop, 2 for a wrong option, 1 where it cannot go on."""
     if log_level not in LOG_LEVELS:
         return _complain(f"--log-level {log_level}: it is one of {', '.join(LOG_LEVELS)}", USAGE)
     _start_logging(log_level)
@@ -61,7 +61,7 @@ def run(
         uvloop.run(serve(config, ready))
     except CannotListen as error:
         return _complain(_address_taken(error) if error.error.errno == errno.EADDRINUSE else str(error))
-    except (StorageError, CatalogError) as error:
+    except (StorageError, CatalogError, BrokerFailed) as error:
         return _complain(str(error))
     except OSError as error:
         # Of a write that failed the system does not say where; it is in the data folder.

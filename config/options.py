@@ -407,6 +407,25 @@ class BrokerConfig:
         doc="Bytes of requests held in memory by all connections together before reading from them pauses; "
         "-1 for no limit. Kafka has none; ours bounds what a crowd of clients can make the broker hold.",
     )
+    queued_max_topic_bytes: int = option(
+        "queued.max.topic.bytes",
+        LONG,
+        2 << 20,
+        at_least=4096,
+        ours=True,
+        doc="Bytes of requests whose topics wait to be created or deleted, of all connections together, and half of "
+        "that of one address. Above it a name in a request for metadata is answered LEADER_NOT_AVAILABLE, one to "
+        "create or delete THROTTLING_QUOTA_EXCEEDED: clients ask again.",
+    )
+    queued_max_fetch_bytes: int = option(
+        "queued.max.fetch.bytes",
+        LONG,
+        64 << 20,
+        at_least=4096,
+        ours=True,
+        doc="Bytes of fetches that wait for records, of all connections together, and half of that of one address. "
+        "Above it a fetch is answered at once with what is there.",
+    )
     max_connections: int = option(
         "max.connections",
         INT,
@@ -442,6 +461,16 @@ class BrokerConfig:
         86_400_000,
         at_least=1,
         doc="Time after its last record when an idempotent producer is forgotten.",
+    )
+    producer_state_max_bytes: int = option(
+        "producer.state.max.bytes",
+        LONG,
+        64 << 20,
+        at_least=1 << 20,
+        ours=True,
+        doc="Memory for what is remembered of idempotent producers, in all logs together: some 200 to 300 bytes for "
+        "each of them in each log. Above it those that have sent nothing for longest are forgotten, as after "
+        "`producer.id.expiration.ms`.",
     )
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
     explicit: frozenset[str] = frozenset()  # names, as the table spells them, that somebody set

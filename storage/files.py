@@ -258,10 +258,7 @@ class FileSystem:
 
     def __init__(self, folder: Path) -> None:
         """Hold the folder open: errors of writes from now on are told by `sync`."""
-        # Python has no os.syncfs. Imported here, because it takes a hundredth of the start of what never needs it.
-        import ctypes
-
-        self._syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+        self._syncfs: Callable[[int], int] | None = None
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.device = os.fstat(self._fd).st_dev
 
@@ -271,18 +268,41 @@ class FileSystem:
 
     def sync(self) -> None:
         """Return once everything that has been written to it, by anybody, is on disk."""
+        # Python has no os.syncfs. Imported here, because it takes a hundredth of the start of what never needs it.
         import ctypes
 
+        if self._syncfs is None:
+            self._syncfs = ctypes.CDLL(None, use_errno=True).syncfs
         if self._syncfs(self._fd) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 
 
-def dirty_bytes() -> int:
-    """Return how much the system has still to write, to all disks together."""
-    with open("/proc/meminfo", "rb", buffering=0) as meminfo:
-        lines = meminfo.read().split(b"\n")
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith((b"Dirty:", b"Writeback:")))
+class DirtyMemory:
+    """How much the system has still to write, to all disks together; looking takes no descriptor."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self) -> None:
+        """Hold the system's table open."""
+        self._file = open("/proc/meminfo", "rb", buffering=0)  # noqa: SIM115  (closed with this object)
+
+    def __del__(self) -> None:
+        """Let it go."""
+        self._file.close()
+
+    def bytes(self) -> int:
+        """Look."""
+        lines = os.pread(self._file.fileno(), _PART_BYTES, 0).split(b"\n")
+        return sum(
+            int(line.split()[1]) << 10 for line in lines if line.startswith((b"Dirty:", b"Writeback:"))
+        )
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how much this process may still write to the file system of a folder."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
 
 
 def device_of(path: Path) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
+from tidelog.storage.troubles import Troubles
 
 # From so many logs on one sync of all is cheaper.
 LOGS_MIN = 4
@@ -25,14 +26,19 @@ _log = logging.getLogger(__name__)
 
 
 class GroupSync:
-    """Flushes logs in a folder, together where that is cheaper. Flusher thread."""
+    """Flushes logs in a folder, together where that is cheaper. Flusher thread.
+
+    It holds open what it looks at, so that a lack of descriptors costs speed and no flush.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Use the file system of a folder; logs elsewhere are flushed one by one."""
         self._folder = folder
-        self._file_system: files.FileSystem | None = None
+        self._file_system = files.FileSystem(folder)
+        self._dirty_memory = files.DirtyMemory()
         self._dirty_bytes = 0
         self._looked_s = 0.0
+        self._troubles = Troubles()
 
     def flush(self, logs: Collection[Log]) -> dict[Log, StorageError]:
         """Return once everything appended before the call is on disk, with the logs that failed, and why."""
@@ -43,32 +49,45 @@ class GroupSync:
                 try:
                     log.flush()
                 except StorageError as error:
-                    _log.error("flush failed log=%s error=%r", log, str(error))
                     failures[log] = error
+                    if self._troubles.begin(str(log), str(error)):
+                        _log.error("flush failed log=%s error=%r", log, str(error))
+                    continue
+            if self._troubles.any and self._troubles.end(str(log)):
+                _log.info("flush works again log=%s", log)
         return failures
 
     def _flush_together(self, logs: Collection[Log]) -> Collection[Log]:
         """Flush those that need no more than a sync of their files, if enough do; return which."""
-        if self._file_system is None:
-            self._file_system = files.FileSystem(self._folder)
         device = self._file_system.device
         marks = {log: mark for log in logs if log.device == device and (mark := log.flush_mark()) is not None}
         if len(marks) < LOGS_MIN or self._is_much_dirty():
             return ()
         try:
             self._file_system.sync()
-        except OSError as error:
+        except (OSError, ImportError) as error:
             # Whose write failed it does not say, maybe nobody's here; their own syncs do.
-            _log.warning("file system not synced folder=%s error=%r", self._folder, str(error))
+            if self._troubles.begin(self._folder, str(error)):
+                _log.warning("file system not synced folder=%s error=%r", self._folder, str(error))
             return ()
+        if self._troubles.any:
+            self._troubles.end(self._folder)
         for log, mark in marks.items():
             log.flushed(mark)
         return marks
 
     def _is_much_dirty(self) -> bool:
-        """Tell whether a sync of everything would take long."""
+        """Tell whether a sync of everything would take long; where nobody can tell, it would."""
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_EVERY_S:
             self._looked_s = now_s
-            self._dirty_bytes = files.dirty_bytes()
+            try:
+                self._dirty_bytes = self._dirty_memory.bytes()
+            except (OSError, ValueError) as error:
+                self._dirty_bytes = DIRTY_BYTES_MAX + 1
+                if self._troubles.begin("dirty", str(error)):
+                    _log.warning("not told what is dirty error=%r: logs are flushed one by one", str(error))
+            else:
+                if self._troubles.any:
+                    self._troubles.end("dirty")
         return self._dirty_bytes > DIRTY_BYTES_MAX

@@ -1,8 +1,9 @@
 """Which leader epoch each offset was written under, and the `leader-epoch-checkpoint` that remembers it.
 
-Owns the list of (epoch, first offset), both increasing. Knows nothing of what begins an epoch: here that is an unclean
-start, after which a client may have read records that are gone. Every batch carries its epoch, so a lost file is made
-again from the log.
+Owns the (epoch, first offset) pairs, both increasing: a tuple that is replaced whole, so that the event loop may read
+it while retention drops from it; whoever changes it holds the log's lock. Knows nothing of what begins an epoch: here
+that is an unclean start, after which a client may have read records that are gone. Every batch carries its epoch, so a
+lost file is made again from the log.
 """
 
 from bisect import bisect_right
@@ -24,7 +25,7 @@ class LeaderEpochs:
     def __init__(self, folder: Path, entries: Iterable[tuple[int, int]] = ()) -> None:
         """Hold epochs; nothing is written."""
         self.path = folder / FILE_NAME
-        self.entries = list(entries)
+        self.entries = tuple(entries)
         self.is_saved = False
 
     @classmethod
@@ -45,39 +46,43 @@ class LeaderEpochs:
     @property
     def latest(self) -> int:
         """The epoch of the records to come, or -1."""
-        return self.entries[-1][0] if self.entries else NONE
+        entries = self.entries
+        return entries[-1][0] if entries else NONE
 
     def begin(self, epoch: int, start_offset: int) -> None:
         """Note that records from `start_offset` on have a newer epoch; those that had it before are gone."""
         if epoch > self.latest:
             self.keep(start_offset)
-            self.entries.append((epoch, start_offset))
+            self.entries = (*self.entries, (epoch, start_offset))
 
     def keep(self, end_offset: int) -> None:
         """Forget the epochs that start at `end_offset` or behind it."""
-        self.entries = [entry for entry in self.entries if entry[1] < end_offset]
+        self.entries = tuple(entry for entry in self.entries if entry[1] < end_offset)
 
     def drop_before(self, start_offset: int) -> None:
         """Let the oldest epoch start no earlier than the log does."""
         first = max(0, bisect_right(self.entries, start_offset, key=lambda entry: entry[1]) - 1)
-        self.entries = self.entries[first:]
-        if self.entries and self.entries[0][1] < start_offset:
-            self.entries[0] = (self.entries[0][0], start_offset)
+        left = self.entries[first:]
+        if left and left[0][1] < start_offset:
+            left = ((left[0][0], start_offset), *left[1:])
+        self.entries = left
 
     def at(self, offset: int) -> int:
         """Return the epoch of an offset, or -1."""
-        number = bisect_right(self.entries, offset, key=lambda entry: entry[1])
-        return self.entries[number - 1][0] if number else NONE
+        entries = self.entries
+        number = bisect_right(entries, offset, key=lambda entry: entry[1])
+        return entries[number - 1][0] if number else NONE
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest epoch up to `epoch` and the offset behind it, (-1, -1) if none is known (KIP-279)."""
-        if epoch == self.latest and epoch != NONE:
+        entries = self.entries
+        if entries and epoch == entries[-1][0]:
             return epoch, log_end_offset
-        number = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        if epoch < 0 or number == len(self.entries):
+        number = bisect_right(entries, epoch, key=lambda entry: entry[0])
+        if epoch < 0 or number == len(entries):
             return NONE, NONE
-        known = self.entries[number - 1][0] if number else epoch
-        return known, self.entries[number][1]
+        known = entries[number - 1][0] if number else epoch
+        return known, entries[number][1]
 
     def save(self) -> None:
         """Write the file; the log's next flush makes it durable."""

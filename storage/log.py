@@ -20,11 +20,12 @@ from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.recompress import recompress, target
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
 from tidelog.storage import files, folder_identity, lookup, producer_state, retention
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogOffline, OffsetOutOfRange
 from tidelog.storage.files import FileSlice
 from tidelog.storage.kept_times import keep_appended
 from tidelog.storage.leader_epochs import LeaderEpochs
-from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.producer_state import Producers, ProducerState
 from tidelog.storage.roll_times import RollTimes
 from tidelog.storage.segment import Segment
 from tidelog.storage.unflushed import Unflushed
@@ -76,8 +77,13 @@ class Log:
         self.recovery_point = recovery_point
         self.epochs = epochs or LeaderEpochs(folder)
         self.leader_epoch = self.epochs.latest
+        self.disk = DiskSpace(folder)
         self.producers = ProducerState()
-        self.snapshots: list[int] = []
+        self.snapshots: list[int] = []  # by `_snapshot_lock`
+        self._snapshot_lock = threading.Lock()
+        # Of the producers as of an offset and a number of cuts, to be written by whoever has the time for it; the
+        # latest is enough.
+        self._unsaved: tuple[int, Producers, int] | None = None
         self.last_flush_ms = 0  # by `flush.ms`
         self.last_append_ms = max(segment.summary.last_append_ms for segment in segments[-2:])
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
@@ -210,6 +216,7 @@ class Log:
 
     def _write_failed(self, error: OSError) -> LogOffline:
         """Restore the end of the log after a failed write; a full disk heals by itself, a file that stays torn not."""
+        self.disk.refused(error)
         try:
             self.active.cut_torn()
         except OSError as second:
@@ -224,6 +231,7 @@ class Log:
         """Seal the active segment, if it holds anything, and begin a new one."""
         with self.lock, self._offline_on_error():
             self._roll(now_ms)
+        self.write_snapshot()
 
     def _roll(self, now_ms: int) -> Segment:
         old = self.active
@@ -235,7 +243,7 @@ class Log:
         old.seal()
         self._unflushed.sealed.append(old)
         self._publish((*self.segments, new))
-        self.save_producers()
+        self._copy_producers()
         return new
 
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
@@ -371,24 +379,43 @@ class Log:
             return None
         self._saved_bytes = active.size
         try:
-            self.save_producers()
+            self._copy_producers()
             return active, active.save()
         except OSError as error:
             _log.warning("state not saved log=%s error=%r", self, str(error))
             return None
 
-    def save_producers(self) -> None:
-        """Write a snapshot of the producers as of the end of the log, and drop all but the newest ones."""
-        offset = self.log_end_offset
-        if offset in self.snapshots:
+    def _copy_producers(self) -> None:
+        """Have a snapshot of the producers as of the end of the log written soon. Call with `lock` held."""
+        self._unsaved = self.log_end_offset, self.producers.copy(), self._cuts
+
+    def write_snapshot(self) -> None:
+        """Write the snapshot that is waiting to be, if there is one, and drop all but the newest ones.
+
+        It is a hint: a failure costs time at the next start. Maintenance thread: of many producers it takes long.
+        """
+        if self._unsaved is None:
             return
-        files.write(producer_state.snapshot_path(self.directory, offset), self.producers.encode())
-        self.snapshots = producer_state.drop_older(self.directory, [*self.snapshots, offset], SNAPSHOTS_KEPT)
+        with self.lock:
+            unsaved, self._unsaved = self._unsaved, None
+        with self._snapshot_lock:
+            if unsaved is None or unsaved[0] in self.snapshots or unsaved[2] != self._cuts:
+                return
+            offset, producers, _ = unsaved
+            try:
+                files.write(
+                    producer_state.snapshot_path(self.directory, offset), producer_state.encode(producers)
+                )
+                self.snapshots = producer_state.drop_older(
+                    self.directory, [*self.snapshots, offset], SNAPSHOTS_KEPT
+                )
+            except OSError as error:
+                _log.warning("producers not saved log=%s error=%r", self, str(error))
 
     def load_producers(self, snapshots: list[int]) -> None:
         """Take the newest good snapshot and note the batches behind it."""
         end = self.log_end_offset
-        self.producers, offset = producer_state.load_latest(self.directory, snapshots, end)
+        offset = producer_state.load_latest(self.producers, self.directory, snapshots, end)
         self.snapshots = [known for known in snapshots if offset is not None and known <= offset]
         start = self.log_start_offset if offset is None else offset
         if start < end:
@@ -398,9 +425,7 @@ class Log:
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget idempotent producers that have sent nothing since."""
-        if self.producers.producers:
-            with self.lock:
-                self.producers.expire(before_ms)
+        self.producers.expire(before_ms)
 
     # Cutting.
 
@@ -427,7 +452,9 @@ class Log:
             self.epochs.keep(self.log_end_offset)
             self.epochs.begin(self.leader_epoch, self.log_end_offset)
             self.epochs.save()
-            self.load_producers(self.snapshots)
+            with self._snapshot_lock:
+                self._unsaved = None
+                self.load_producers(self.snapshots)
 
     def advance_start(self, offset: int) -> None:
         """Let the log start at `offset`, at most its end; whole segments before it go with the next retention."""
@@ -440,6 +467,8 @@ class Log:
 
         Return when there will be more to do if nothing is appended, None for never.
         """
+        # Before segments go: those behind the latest snapshot may be all that tells of their producers.
+        self.write_snapshot()
         with self._offline_on_error():
             retention.enforce(self, now_ms)
             self.roll_if_idle(now_ms)
@@ -475,8 +504,11 @@ class Log:
             with self.lock, self._offline_on_error():
                 self.active.finish()
                 if self.log_end_offset:
-                    self.save_producers()
-        self.failure = self.failure or "it was closed"
+                    self._copy_producers()
+            self.write_snapshot()
+        with self.lock:
+            self.failure = self.failure or "it was closed"
+        self.producers.clear()
         return done
 
     @contextmanager

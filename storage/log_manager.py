@@ -18,9 +18,11 @@ from pathlib import Path
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.storage import files, folder_identity, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import StorageError
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
+from tidelog.storage.producer_state import ProducerMemory
 from tidelog.storage.segment import Segment
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -42,11 +44,13 @@ class LogManager:
     def __init__(self, directory: Path, defaults: BrokerConfig, now_ms: Callable[[], int]) -> None:
         """Describe a data folder; `open` touches it."""
         self.directory = directory
+        self.disk = DiskSpace(directory)
         self.logs: dict[tuple[str, int], Log] = {}
         self.cluster_id = ""
         self.directory_id = ""
         self._defaults = defaults
         self._now_ms = now_ms
+        self._producer_memory = ProducerMemory(defaults.producer_state_max_bytes)
         self._lock: files.FolderLock | None = None
 
     def lock(self) -> None:
@@ -80,7 +84,8 @@ class LogManager:
         def load(folder: Path, topic: str, partition: int) -> Log:
             key = (topic, partition)
             known = recovery.Known(clean, points.get(key, 0), starts.get(key, 0))
-            return recovery.load(folder, topic, partition, configs[topic], known, now_ms)
+            log = recovery.load(folder, topic, partition, configs[topic], known, now_ms)
+            return self._share(log)
 
         found = list(self._partitions())
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
@@ -116,10 +121,17 @@ class LogManager:
                 folder, 0, config.index_interval_bytes, config.segment_index_bytes, self._now_ms()
             )
         except OSError as error:
+            self.disk.refused(error)
             files.remove_folder(folder)
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
         log = Log(folder, topic, partition, config, [segment], epochs=LeaderEpochs(folder, [(0, 0)]))
-        self.logs[topic, partition] = log
+        self.logs[topic, partition] = self._share(log)
+        return log
+
+    def _share(self, log: Log) -> Log:
+        """Give a log what it has in common with the others."""
+        log.producers.share(self._producer_memory)
+        log.disk = self.disk
         return log
 
     def delete_topic(self, topic: str) -> None:
@@ -144,8 +156,17 @@ class LogManager:
     def checkpoint(self) -> None:
         """Write down how far each log is on disk, and where each begins."""
         logs = list(self.logs.items())
-        save_offsets(self.directory / RECOVERY_POINTS, {key: log.recovery_point for key, log in logs})
-        save_offsets(self.directory / LOG_STARTS, {key: log.log_start_offset for key, log in logs})
+        try:
+            save_offsets(self.directory / RECOVERY_POINTS, {key: log.recovery_point for key, log in logs})
+            save_offsets(self.directory / LOG_STARTS, {key: log.log_start_offset for key, log in logs})
+        except OSError as error:
+            self.disk.refused(error)
+            raise
+
+    def write_snapshots(self) -> None:
+        """Write the snapshots of producers that rolls and flushes have asked for."""
+        for log in self.logs.values():
+            log.write_snapshot()
 
     def enforce_retention(self) -> int | None:
         """Delete what has expired, forget producers that have gone; a log that fails stops no other.

@@ -2,16 +2,23 @@
 
 Owns the rule of sequence numbers, which is Kafka's: a batch follows the one before it, or is one of the last five and
 then a duplicate, or is refused. A producer id that is not known may start anywhere, because what was known of it may
-have expired with its records. A new epoch starts at sequence 0.
+have expired with its records, or been forgotten for want of room. So one that comes back after that goes on with
+whatever sequence it has, as in Kafka; what it sends again of batches that were stored before is stored once more.
+A new epoch starts at sequence 0.
 
 The state is a function of the batch headers, so that any snapshot and the headers behind it give it back.
+
+Anybody can invent producer ids. So a producer is a few packed bytes, and all logs together remember what fits into
+`producer.state.max.bytes`: those that have sent nothing for longest are forgotten first, whichever log they are of.
 """
 
-from collections import deque
+import threading
+from collections.abc import Iterator
+from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from pathlib import Path
 from struct import Struct, error
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -30,6 +37,21 @@ _HEAD = Struct(">hIi")
 _ROW = Struct(">qhiqiqiq")
 _CRC_FROM = 6
 
+# A producer in memory: its epoch, then its batches, oldest first: last sequence, last offset delta, last offset, time.
+_EPOCH: Final = Struct(">h")
+_BATCH: Final = Struct(">iiqq")
+_unpack_epoch = _EPOCH.unpack_from
+_unpack_batch = _BATCH.unpack_from
+_BATCH_BYTES: Final = _BATCH.size
+_OLDER_BYTES: Final = (REMEMBERED_BATCHES - 1) * _BATCH_BYTES
+# What one takes beside that: the head of that object, its id, its place in a dict that has just grown.
+PRODUCER_BYTES = 33 + 32 + 105
+# So many are forgotten at once: for so long an append may wait for the lock.
+_AT_ONCE = 256
+
+# Producers by id, packed, those that sent longest ago first.
+Producers = dict[int, bytes]
+
 
 class SentBatch(NamedTuple):
     """A batch as its producer numbered it and the log stored it."""
@@ -41,54 +63,89 @@ class SentBatch(NamedTuple):
     append_ms: int
 
 
-class Producer:
-    """One producer id: its epoch and its latest batches, oldest first."""
-
-    __slots__ = ("batches", "epoch")
-
-    def __init__(self, epoch: int) -> None:
-        """Begin an epoch that has no batch yet."""
-        self.epoch = epoch
-        self.batches: deque[SentBatch] = deque(maxlen=REMEMBERED_BATCHES)
-
-
 def last_sequence(header: BatchHeader) -> int:
     """Return the sequence of a batch's last record; after 2^31 - 1 comes 0."""
     return (header.base_sequence + header.last_offset_delta) & SEQUENCE_MAX
 
 
+def epoch_of(producer: bytes) -> int:
+    """Return the epoch of a packed producer."""
+    epoch: int = _unpack_epoch(producer)[0]
+    return epoch
+
+
+def batches_of(producer: bytes) -> Iterator[SentBatch]:
+    """Yield the batches of a packed producer, oldest first."""
+    for last, delta, last_offset, append_ms in _BATCH.iter_unpack(producer[_EPOCH.size :]):
+        yield SentBatch((last - delta) & SEQUENCE_MAX, last, last_offset - delta, last_offset, append_ms)
+
+
+def _last_append_ms(producer: bytes) -> int:
+    append_ms: int = _unpack_batch(producer, len(producer) - _BATCH_BYTES)[3]
+    return append_ms
+
+
+class ProducerMemory:
+    """The memory that the producers of several logs share, and the lock that all of them are changed under.
+
+    The lock is held for microseconds, never while something waits for a disk.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Remember what fits into so much."""
+        self.lock = threading.Lock()
+        self.held_bytes = 0
+        self.limit_bytes = limit_bytes
+        self.states: dict[ProducerState, None] = {}  # those that hold anything
+
+    def make_room(self) -> None:
+        """Forget those that have sent nothing for longest, a sixteenth of all. Call with `lock` held."""
+        enough = self.limit_bytes - self.limit_bytes // 16
+        ages = [(state.oldest_ms(), number, state) for number, state in enumerate(self.states)]
+        heapify(ages)
+        while self.held_bytes > enough and ages:
+            _, number, state = ages[0]
+            state.forget_oldest(_AT_ONCE)
+            if state.producers:
+                heapreplace(ages, (state.oldest_ms(), number, state))
+            else:
+                heappop(ages)
+
+
 class ProducerState:
-    """The producers of one log."""
+    """The producers of one log. For any thread: what changes or copies them takes the lock of their memory."""
 
-    __slots__ = ("producers",)
+    __slots__ = ("_memory", "producers")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: ProducerMemory | None = None) -> None:
         """Know nobody."""
-        self.producers: dict[int, Producer] = {}
+        self.producers: Producers = {}
+        self._memory = memory or ProducerMemory(limit_bytes=64 << 20)
 
     def check(self, header: BatchHeader) -> SentBatch | None:
         """Return the batch that this one repeats, or None if it is next; raise if it is neither."""
         producer = self.producers.get(header.producer_id)
         if producer is None:
             return None
-        first, last = header.base_sequence, last_sequence(header)
-        if header.producer_epoch != producer.epoch:
-            self._check_epoch(header, producer)
+        if header.producer_epoch != _unpack_epoch(producer)[0]:
+            self._check_epoch(header, epoch_of(producer))
             return None
-        for batch in producer.batches:
+        first = header.base_sequence
+        expected = (_unpack_batch(producer, len(producer) - _BATCH_BYTES)[0] + 1) & SEQUENCE_MAX
+        if first == expected:
+            return None
+        last = last_sequence(header)
+        for batch in batches_of(producer):
             if batch.base_sequence == first and batch.last_sequence == last:
                 return batch
-        expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
-        if first != expected:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id}, epoch {producer.epoch}: sequence {first} came where {expected} is next"
-            )
-        return None
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id}, epoch {epoch_of(producer)}: sequence {first} came where {expected} is next"
+        )
 
-    def _check_epoch(self, header: BatchHeader, producer: Producer) -> None:
-        if header.producer_epoch < producer.epoch:
+    def _check_epoch(self, header: BatchHeader, epoch: int) -> None:
+        if header.producer_epoch < epoch:
             raise InvalidProducerEpoch(
-                f"producer {header.producer_id}: epoch {header.producer_epoch} is over, {producer.epoch} has begun"
+                f"producer {header.producer_id}: epoch {header.producer_epoch} is over, {epoch} has begun"
             )
         if header.base_sequence != 0:
             raise OutOfOrderSequence(
@@ -98,59 +155,118 @@ class ProducerState:
 
     def note(self, header: BatchHeader, base_offset: int, append_ms: int) -> None:
         """Remember a batch that was stored at `base_offset`."""
-        producer = self.producers.get(header.producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
-            producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
-        last_offset = base_offset + header.last_offset_delta
-        producer.batches.append(
-            SentBatch(header.base_sequence, last_sequence(header), base_offset, last_offset, append_ms)
-        )
+        delta = header.last_offset_delta
+        batch = _BATCH.pack(last_sequence(header), delta, base_offset + delta, append_ms)
+        self._add(header.producer_id, header.producer_epoch, batch)
+
+    def _add(self, producer_id: int, epoch: int, batch: bytes) -> None:
+        memory = self._memory
+        with memory.lock:
+            # Out of its place and in again at the end: those that have sent nothing for longest come first.
+            old = self.producers.pop(producer_id, None)
+            if old is None:
+                memory.held_bytes += PRODUCER_BYTES
+                memory.states[self] = None
+                new = _EPOCH.pack(epoch) + batch
+            else:
+                memory.held_bytes -= len(old)
+                older = old[_EPOCH.size :][-_OLDER_BYTES:] if _unpack_epoch(old)[0] == epoch else b""
+                new = _EPOCH.pack(epoch) + older + batch
+            self.producers[producer_id] = new
+            memory.held_bytes += len(new)
+            if memory.held_bytes > memory.limit_bytes:
+                memory.make_room()
+
+    def oldest_ms(self) -> int:
+        """Return when the producer that has sent nothing for longest sent last. Call with the lock held."""
+        return _last_append_ms(next(iter(self.producers.values())))
+
+    def forget_oldest(self, count: int, before_ms: int | None = None) -> int:
+        """Forget up to so many, with `before_ms` of those that have sent nothing since; return how many.
+
+        Call with the lock held.
+        """
+        gone = []
+        for producer_id, producer in islice(self.producers.items(), count):
+            if before_ms is not None and _last_append_ms(producer) >= before_ms:
+                break
+            gone.append(producer_id)
+        for producer_id in gone:
+            self._memory.held_bytes -= PRODUCER_BYTES + len(self.producers.pop(producer_id))
+        if not self.producers:
+            self._memory.states.pop(self, None)
+        return len(gone)
 
     def expire(self, before_ms: int) -> None:
-        """Forget those who have sent nothing since."""
-        for producer_id, producer in list(self.producers.items()):
-            if producer.batches[-1].append_ms < before_ms:
-                del self.producers[producer_id]
+        """Forget those who have sent nothing since, some at a time."""
+        while self.producers:
+            with self._memory.lock:
+                if self.forget_oldest(_AT_ONCE, before_ms) < _AT_ONCE:
+                    return
 
-    def encode(self) -> bytes:
-        """Return a snapshot: a row for each batch, oldest first, so that Kafka, which keeps one, keeps the last."""
-        rows = [
-            _ROW.pack(
-                producer_id,
-                producer.epoch,
-                batch.last_sequence,
-                batch.last_offset,
-                batch.last_offset - batch.base_offset,
-                batch.append_ms,
-                _NO_COORDINATOR,
-                _NO_TRANSACTION,
+    def clear(self) -> None:
+        """Forget everybody."""
+        with self._memory.lock:
+            self.forget_oldest(len(self.producers))
+
+    def share(self, memory: ProducerMemory) -> None:
+        """Have the producers in another memory from now on. Before other threads know this."""
+        held, self.producers = self.producers, {}
+        self._memory = memory
+        for producer_id, producer in held.items():
+            for batch in _BATCH.iter_unpack(producer[_EPOCH.size :]):
+                self._add(producer_id, epoch_of(producer), _BATCH.pack(*batch))
+
+    def copy(self) -> Producers:
+        """Return the producers as they are now, for `encode` on whatever thread."""
+        with self._memory.lock:
+            return self.producers.copy()
+
+    def restore(self, data: bytes) -> bool:
+        """Take over a snapshot's producers; False, and nobody is known, if it is damaged or of another version."""
+        self.clear()
+        rows = decode(data)
+        for producer_id, epoch, batch in sorted(rows or (), key=lambda row: row[2].append_ms):
+            delta = batch.last_offset - batch.base_offset
+            packed = _BATCH.pack(batch.last_sequence, delta, batch.last_offset, batch.append_ms)
+            self._add(producer_id, epoch, packed)
+        return rows is not None
+
+
+def encode(producers: Producers) -> bytes:
+    """Return a snapshot: a row for each batch, oldest first, so that Kafka, which keeps one, keeps the last."""
+    body = bytearray(_HEAD.size - _CRC_FROM)
+    count = 0
+    for producer_id, producer in producers.items():
+        epoch = epoch_of(producer)
+        for last, delta, last_offset, append_ms in _BATCH.iter_unpack(producer[_EPOCH.size :]):
+            body += _ROW.pack(
+                producer_id, epoch, last, last_offset, delta, append_ms, _NO_COORDINATOR, _NO_TRANSACTION
             )
-            for producer_id, producer in self.producers.items()
-            for batch in producer.batches
-        ]
-        body = b"".join([_HEAD.pack(SNAPSHOT_VERSION, 0, len(rows))[_CRC_FROM:], *rows])
-        return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body), 0)[:_CRC_FROM] + body
+            count += 1
+    body[: _HEAD.size - _CRC_FROM] = _HEAD.pack(SNAPSHOT_VERSION, 0, count)[_CRC_FROM:]
+    return _HEAD.pack(SNAPSHOT_VERSION, crc32c(body), 0)[:_CRC_FROM] + body
 
-    @classmethod
-    def decode(cls, data: bytes) -> "ProducerState | None":
-        """Read a snapshot; None if it is torn, damaged or of another version."""
-        try:
-            version, crc, count = _HEAD.unpack_from(data)
-            if version != SNAPSHOT_VERSION or crc != crc32c(data[_CRC_FROM:]):
-                return None
-            rows = [_ROW.unpack_from(data, _HEAD.size + number * _ROW.size) for number in range(count)]
-        except error:
+
+def decode(data: bytes) -> list[tuple[int, int, SentBatch]] | None:
+    """Return the (producer id, epoch, batch) of a snapshot; None if it is torn, damaged or of another version."""
+    try:
+        version, crc, count = _HEAD.unpack_from(data)
+        if version != SNAPSHOT_VERSION or crc != crc32c(data[_CRC_FROM:]):
             return None
-        state = cls()
-        for producer_id, epoch, last, last_offset, delta, append_ms, _, _ in rows:
-            if last_offset < 0:
-                continue  # Kafka keeps a producer whose batches are all gone; it may start anywhere again.
-            producer = state.producers.get(producer_id)
-            if producer is None or producer.epoch != epoch:
-                producer = state.producers[producer_id] = Producer(epoch)
-            first = (last - delta) & SEQUENCE_MAX
-            producer.batches.append(SentBatch(first, last, last_offset - delta, last_offset, append_ms))
-        return state
+        rows = [_ROW.unpack_from(data, _HEAD.size + number * _ROW.size) for number in range(count)]
+    except error:
+        return None
+    return [
+        (
+            producer_id,
+            epoch,
+            SentBatch((last - delta) & SEQUENCE_MAX, last, last_offset - delta, last_offset, append_ms),
+        )
+        for producer_id, epoch, last, last_offset, delta, append_ms, _, _ in rows
+        # Kafka keeps a producer whose batches are all gone; it may start anywhere again.
+        if last_offset >= 0
+    ]
 
 
 def snapshot_path(folder: Path, offset: int) -> Path:
@@ -158,15 +274,24 @@ def snapshot_path(folder: Path, offset: int) -> Path:
     return folder / f"{offset:020d}{SUFFIX}"
 
 
-def load_latest(folder: Path, offsets: list[int], end_offset: int) -> tuple[ProducerState, int | None]:
-    """Return the newest good snapshot up to `end_offset`, and its offset or None; remove those of no use."""
+def load_latest(state: ProducerState, folder: Path, offsets: list[int], end_offset: int) -> int | None:
+    """Restore the newest good snapshot up to `end_offset` and return its offset, or None; remove those of no use.
+
+    They are gone durably: the log may reach their offsets again with other batches.
+    """
+    found, are_removed = None, False
     for offset in sorted(offsets, reverse=True):
         data = files.load(snapshot_path(folder, offset)) if offset <= end_offset else None
-        state = ProducerState.decode(data) if data is not None else None
-        if state is not None:
-            return state, offset
+        if data is not None and state.restore(data):
+            found = offset
+            break
         files.remove(snapshot_path(folder, offset))
-    return ProducerState(), None
+        are_removed = True
+    else:
+        state.clear()
+    if are_removed:
+        files.sync_folder(folder)
+    return found
 
 
 def drop_older(folder: Path, offsets: list[int], keep: int) -> list[int]:

@@ -4,18 +4,20 @@ Versions: 2-7.
 Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when
 the answer leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1. `validate_only`
 says what would happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own
-`__cluster_metadata`. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen.
-Options that do nothing here are kept, described, and named in the log.
+`__cluster_metadata`. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen;
+at a stop it is NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, described, and named in
+the log.
 """
 
 import time
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.maintenance import Task
 from tidelog.broker.topics import (
     CLUSTER_METADATA,
     MAX_PARTITIONS_PER_TOPIC,
+    BrokerStops,
     TopicExists,
     TopicNamesCollide,
     metric_name,
@@ -39,6 +41,11 @@ if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
 
+# What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
+TOPIC_BYTES = 1000
+ASSIGNMENT_BYTES = 300
+
+
 class Refused(Exception):
     """A topic that cannot be created, and Kafka's code for why."""
 
@@ -47,24 +54,40 @@ class Refused(Exception):
         self.code = code
 
 
-def handle(connection: "Connection", request: CreateTopicsRequest, _version: int) -> Later:
+def handle(
+    connection: "Connection", request: CreateTopicsRequest, _version: int
+) -> CreateTopicsResponse | Later:
     """Create the topics on the maintenance thread."""
+    broker = connection.broker
     deadline = time.monotonic() + request.timeout_ms / 1000
-    return connection.broker.maintenance.submit(partial(_create_all, connection.broker, request, deadline))
+    size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
+    held = broker.queued_topics.hold(connection, size_bytes)
+    if held is None:
+        message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
+        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        names = {topic.name for topic in request.topics}
+        return CreateTopicsResponse(topics=[_failure(name, code, message) for name in names])
+    return broker.maintenance.submit(_create_all(broker, request, deadline), owner=connection, held=held)
 
 
-def _create_all(broker: "Broker", request: CreateTopicsRequest, deadline: float) -> CreateTopicsResponse:
+def _create_all(
+    broker: "Broker", request: CreateTopicsRequest, deadline: float
+) -> Task[CreateTopicsResponse]:
+    yield
     times = Counter(topic.name for topic in request.topics)
     accepted: dict[str, str] = {}  # by their names in metrics
     results = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
+        is_dropped = yield
         try:
+            if is_dropped:
+                raise BrokerStops(f"topic {wanted.name}: not created, the broker stops")
             if time.monotonic() >= deadline:
                 message = f"not begun within timeout_ms={request.timeout_ms}, and not created"
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
             if times[wanted.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands twice in the request")
-            results.append(_create(broker, wanted, request.validate_only, accepted))
+            results.append((yield from _create(broker, wanted, request.validate_only, accepted)))
         except Refused as refused:
             results.append(_failure(wanted.name, refused.code, str(refused)))
         except TopicExists as error:
@@ -75,12 +98,14 @@ def _create_all(broker: "Broker", request: CreateTopicsRequest, deadline: float)
             results.append(_failure(wanted.name, ErrorCode.INVALID_CONFIG, str(error)))
         except StorageError as error:
             results.append(_failure(wanted.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        except BrokerStops as error:
+            results.append(_failure(wanted.name, ErrorCode.NOT_CONTROLLER, str(error)))
     return CreateTopicsResponse(topics=results)
 
 
 def _create(
     broker: "Broker", wanted: CreatableTopic, validate_only: bool, accepted: dict[str, str]
-) -> CreatableTopicResult:
+) -> Task[CreatableTopicResult]:
     problem = name_problem(wanted.name)
     if problem:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -94,7 +119,8 @@ def _create(
     config = broker.config.topic_defaults().override(options)
     topic_id = bytes(16)
     if not validate_only:
-        topic_id = broker.create_topic(wanted.name, partitions, dict(config.overrides)).id
+        topic = yield from broker.create_topic(wanted.name, partitions, dict(config.overrides))
+        topic_id = topic.id
     accepted[metric_name(wanted.name)] = wanted.name
     return CreatableTopicResult(
         name=wanted.name,

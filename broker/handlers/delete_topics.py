@@ -4,15 +4,14 @@ Versions: 1-6 (6 may name topics by id).
 Behaviour: a topic that is gone from the answer is gone from the catalogue, durably; its files are removed
 in the background. Fetches that were parked on it are answered. An entry with both a name and an id, or neither, and a
 topic that several entries mean, are answered INVALID_REQUEST once, and nothing of them is deleted; other entries are
-served. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen.
+served. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; at a stop it is
+NOT_CONTROLLER, which clients try again.
 """
 
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.broker.partition import Partition
+from tidelog.broker.maintenance import Task
 from tidelog.broker.topics import Topic
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
@@ -28,29 +27,40 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
     from tidelog.broker.daemon import Broker
 
-Forget = Callable[[Callable[[Partition], bool]], None]
+# What a topic in a request takes in memory until it is deleted, about.
+TOPIC_BYTES = 400
 
 NO_ID = bytes(16)
 
 
-def handle(connection: "Connection", request: DeleteTopicsRequest, version: int) -> Later:
+def handle(
+    connection: "Connection", request: DeleteTopicsRequest, version: int
+) -> DeleteTopicsResponse | Later:
     """Delete the topics on the maintenance thread."""
     named = [DeleteTopicState(name=name, topic_id=NO_ID) for name in request.topic_names]
     wanted = request.topics if version >= 6 else named
-    forget = connection.server.known_requests.forget
     deadline = time.monotonic() + request.timeout_ms / 1000
-    return connection.broker.maintenance.submit(
-        partial(_delete_all, connection.broker, wanted, forget, deadline)
-    )
+    broker = connection.broker
+    held = broker.queued_topics.hold(connection, len(wanted) * TOPIC_BYTES)
+    if held is None:
+        message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
+        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        return DeleteTopicsResponse(responses=[_result(state, None, code, message) for state in wanted])
+    return broker.maintenance.submit(_delete_all(broker, wanted, deadline), owner=connection, held=held)
 
 
 def _delete_all(
-    broker: "Broker", wanted: list[DeleteTopicState], forget: Forget, deadline: float
-) -> DeleteTopicsResponse:
-    refused, left = _refuse(broker, wanted)
-    return DeleteTopicsResponse(
-        responses=refused + [_delete(broker, state, forget, deadline) for state in left]
-    )
+    broker: "Broker", wanted: list[DeleteTopicState], deadline: float
+) -> Task[DeleteTopicsResponse]:
+    yield
+    results, left = _refuse(broker, wanted)
+    for state in left:
+        is_dropped = yield
+        if is_dropped:
+            results.append(_result(state, None, ErrorCode.NOT_CONTROLLER, "not deleted, the broker stops"))
+        else:
+            results.append(_delete(broker, state, deadline))
+    return DeleteTopicsResponse(responses=results)
 
 
 def _refuse(
@@ -66,7 +76,7 @@ def _refuse(
             message = "both a name and an id: send one of them"
             refused.append(_result(state, None, ErrorCode.INVALID_REQUEST, message))
         else:
-            topic = _find(broker, state)
+            topic = broker.topics.find(state.name, state.topic_id)
             meant = topic.id if topic else state.topic_id if state.name is None else state.name
             by_topic.setdefault(meant, []).append(state)
     for states in by_topic.values():
@@ -79,16 +89,8 @@ def _refuse(
     return refused, [states[0] for states in by_topic.values() if len(states) == 1]
 
 
-def _find(broker: "Broker", wanted: DeleteTopicState) -> Topic | None:
-    if wanted.name is None:
-        return broker.topics.by_id.get(wanted.topic_id)
-    return broker.topics.by_name.get(wanted.name)
-
-
-def _delete(
-    broker: "Broker", wanted: DeleteTopicState, forget: Forget, deadline: float
-) -> DeletableTopicResult:
-    topic = _find(broker, wanted)
+def _delete(broker: "Broker", wanted: DeleteTopicState, deadline: float) -> DeletableTopicResult:
+    topic = broker.topics.find(wanted.name, wanted.topic_id)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if time.monotonic() >= deadline:
         message = "not begun within timeout_ms, and not deleted"
@@ -101,10 +103,6 @@ def _delete(
         broker.topics.delete(topic)
     except StorageError as error:
         return _result(wanted, topic, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    finally:
-        for partition in topic.partitions:
-            broker.loop.call_soon_threadsafe(partition.release)
-        broker.loop.call_soon_threadsafe(forget, set(topic.partitions).__contains__)
     return _result(wanted, topic, ErrorCode.NONE, None)
 
 

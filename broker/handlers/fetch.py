@@ -9,6 +9,7 @@ old records does not hold up the producers.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
+from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,25 +46,27 @@ def handle(connection: "Connection", request: FetchRequest, version: int) -> Fet
     try:
         fetch = _Fetch(broker, request, version, wait=False)
     except NotInMemory:
-        return _fetch_from_disk(broker, request, version)
+        return _fetch_from_disk(broker, request, version, connection)
     missing_bytes = request.min_bytes - fetch.size_bytes
     if missing_bytes <= 0 or fetch.failed or request.max_wait_ms <= 0 or not fetch.partitions:
-        return fetch.load(broker)
-    again = partial(fetch_again, broker, request, version)
+        return fetch.load(broker, connection)
+    again = partial(fetch_again, broker, request, version, connection)
     return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again)
 
 
-def fetch_again(broker: "Broker", request: FetchRequest, version: int) -> FetchResponse | Later:
+def fetch_again(
+    broker: "Broker", request: FetchRequest, version: int, owner: Hashable
+) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
     try:
-        return _Fetch(broker, request, version, wait=False).load(broker)
+        return _Fetch(broker, request, version, wait=False).load(broker, owner)
     except NotInMemory:
-        return _fetch_from_disk(broker, request, version)
+        return _fetch_from_disk(broker, request, version, owner)
 
 
-def _fetch_from_disk(broker: "Broker", request: FetchRequest, version: int) -> Later:
+def _fetch_from_disk(broker: "Broker", request: FetchRequest, version: int, owner: Hashable) -> Later:
     """Do all of a fetch on a reader thread: already finding the batches there would wait for the disk."""
-    return broker.readers.submit(lambda: _Fetch(broker, request, version, wait=True).load_cold())
+    return broker.readers.submit(lambda: _Fetch(broker, request, version, wait=True).load_cold(), owner)
 
 
 class _Fetch:
@@ -154,7 +157,7 @@ class _Fetch:
             records=EMPTY,
         )
 
-    def load(self, broker: "Broker") -> FetchResponse | Later:
+    def load(self, broker: "Broker", owner: Hashable) -> FetchResponse | Later:
         """Fill the response with the bytes of its slices: at once where they are in memory, later where not."""
         cold = []
         for answer, piece in self._slices:
@@ -165,7 +168,7 @@ class _Fetch:
                 answer.records = data
         if cold:
             self._slices = cold
-            return broker.readers.submit(self.load_cold)
+            return broker.readers.submit(self.load_cold, owner)
         return self.response
 
     def load_cold(self) -> FetchResponse:

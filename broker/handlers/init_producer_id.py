@@ -2,13 +2,13 @@
 
 Versions: 0-5.
 Behaviour: an idempotent producer gets an id that nobody had before, and epoch 0; so does one that asks for
-a new epoch (KIP-360): without a transaction there is nothing that its old epoch could fence.
+a new epoch (KIP-360): without a transaction there is nothing that its old epoch could fence. Where no id can be
+reserved (a full disk, say) the answer is COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: clients of any age try again.
 Departures from Kafka: transactions are not built yet; a transactional id is refused with INVALID_REQUEST,
 which clients do not try again, and a line in the log.
 """
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.repeated_lines import lines
@@ -18,7 +18,6 @@ from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, In
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
-    from tidelog.broker.daemon import Broker
 
 _log = logging.getLogger(__name__)
 
@@ -32,9 +31,11 @@ def handle(
         values = connection.peer, request.transactional_id
         lines.log(_log, logging.WARNING, connection.address, template, *values)
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    return connection.broker.maintenance.submit(partial(_give_out, connection.broker))
+    return connection.broker.producer_ids.give(_answer)
 
 
-def _give_out(broker: "Broker") -> InitProducerIdResponse:
-    producer_id = broker.catalog.next_producer_id()
+def _answer(producer_id: int | None) -> InitProducerIdResponse:
+    if producer_id is None:
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)

@@ -62,7 +62,7 @@ def handle(
     try:
         return _respond(broker, request, version, wait=False)
     except NotInMemory:
-        return broker.readers.submit(lambda: _respond(broker, request, version, wait=True))
+        return broker.readers.submit(lambda: _respond(broker, request, version, wait=True), connection)
 
 
 def _respond(broker: "Broker", request: ListOffsetsRequest, version: int, wait: bool) -> ListOffsetsResponse:

@@ -3,15 +3,25 @@
 Versions: 0-13 (10 and later know topics by id, 12 and later may ask by id alone).
 Behaviour: no list of topics asks for all of them (in version 0 an empty list does). A topic that is missing
 is created first where `auto.create.topics.enable` and the request allow it, and is ready when the answer
-leaves: nobody has to ask again.
-Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates the topic.
+leaves: nobody has to ask again. Where too many wait to be created (`queued.max.topic.bytes`) the answer is
+LEADER_NOT_AVAILABLE, and clients ask again. A topic is described once, however often it is named.
+Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates any topic. A request that names some topics
+by name and others by id is answered for all of them, in Kafka for those by id.
 """
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.maintenance import Task
 from tidelog.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from tidelog.broker.topics import CLUSTER_METADATA, Topic, TopicExists, TopicNamesCollide, name_problem
+from tidelog.broker.topics import (
+    CLUSTER_METADATA,
+    BrokerStops,
+    Topic,
+    TopicExists,
+    TopicNamesCollide,
+    name_problem,
+)
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
@@ -29,89 +39,121 @@ if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
 NO_ID = bytes(16)
+ASKED_BY_ID_SINCE = 12
+# What a name takes in memory until its topic is created, about.
+NAME_BYTES = 600
+
+# Why a topic of that name was not created.
+Failures = dict[str, ErrorCode]
 
 
 def handle(connection: "Connection", request: MetadataRequest, version: int) -> MetadataResponse | Later:
     """Describe the broker and the topics asked for, creating those that may be."""
     broker = connection.broker
-    to_create = _to_create(broker, request, version)
-    if to_create:
-        return broker.maintenance.submit(partial(_create_and_answer, connection, request, version, to_create))
-    return _answer(connection, request, version, {})
+    new = _new_names(broker, request, version)
+    if not new:
+        return _answer(connection, request, version, {})
+    # What there is no room for is not created now: whoever wants it asks again.
+    count = min(len(new), broker.queued_topics.room_bytes(connection) // NAME_BYTES)
+    failures = dict.fromkeys(new[max(count, 0) :], ErrorCode.LEADER_NOT_AVAILABLE)
+    if count <= 0:
+        return _answer(connection, request, version, failures)
+    held = broker.queued_topics.hold(connection, count * NAME_BYTES)
+    return broker.maintenance.submit(
+        _create(broker, new[:count], failures),
+        owner=connection,
+        answer=partial(_answer, connection, request, version),
+        held=held,
+    )
 
 
-def _to_create(broker: "Broker", request: MetadataRequest, version: int) -> list[str]:
+def _new_names(broker: "Broker", request: MetadataRequest, version: int) -> list[str]:
+    """Return the names of topics that are to be created."""
     if not broker.config.auto_create_topics_enable or not (version < 4 or request.allow_auto_topic_creation):
         return []
-    names = (asked.name for asked in request.topics or [] if asked.topic_id == NO_ID)
     by_name = broker.topics.by_name
+    names = dict.fromkeys(asked.name for asked in request.topics or [] if not _id_of(asked, version))
     may_be = (name for name in names if name and name != CLUSTER_METADATA and not name_problem(name))
     return [name for name in may_be if name not in by_name]
 
 
-def _create_and_answer(
-    connection: "Connection", request: MetadataRequest, version: int, names: list[str]
-) -> MetadataResponse:
-    broker = connection.broker
-    failures: dict[str, ErrorCode] = {}
+def _create(broker: "Broker", names: list[str], failures: Failures) -> Task[Failures]:
     for name in names:
+        is_dropped = yield
         try:
-            broker.create_topic(name, broker.config.num_partitions, {})
+            if is_dropped:
+                failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
+            else:
+                yield from broker.create_topic(name, broker.config.num_partitions, {})
         except TopicExists:
-            pass  # Somebody else asked for it first.
+            # Somebody else asked for it first; if it is not ready yet, it will be.
+            failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
+        except BrokerStops:
+            failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
         except TopicNamesCollide:
             failures[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
         except StorageError:
             failures[name] = ErrorCode.KAFKA_STORAGE_ERROR
-    return _answer(connection, request, version, failures)
+    return failures
 
 
 def _answer(
-    connection: "Connection", request: MetadataRequest, version: int, failures: dict[str, ErrorCode]
+    connection: "Connection", request: MetadataRequest, version: int, failures: Failures
 ) -> MetadataResponse:
     broker = connection.broker
     host, port = connection.advertised
-    wants_all = request.topics is None or (version == 0 and not request.topics)
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    if wants_all:
-        topics = [_describe(broker, topic, operations) for topic in broker.topics.by_name.values()]
-    else:
-        topics = [_find(broker, asked, version, failures, operations) for asked in request.topics or []]
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        topics=topics,
+        topics=_topics(broker, request, version, failures),
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
 
-def _find(
-    broker: "Broker",
-    asked: MetadataRequestTopic,
-    version: int,
-    failures: dict[str, ErrorCode],
-    operations: int,
+def _topics(
+    broker: "Broker", request: MetadataRequest, version: int, failures: Failures
+) -> list[MetadataResponseTopic]:
+    """Describe each topic asked for once, however often and by whatever it is named."""
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if request.topics is None or (version == 0 and not request.topics):
+        return [_describe(broker, topic, operations) for topic in broker.topics.all()]
+    found: dict[Topic | str | bytes, MetadataResponseTopic] = {}
+    for asked in request.topics:
+        topic_id = _id_of(asked, version)
+        topic = broker.topics.by_id.get(topic_id) if topic_id else broker.topics.by_name.get(asked.name or "")
+        key = topic or topic_id or asked.name or ""
+        if key not in found:
+            found[key] = (
+                _describe(broker, topic, operations)
+                if topic
+                else _missing(asked, version, topic_id, failures)
+            )
+    return list(found.values())
+
+
+def _id_of(asked: MetadataRequestTopic, version: int) -> bytes | None:
+    """Return the id by which a topic is asked for, None if that is its name; an id goes before a name."""
+    if version >= ASKED_BY_ID_SINCE and asked.topic_id != NO_ID:
+        return asked.topic_id
+    return asked.topic_id if asked.name is None else None
+
+
+def _missing(
+    asked: MetadataRequestTopic, version: int, topic_id: bytes | None, failures: Failures
 ) -> MetadataResponseTopic:
-    by_id = asked.name is None or asked.topic_id != NO_ID  # Java sends an id with the name "".
-    if by_id:
-        topic = broker.topics.by_id.get(asked.topic_id)
-        missing = ErrorCode.UNKNOWN_TOPIC_ID
+    if topic_id is not None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        name = None if version >= ASKED_BY_ID_SINCE else ""
     else:
-        assert asked.name is not None
-        topic = broker.topics.by_name.get(asked.name)
-        missing = failures.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if name_problem(asked.name):
-            missing = ErrorCode.INVALID_TOPIC_EXCEPTION
-    if topic is not None:
-        return _describe(broker, topic, operations)
-    name = asked.name
-    if by_id:
-        name = "" if version < 12 else None
+        name = asked.name or ""
+        code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if name_problem(name):
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponseTopic(
-        error_code=missing, name=name, topic_id=asked.topic_id, is_internal=False, partitions=[]
+        error_code=code, name=name, topic_id=asked.topic_id, is_internal=False, partitions=[]
     )
 
 

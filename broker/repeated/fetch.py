@@ -129,7 +129,7 @@ class _Fetch:
             if (answer := self._read(offset, correlation_id)) is not None:
                 return answer
         request, _ = self._route.read(memoryview(raw), body_position(self._route, raw), len(raw))
-        return fetch_again(self._broker, request, self._route.version)
+        return fetch_again(self._broker, request, self._route.version, self._partitions[0])
 
     def _read(self, offset: int, correlation_id: int) -> Answer | None:
         """Answer with the records from an offset on, if there are enough and they are in memory."""

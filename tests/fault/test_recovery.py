@@ -392,4 +392,4 @@ def test_KIP101_an_unclean_start_begins_an_epoch_and_a_clean_one_does_not(tmp_pa
     assert [log.epoch_at(offset) for offset in (0, 3, 4)] == [0, 0, 1]
     (tmp_path / "leader-epoch-checkpoint").write_text("0\nbroken")
     log = open_log(tmp_path, clean=True, **OPTIONS)
-    assert log.epochs.entries == [(0, 0), (1, 4)]
+    assert list(log.epochs.entries) == [(0, 0), (1, 4)]

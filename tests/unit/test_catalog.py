@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK, Catalog, CatalogError, TopicRecord, new_topic_id
+from tidelog.storage.errors import StorageError
 
 
 def test_topics_and_options_survive_a_restart(tmp_path: Path) -> None:
@@ -37,15 +38,35 @@ def test_a_name_can_be_used_again_without_its_old_options(tmp_path: Path) -> Non
         assert catalog.topics() == [again]
 
 
-def test_producer_ids_are_never_given_out_twice_even_after_a_crash(tmp_path: Path) -> None:
-    given = []
+def test_producer_ids_are_never_reserved_twice_even_after_a_crash(tmp_path: Path) -> None:
+    reserved: list[int] = []
     for _ in range(3):
         with closing(
             Catalog(tmp_path / "catalog")
         ) as catalog:  # closing writes nothing: this is a crash, too
-            given += [catalog.next_producer_id() for _ in range(PRODUCER_ID_BLOCK + 1)]
-    assert len(set(given)) == len(given)
-    assert min(given) == 0
+            reserved += [*catalog.reserve_producer_ids(), *catalog.reserve_producer_ids()]
+    assert len(set(reserved)) == len(reserved) == 6 * PRODUCER_ID_BLOCK
+    assert min(reserved) == 0
+
+
+def test_what_the_disk_refuses_is_not_there_and_can_be_done_again(
+    tmp_path: Path,
+) -> None:
+    topic = TopicRecord("tides", new_topic_id(), 1, {"retention.ms": "1"})
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        catalog._db.execute(
+            f"PRAGMA max_page_count = {catalog._db.execute('PRAGMA page_count').fetchone()[0]}"
+        )
+        many = {f"option-{number}": "x" * 1000 for number in range(100)}
+        with pytest.raises(
+            StorageError, match=r"catalog: cannot be used \(database or disk is full\); free space"
+        ):
+            catalog.add_topic(TopicRecord("tides", new_topic_id(), 1, many))
+        assert catalog.topics() == []
+        catalog._db.execute("PRAGMA max_page_count = 1000000")
+        catalog.add_topic(topic)
+        catalog.add_topic(topic)
+        assert catalog.topics() == [topic]
 
 
 def test_a_file_that_is_no_catalogue_is_refused_by_name(tmp_path: Path) -> None:

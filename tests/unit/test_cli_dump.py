@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tidelog.cli.errors import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.producer_state import ProducerState, encode
 from tidelog.storage.summary import Damage, Summary
 
 BASE = 100
@@ -210,11 +210,11 @@ def test_snapshot(folder: Path) -> None:
     from tidelog.protocol.records.batch import read_header
 
     state.note(read_header(SECOND), 103, AT)
-    code, (part,) = dump(write(folder, state.encode(), ".snapshot"))
+    code, (part,) = dump(write(folder, encode(state.producers), ".snapshot"))
     assert code == OK
     assert (part["producer_id"], part["producer_epoch"]) == (7, 1)
     assert (part["base_sequence"], part["last_sequence"], part["last_offset"]) == (40, 41, 104)
-    code, (part,) = dump(write(folder, state.encode()[:-1], ".snapshot"))
+    code, (part,) = dump(write(folder, encode(state.producers)[:-1], ".snapshot"))
     assert (code, part["kind"]) == (FAILED, "unreadable")
 
 

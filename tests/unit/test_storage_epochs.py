@@ -1,9 +1,11 @@
 """Leader epochs: which one an offset has, and where one ends."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tidelog.storage import leader_epochs
 from tidelog.storage.leader_epochs import LeaderEpochs
 
 
@@ -34,16 +36,16 @@ def test_an_epoch_that_wrote_nothing_is_replaced(epochs: LeaderEpochs) -> None:
     epochs.begin(5, 30)
     epochs.begin(6, 30)
     epochs.begin(6, 35)
-    assert epochs.entries == [(1, 0), (3, 10), (4, 25), (6, 30)]
+    assert list(epochs.entries) == [(1, 0), (3, 10), (4, 25), (6, 30)]
 
 
 def test_cutting_at_either_end(epochs: LeaderEpochs) -> None:
     epochs.drop_before(12)
-    assert epochs.entries == [(3, 12), (4, 25)]
+    assert list(epochs.entries) == [(3, 12), (4, 25)]
     epochs.keep(25)
-    assert epochs.entries == [(3, 12)]
+    assert list(epochs.entries) == [(3, 12)]
     epochs.drop_before(90)
-    assert epochs.entries == [(3, 90)]
+    assert list(epochs.entries) == [(3, 90)]
 
 
 def test_they_are_saved_and_loaded(epochs: LeaderEpochs) -> None:
@@ -60,3 +62,22 @@ def test_they_are_saved_and_loaded(epochs: LeaderEpochs) -> None:
 def test_a_broken_file_is_not_believed(tmp_path: Path, text: str) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text(text)
     assert LeaderEpochs.load(tmp_path) is None
+
+
+def test_epochs_are_read_while_retention_drops_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop answers from them while the maintenance thread works on them: whichever it sees, it sees whole."""
+    find = leader_epochs.bisect_right
+
+    def find_and_drop(*arguments: Any, **options: Any) -> int:
+        found = find(*arguments, **options)
+        monkeypatch.setattr(leader_epochs, "bisect_right", find)
+        epochs.drop_before(35)
+        return found
+
+    epochs = LeaderEpochs(tmp_path, [(0, 0), (1, 10), (2, 20), (3, 30)])
+    monkeypatch.setattr(leader_epochs, "bisect_right", find_and_drop)
+    assert epochs.end_of(2, 40) == (2, 30)
+    assert list(epochs.entries) == [(3, 35)]
+    epochs = LeaderEpochs(tmp_path, [(0, 0), (1, 10), (2, 20), (3, 30)])
+    monkeypatch.setattr(leader_epochs, "bisect_right", find_and_drop)
+    assert epochs.at(25) == 2

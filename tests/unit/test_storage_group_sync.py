@@ -35,7 +35,7 @@ class Disk:
 
         monkeypatch.setattr(files.File, "sync", sync_file)
         monkeypatch.setattr(files.FileSystem, "sync", sync_system)
-        monkeypatch.setattr(files, "dirty_bytes", lambda: self.dirty_bytes)
+        monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: self.dirty_bytes)
 
 
 @pytest.fixture
@@ -124,7 +124,8 @@ def test_what_is_dirty_is_read_from_the_system() -> None:
         rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         return sum(int(rows[name].removesuffix(" kB")) * 1024 for name in ("Dirty", "Writeback"))
 
+    memory = files.DirtyMemory()
     # It changes all the time: only between two looks that agree is there something to compare.
-    looks = ((told(), files.dirty_bytes(), told()) for _ in range(10_000))
+    looks = ((told(), memory.bytes(), told()) for _ in range(10_000))
     before, dirty, _ = next(look for look in looks if look[0] == look[2])
     assert dirty == before

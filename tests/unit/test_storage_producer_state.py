@@ -1,6 +1,7 @@
 """Idempotent producers: what is next, what is a repeat, what is neither; and the snapshot."""
 
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,20 @@ import pytest
 from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, crash, fill, open_log, scan
+from tidelog.protocol.records.batch import BatchHeader, read_header
 from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage import files, producer_state
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 from tidelog.storage.log import Appended, Log
-from tidelog.storage.producer_state import SEQUENCE_MAX, ProducerState
+from tidelog.storage.producer_state import (
+    PRODUCER_BYTES,
+    SEQUENCE_MAX,
+    ProducerMemory,
+    ProducerState,
+    SentBatch,
+    batches_of,
+    encode,
+)
 
 PRODUCER = 7
 
@@ -182,16 +193,164 @@ def test_the_snapshot_is_in_kafkas_format(tmp_path: Path) -> None:
 def test_a_snapshot_that_kafka_wrote_is_read() -> None:
     rows = [(1, 3, 9, 20, 4, NOW, -1, -1), (2, 0, -1, -1, 0, NOW, -1, -1)]
     body = struct.pack(">i", 2) + b"".join(struct.pack(">qhiqiqiq", *row) for row in rows)
-    state = ProducerState.decode(struct.pack(">hI", 1, crc32c(body)) + body)
-    assert state is not None
+    state = ProducerState()
+    assert state.restore(struct.pack(">hI", 1, crc32c(body)) + body)
     assert list(state.producers) == [1]
-    assert list(state.producers[1].batches) == [(5, 9, 16, 20, NOW)]
+    assert list(batches_of(state.producers[1])) == [(5, 9, 16, 20, NOW)]
 
 
 @pytest.mark.parametrize("position", [0, 1, 3, 8, 20, -1])
 def test_a_damaged_snapshot_is_seen(tmp_path: Path, position: int) -> None:
     log = open_log(tmp_path)
     send(log, 0)
-    data = bytearray(log.producers.encode())
+    data = bytearray(encode(log.producers.copy()))
+    assert ProducerState().restore(bytes(data))
     data[position] ^= 1
-    assert ProducerState.decode(bytes(data)) is None
+    assert not ProducerState().restore(bytes(data))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("first", [SEQUENCE_MAX - 1, SEQUENCE_MAX])
+def test_sequences_wrap_behind_their_maximum_and_nowhere_else(
+    tmp_path: Path, first: int, restarts: bool
+) -> None:
+    """After 2^31 - 1 comes 0: the batch that ends there, the one that crosses it, and their repeats."""
+    log = open_log(tmp_path)
+
+    def sent(sequence: int, count: int) -> Appended:
+        nonlocal log
+        appended = send(log, sequence, count)
+        if restarts:
+            log.close()
+            log = open_log(tmp_path, clean=True, recovery_point=log.log_end_offset)
+        return appended
+
+    last = sent(first, SEQUENCE_MAX - first + 1)  # its last record has 2^31 - 1
+    for wrong in (1, 2):
+        with pytest.raises(OutOfOrderSequence, match=f"sequence {wrong} came where 0 is next"):
+            send(log, wrong)
+    assert sent(first, SEQUENCE_MAX - first + 1) == last._replace(duplicate=True)
+    following = sent(0, 3)
+    assert following.base_offset == last.last_offset + 1
+    assert sent(0, 3) == following._replace(duplicate=True)
+    assert sent(3, 1).base_offset == following.last_offset + 1
+
+
+def new_header(producer: int) -> BatchHeader:
+    return read_header(batch([NOW], producer_id=producer, producer_epoch=0, base_sequence=0))
+
+
+def test_all_logs_together_remember_what_fits_and_forget_the_longest_silent_first() -> None:
+    one = PRODUCER_BYTES + 2 + 24
+    memory = ProducerMemory(1000 * one)
+    states = [ProducerState(memory) for _ in range(3)]
+    for number in range(1000):
+        states[number % 3].note(new_header(number), number, NOW + number)
+    assert [len(state.producers) for state in states] == [334, 333, 333]
+    assert memory.held_bytes == 1000 * one
+    states[1].note(new_header(5000), 1, NOW + 5000)
+    left = {producer for state in states for producer in state.producers}
+    assert memory.held_bytes == sum(PRODUCER_BYTES + len(p) for s in states for p in s.producers.values())
+    assert 5000 in left
+    assert max(set(range(1000)) - left) < 3 * 256 + 1
+    assert len(left) <= 1000 - 1000 // 16
+    for state in states:
+        state.clear()
+    assert (memory.held_bytes, memory.states) == (0, {})
+
+
+def test_a_producer_that_goes_on_is_not_forgotten_for_those_that_are_invented() -> None:
+    memory = ProducerMemory(500 * (PRODUCER_BYTES + 26))
+    steady, flooded = ProducerState(memory), ProducerState(memory)
+    for number in range(5000):
+        flooded.note(new_header(1 + number), number, NOW + number)
+        if number % 50 == 0:
+            header = read_header(batch([NOW], producer_id=7, producer_epoch=0, base_sequence=number // 50))
+            assert steady.check(header) is None
+            steady.note(header, number, NOW + number)
+            assert memory.held_bytes <= memory.limit_bytes
+    assert [b.base_sequence for b in batches_of(steady.producers[7])] == [95, 96, 97, 98, 99]
+
+
+def test_a_producer_that_was_forgotten_goes_on_with_the_sequence_it_has(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.producers.share(ProducerMemory(3 * (PRODUCER_BYTES + 26)))
+    send(log, 0, producer=1)
+    send(log, 1, producer=1)
+    for producer in range(2, 6):
+        send(log, 0, producer=producer)
+    assert 1 not in log.producers.producers
+    assert send(log, 2, producer=1).duplicate is False
+
+
+def test_a_producer_takes_as_little_memory_as_is_counted_for_it() -> None:
+    state = ProducerState()
+    headers = [new_header(1 << 40 | number) for number in range(20_000)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number, header in enumerate(headers):
+            state.note(header, number, NOW)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken <= 20_000 * 200
+    assert taken <= state._memory.held_bytes
+
+
+def test_expiry_goes_through_all_that_are_silent(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for number in range(1000):
+        log.producers.note(new_header(number), number, NOW + number)
+    log.expire_producers(NOW + 700)
+    assert list(log.producers.producers) == list(range(700, 1000))
+
+
+def test_a_roll_writes_no_snapshot_and_the_one_that_follows_is_of_the_offset_of_the_roll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, segment_bytes=200)
+    encoded = []
+    monkeypatch.setattr(producer_state, "encode", lambda state: encoded.append(1) or encode(state))
+    for n in range(3):
+        send(log, n)
+    base = log.active.base_offset
+    assert base > 0
+    assert not encoded, "a roll on the way of an append encodes nothing"
+    assert snapshots(tmp_path) == []
+    send(log, 3)
+    log.write_snapshot()
+    rows = producer_state.decode((tmp_path / f"{log.snapshots[-1]:020d}.snapshot").read_bytes())
+    assert rows is not None
+    assert [batch for _, _, batch in rows] == [SentBatch(n, n, n, n, NOW) for n in range(log.snapshots[-1])]
+
+
+def test_a_flush_encodes_no_snapshot_while_appends_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    log = open_log(tmp_path)
+    send(log, 0)
+
+    def encoded(state: Any) -> bytes:
+        assert not log.lock.locked()
+        return encode(state)
+
+    monkeypatch.setattr(producer_state, "encode", encoded)
+    log.flush()
+    log.write_snapshot()
+    assert snapshots(tmp_path) == [1]
+
+
+def test_what_a_crash_took_of_a_snapshots_log_is_forgotten_durably(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    send(log, 0)
+    log.close()
+    (tmp_path / f"{7:020d}.snapshot").write_bytes(b"of what is gone")
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    open_log(tmp_path)
+    assert snapshots(tmp_path) == [1]
+    assert tmp_path in synced

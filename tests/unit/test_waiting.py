@@ -2,17 +2,21 @@
 
 import asyncio
 import threading
-from collections.abc import Collection
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.support.served import until
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.maintenance import Maintenance, Periodic
-from tidelog.broker.readers import Readers
-from tidelog.broker.waiting import FetchWaiter, Later, Parked
+from tidelog.broker.quota import LITTLE_BYTES, Quota
+from tidelog.broker.waiting import FetchWaiter, Later, Parked, Waiters
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 
@@ -21,11 +25,178 @@ class Waited:
     """A partition, as far as a waiter sees it."""
 
     def __init__(self) -> None:
-        self.waiters: dict[FetchWaiter, None] = {}
+        self.waiters = Waiters()
 
     def grow(self, size_bytes: int) -> None:
-        for waiter in self.waiters:
-            waiter.grown(size_bytes)
+        self.waiters.grow(size_bytes)
+
+
+def new_parked(limit_bytes: int = 1 << 30) -> Parked:
+    return Parked(asyncio.get_running_loop(), Quota(limit_bytes))
+
+
+class Owner:
+    address = "here"
+
+
+async def test_an_append_looks_at_none_of_those_who_wait_for_more() -> None:
+    partition, parked = Waited(), new_parked()
+    waiters = [park(partition, 1_000_000, 60_000, parked) for _ in range(40_000)]
+    begin_s = time.monotonic()
+    for _ in range(1000):
+        partition.grow(100)
+    assert time.monotonic() - begin_s < 0.1, "2 us for each, and 4 ms where each is looked at"
+    await asyncio.sleep(0)
+    assert not any(waiter.response for waiter in waiters)
+    for waiter in waiters:
+        waiter.cancel()
+
+
+async def test_very_many_that_are_due_leave_the_loop_to_others_in_between() -> None:
+    loop = asyncio.get_running_loop()
+    partition, parked = Waited(), new_parked()
+
+    def answer() -> str:
+        until_s = time.monotonic() + 0.0001
+        while time.monotonic() < until_s:
+            pass
+        return "answer"
+
+    waiters = [FetchWaiter(parked, [cast(Any, partition)], 10, 60_000, answer) for _ in range(3000)]
+    longest_s = 0.0
+    partition.grow(10)
+    last_s = loop.time()
+    while parked:
+        await asyncio.sleep(0)
+        longest_s = max(longest_s, loop.time() - last_s)
+        last_s = loop.time()
+    assert all(waiter.response == "answer" for waiter in waiters)
+    assert longest_s < 0.1, "all of them take 0.3 s"
+
+
+class Turns:
+    """An event loop of which only the turns are looked at."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return 0.0
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.soon.append(call)
+
+    def call_at(self, *_: object) -> None:
+        pass
+
+    def turn(self) -> None:
+        for _ in range(100):
+            calls, self.soon = self.soon, []
+            for call in calls:
+                call()
+        assert not self.soon
+
+
+@given(
+    missing=st.integers(1, 300),
+    others=st.lists(st.integers(1, 300), min_size=6, max_size=6),
+    count=st.integers(1, 6),
+    growths=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 90), st.booleans()), max_size=60),
+)
+def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enough(
+    missing: int, others: list[int], count: int, growths: list[tuple[int, int, bool]]
+) -> None:
+    loop = Turns()
+    parked = Parked(cast(Any, loop), Quota(1 << 30))
+    partitions = [Waited() for _ in range(count)]
+    waiter = FetchWaiter(parked, cast(Any, [*partitions, *partitions]), missing, 1, lambda: "answer")
+    alone = [
+        (partition, size, park(partition, size, 1, parked))
+        for partition, size in zip(partitions, others, strict=False)
+    ]
+    grown: Counter[Waited] = Counter()
+    for number, size, is_turn_over in growths:
+        partition = partitions[number % count]
+        grown[partition] += size
+        partition.grow(size)
+        if is_turn_over:
+            loop.turn()
+            assert bool(waiter.response) == (grown.total() >= missing)
+            assert all(bool(other.response) == (grown[place] >= size) for place, size, other in alone)
+    loop.turn()
+    for each in (waiter, *(other for _, _, other in alone)):
+        each.cancel()
+    assert not parked
+    assert not any(len(partition.waiters) or partition.waiters._entries for partition in partitions)
+
+
+async def test_a_parked_fetch_that_fails_is_answered_and_takes_no_other_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    partition, parked = Waited(), new_parked()
+
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    def closed() -> None:
+        raise RuntimeError("no such connection")
+
+    for due in (lambda: partition.grow(10), lambda: None):
+        before = park(partition, 10, 5, parked)
+        failing = FetchWaiter(parked, [cast(Any, partition)], 10, 5, fail)
+        unsent = park(partition, 10, 5, parked)
+        unsent.ready = closed
+        behind = park(partition, 10, 5, parked)
+        due()
+        assert [await outcome(waiter) for waiter in (before, behind)] == ["answer"] * 2
+        assert isinstance(await outcome(failing), OSError)
+    assert "no such connection" in caplog.text
+
+
+async def test_fetches_that_come_and_go_leave_little_behind_with_one_that_stays() -> None:
+    partition, parked = Waited(), new_parked()
+    staying = park(partition, 1000, 60_000, parked)
+    for _ in range(1000):
+        park(partition, 10, 60_000, parked).cancel()
+    assert len(partition.waiters._entries) < 50
+    partition.grow(1000)
+    assert await outcome(staying) == "answer"
+
+
+async def test_a_fetch_that_there_is_no_room_for_is_answered_at_once() -> None:
+    partition = Waited()
+    parked = new_parked(limit_bytes=2 * LITTLE_BYTES)
+    first, second = Owner(), Owner()
+    waiters = []
+    while len(parked) < 1000 and (not waiters or waiters[-1].response is None):
+        waiters.append(park(partition, 10, 60_000, parked))
+        waiters[-1].charge(first)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert waiters[-1].response == "answer"
+    assert 5 < len(waiters) < 20
+    little = park(partition, 10, 60_000, parked)
+    little.charge(second)
+    await asyncio.sleep(0.01)
+    assert little.response is None, "another connection has room for a little, though its address has none"
+    for waiter in (*waiters, little):
+        waiter.cancel()
+    assert parked.quota.total_bytes == 0
+
+
+async def test_an_answer_that_is_being_read_is_given_up_with_its_client() -> None:
+    partition, parked = Waited(), new_parked()
+    given_up = []
+
+    class Reading(Later):
+        def cancel(self) -> None:
+            given_up.append(self)
+
+    reading = Reading()
+    waiter = FetchWaiter(parked, [cast(Any, partition)], 10, 60_000, lambda: reading)
+    waiter.finish()
+    waiter.cancel()
+    assert given_up == [reading]
 
 
 class SlowLog:
@@ -60,7 +231,7 @@ def park(partition: Waited, missing_bytes: int, max_wait_ms: int, parked: Parked
 
 
 async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None:
-    partition, parked = Waited(), Parked(asyncio.get_running_loop())
+    partition, parked = Waited(), new_parked()
     waiter = park(partition, 100, 60_000, parked)
     partition.grow(99)
     await asyncio.sleep(0)
@@ -72,7 +243,7 @@ async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None
 
 
 async def test_a_fetch_is_answered_when_its_time_is_up() -> None:
-    partition, parked = Waited(), Parked(asyncio.get_running_loop())
+    partition, parked = Waited(), new_parked()
     assert await outcome(park(partition, 100, 1, parked)) == "answer"
     assert not partition.waiters
     waiter = park(partition, 100, 1, parked)
@@ -82,7 +253,7 @@ async def test_a_fetch_is_answered_when_its_time_is_up() -> None:
 
 async def test_fetches_whose_time_is_up_at_nearly_the_same_moment_are_answered_together() -> None:
     loop = asyncio.get_running_loop()
-    partition, parked = Waited(), Parked(loop)
+    partition, parked = Waited(), new_parked()
 
     async def answered(waiter: FetchWaiter) -> float:
         assert await outcome(waiter) == "answer"
@@ -97,19 +268,20 @@ async def test_fetches_whose_time_is_up_at_nearly_the_same_moment_are_answered_t
 
 
 async def test_growing_much_answers_once() -> None:
-    partition, parked = Waited(), Parked(asyncio.get_running_loop())
+    partition, parked = Waited(), new_parked()
     waiter = park(partition, 10, 60_000, parked)
     answers = []
     waiter.ready = lambda: answers.append(waiter.response)
     partition.grow(10)
     partition.grow(10)
     waiter.finish()
-    await asyncio.sleep(0)
+    await until(lambda: bool(answers))
+    await asyncio.sleep(0.01)
     assert answers == ["answer"]
 
 
 async def test_a_cancelled_fetch_leaves_nothing_behind() -> None:
-    partition, parked = Waited(), Parked(asyncio.get_running_loop())
+    partition, parked = Waited(), new_parked()
     waiter = park(partition, 10, 1, parked)
     waiter.cancel()
     assert not parked
@@ -128,8 +300,12 @@ def flush(logs: Collection[Log]) -> dict[Log, StorageError]:
     return failures
 
 
+def never(why: str) -> None:
+    raise AssertionError(why)
+
+
 def new_flusher() -> Flusher:
-    return Flusher(asyncio.get_running_loop(), flush)
+    return Flusher(asyncio.get_running_loop(), flush, never)
 
 
 def unexpected(failures: dict[Log, StorageError]) -> None:
@@ -172,40 +348,6 @@ async def test_the_flusher_finishes_its_queue_before_it_stops() -> None:
     log.gate.set()
     flusher.stop()
     assert [await outcome(later) for later in laters] == [0, 1, 2]
-
-
-async def test_maintenance_runs_jobs_in_order_and_hands_back_errors() -> None:
-    maintenance = Maintenance(asyncio.get_running_loop(), [Periodic(60, lambda: None)])
-    maintenance.start()
-    seen: list[int] = []
-    laters = [maintenance.submit(lambda number=number: seen.append(number) or number) for number in range(5)]  # type: ignore[misc]
-    failing = maintenance.submit(lambda: 1 // 0)
-    assert [await outcome(later) for later in laters] == [0, 1, 2, 3, 4]
-    assert isinstance(await outcome(failing), ZeroDivisionError)
-    assert seen == [0, 1, 2, 3, 4]
-    maintenance.stop()
-
-
-async def test_a_periodic_job_comes_round_even_after_it_failed(caplog: pytest.LogCaptureFixture) -> None:
-    rounds = threading.Semaphore(0)
-
-    def fail() -> None:
-        rounds.release()
-        raise OSError("disk full")
-
-    maintenance = Maintenance(asyncio.get_running_loop(), [Periodic(0.001, fail)])
-    maintenance.start()
-    for _ in range(3):
-        assert await asyncio.to_thread(rounds.acquire, timeout=10)
-    maintenance.stop()
-    assert "disk full" in caplog.text
-
-
-async def test_readers_hand_back_results_and_errors() -> None:
-    readers = Readers(asyncio.get_running_loop())
-    assert await outcome(readers.submit(lambda: 7)) == 7
-    assert isinstance(await outcome(readers.submit(lambda: 1 // 0)), ZeroDivisionError)
-    readers.stop()
 
 
 def test_the_clock_can_be_held_and_moved() -> None:

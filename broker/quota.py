@@ -1,0 +1,67 @@
+"""What clients may make the broker hold of one kind, in bytes: in all, and of one address half of that.
+
+Owns the count. Event loop only. A connection always has room for a little: however much another one holds, be it of the
+same address, a small request is served.
+"""
+
+from collections import Counter
+from typing import Protocol
+
+# What a connection may hold whatever others do.
+LITTLE_BYTES = 16 * 1024
+
+
+class Owner(Protocol):
+    """A connection, as far as it matters here."""
+
+    address: str
+
+
+class Quota:
+    """The bytes of one kind that are held, by connection and by address."""
+
+    __slots__ = ("_by_address", "_by_owner", "_limit_bytes", "total_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Let so much be held."""
+        self._limit_bytes = limit_bytes
+        self._by_address: Counter[str] = Counter()
+        self._by_owner: Counter[Owner] = Counter()
+        self.total_bytes = 0
+
+    def room_bytes(self, owner: Owner) -> int:
+        """Return how much more a connection may hold; less than 0 where it holds more than it may."""
+        limit = self._limit_bytes
+        left = min(limit - self.total_bytes, limit // 2 - self._by_address.get(owner.address, 0))
+        return max(left, LITTLE_BYTES - self._by_owner.get(owner, 0))
+
+    def hold(self, owner: Owner, size_bytes: int) -> "Hold | None":
+        """Count what a request holds; None if there is no room. The first of a connection that is alone has room."""
+        if size_bytes > self.room_bytes(owner) and owner.address in self._by_address:
+            return None
+        return Hold(self, owner, size_bytes)
+
+    def add(self, owner: Owner, size_bytes: int) -> None:
+        """Count more, or less, for a connection."""
+        self.total_bytes += size_bytes
+        self._by_address[owner.address] += size_bytes
+        if not self._by_address[owner.address]:
+            del self._by_address[owner.address]
+        self._by_owner[owner] += size_bytes
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
+
+
+class Hold:
+    """What one request holds, until it is given back."""
+
+    __slots__ = ("_owner", "_quota", "_size_bytes")
+
+    def __init__(self, quota: Quota, owner: Owner, size_bytes: int) -> None:
+        """Count it."""
+        self._quota, self._owner, self._size_bytes = quota, owner, size_bytes
+        quota.add(owner, size_bytes)
+
+    def give_back(self) -> None:
+        """Count it no longer."""
+        self._quota.add(self._owner, -self._size_bytes)

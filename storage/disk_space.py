@@ -1,0 +1,61 @@
+"""Whether the disk of the data folder is full: said once when it begins, and once when it is over.
+
+Owns that state. It begins with an error that says so, whatever was being written; it is over when a file of some size
+can be written again, which is tried while it lasts. Knows nothing of what was refused meanwhile.
+"""
+
+import errno
+import logging
+import threading
+from pathlib import Path
+
+from tidelog.storage import files
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+# Ends in .tmp: a start removes what a crash left of it.
+PROBE = "space.tmp"
+PROBE_BYTES = 256 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class DiskSpace:
+    """The space in a folder. For any thread; `look` for one."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take it that there is some."""
+        self.folder = folder
+        self.is_full = False
+        self._lock = threading.Lock()
+
+    def refused(self, error: BaseException) -> None:
+        """Take note of an error of a write, whatever it says."""
+        if not self.is_full and isinstance(error, OSError) and error.errno in FULL:
+            self._turn(
+                True, "disk full folder=%s free_bytes=%d: writes are refused, reads go on; free space there"
+            )
+
+    def look(self) -> None:
+        """See whether it is over."""
+        if not self.is_full:
+            return
+        probe = self.folder / PROBE
+        try:
+            try:
+                files.write(probe, bytes(PROBE_BYTES))
+            finally:
+                files.remove(probe)
+        except OSError:
+            return
+        self._turn(False, "disk no longer full folder=%s free_bytes=%d: writes are taken again")
+
+    def _turn(self, is_full: bool, message: str) -> None:
+        with self._lock:
+            if self.is_full == is_full:
+                return
+            self.is_full = is_full
+        try:
+            free_bytes = files.free_bytes(self.folder)
+        except OSError:
+            free_bytes = -1
+        _log.warning(message, self.folder, free_bytes)

@@ -1,0 +1,406 @@
+"""Topics that come and go beside those who ask for them: whose they are, and what a full disk or a flood leaves."""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.raw_client import FETCH, PRODUCE, produce_request
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker import server as server_module
+from tidelog.broker.catalog import Catalog
+from tidelog.broker.daemon import Broker, BrokerFailed
+from tidelog.broker.handlers import metadata as metadata_handler
+from tidelog.broker.maintenance import Maintenance
+from tidelog.broker.quota import LITTLE_BYTES
+from tidelog.config.load import load
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from tidelog.protocol.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.registry import APIS
+from tidelog.storage import files
+from tidelog.storage.errors import StorageError
+
+__all__ = ["connect", "serve"]  # fixtures
+
+NONE = ErrorCode.NONE
+
+
+def _creation(name: str, partitions: int = 1) -> CreateTopicsRequest:
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
+
+
+def _deletion(name: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+
+
+async def create(client: Client, name: str, partitions: int = 1) -> Any:
+    return (await client.ask(CREATE_TOPICS, 7, _creation(name, partitions))).topics[0]
+
+
+async def delete(client: Client, name: str) -> int:
+    code: int = (await client.ask(DELETE_TOPICS, 5, _deletion(name))).responses[0].error_code
+    return code
+
+
+def by_name(*names: str) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=True
+    )
+
+
+async def produce(client: Client, topic: str, acks: int = -1) -> int:
+    records = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
+    response = await client.ask(APIS[PRODUCE], 9, produce_request(topic, records, 0, acks=acks))
+    code: int = response.responses[0].partition_responses[0].error_code
+    return code
+
+
+def fetch(topic: str, wait_ms: int, topic_id: bytes = bytes(16)) -> FetchRequest:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=1000,
+        topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
+    )
+
+
+# -- Metadata names each topic once -----------------------------------------------------------------------------------
+
+
+async def test_a_topic_is_described_once_however_often_it_is_named(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    topic_id = (await create(client, "t", 3)).topic_id
+    topics = (await client.ask(METADATA, 9, by_name(*["t", "no/name"] * 1000))).topics
+    assert [topic.name for topic in topics] == ["t", "no/name"]
+    asked = [
+        MetadataRequestTopic(name="", topic_id=topic_id),  # as Java's describeTopics by id
+        MetadataRequestTopic(name=None, topic_id=topic_id),
+        MetadataRequestTopic(name="t"),
+        MetadataRequestTopic(name="x", topic_id=b"?" * 16),
+        MetadataRequestTopic(name=None, topic_id=b"?" * 16),
+    ]
+    topics = (await client.ask(METADATA, 12, MetadataRequest(topics=asked))).topics
+    assert [(topic.name, topic.topic_id, topic.error_code) for topic in topics] == [
+        ("t", topic_id, NONE),
+        (None, b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
+async def test_what_metadata_says_of_all_topics_is_made_from_a_copy(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await create(client, "a")
+    before = served.broker.topics.all()
+    await create(client, "b")
+    assert [topic.name for topic in before] == ["a"]
+    assert [topic.name for topic in served.broker.topics.all()] == ["a", "b"]
+    await delete(client, "a")
+    assert [topic.name for topic in served.broker.topics.all()] == ["b"]
+
+
+# -- what a flood leaves to others --------------------------------------------------------------------------------
+
+
+async def test_thirty_thousand_new_names_hold_up_nobody(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    flooding, other = await connect(served), await connect(served)
+    flooding.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(30_000))))
+    await until(lambda: len(served.broker.topics.by_name) > 3)
+    begin_s = time.monotonic()
+    assert (await create(other, "mine")).error_code == NONE
+    assert (await other.ask(INIT_PRODUCER_ID, 4, _init())).error_code == NONE
+    assert time.monotonic() - begin_s < 3
+    assert len(served.broker.topics.by_name) < 5000
+    begin_s = time.monotonic()
+    await served.stop()
+    assert time.monotonic() - begin_s < 10
+    topics = (await flooding.receive(METADATA, 9))[1].topics
+    assert len(topics) == 30_000
+    assert {topic.error_code for topic in topics} == {NONE, ErrorCode.LEADER_NOT_AVAILABLE}
+    again = await serve()
+    assert len(again.broker.topics.by_name) == 1 + sum(not topic.error_code for topic in topics)
+
+
+def _init() -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+
+
+async def test_names_beyond_the_bound_are_created_when_they_are_asked_for_again(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(queued_max_topic_bytes="4096")
+    client = await connect(served)
+    room = LITTLE_BYTES // metadata_handler.NAME_BYTES
+    names = [f"n{number}" for number in range(3 * room)]
+    for times in (1, 2, 3):
+        topics = (await client.ask(METADATA, 9, by_name(*names))).topics
+        created = [topic.name for topic in topics if not topic.error_code]
+        assert created == names[: times * room]
+        assert {topic.error_code for topic in topics[times * room :]} <= {ErrorCode.LEADER_NOT_AVAILABLE}
+    assert served.broker.queued_topics.total_bytes == 0
+
+
+async def test_creations_beyond_the_bound_are_refused_so_that_clients_ask_again(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(queued_max_topic_bytes="4096")
+    greedy, modest = await connect(served), await connect(served)
+    gate = _hold_up(served)
+    greedy.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(100))))
+    await until(lambda: served.broker.queued_topics.total_bytes > 4096)
+    refusals = [(CREATE_TOPICS, 7, _creation("more")), (DELETE_TOPICS, 5, _deletion("more"))]
+    for number, (api, version, request) in enumerate(refusals):
+        greedy.send(api, version, 2 + number, request)
+    modest.send(CREATE_TOPICS, 7, 1, _creation("mine"))
+    gate.set()
+    await greedy.receive(METADATA, 9)
+    created = (await greedy.receive(CREATE_TOPICS, 7))[1].topics[0]
+    deleted = (await greedy.receive(DELETE_TOPICS, 5))[1].responses[0]
+    assert created.error_code == deleted.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert (await modest.receive(CREATE_TOPICS, 7))[1].topics[0].error_code == NONE
+
+
+def _hold_up(served: Served) -> threading.Event:
+    """Keep the maintenance thread busy until the event is set."""
+    gate = threading.Event()
+
+    def wait() -> Any:
+        yield
+        assert gate.wait(20)
+
+    served.broker.maintenance.submit(wait(), "somebody")
+    return gate
+
+
+async def test_producer_ids_do_not_wait_for_maintenance(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    first = (await client.ask(INIT_PRODUCER_ID, 4, _init())).producer_id
+    gate = _hold_up(served)
+    given = [(await client.ask(INIT_PRODUCER_ID, 4, _init())).producer_id for _ in range(100)]
+    gate.set()
+    assert given == list(range(first + 1, first + 101))
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_disk_wedges_no_name_and_is_said_once(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a creation that failed could not take back, the next one of that name does."""
+
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def cannot(_: Catalog, name: str) -> None:
+        raise StorageError(f"{name}: database or disk is full")
+
+    served = await serve()
+    client = await connect(served)
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "create", full)
+        disk.setattr(files, "write", full)
+        disk.setattr(Catalog, "remove_topic", cannot)
+        for _ in range(3):
+            answer = await create(client, "t", 2)
+            assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert "No space left" in answer.error_message
+        served.broker.logs.disk.look()
+        assert (await client.ask(METADATA, 9, by_name("t"))).topics[
+            0
+        ].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    begin_s = time.monotonic()
+    assert (await create(client, "t", 2)).error_code == NONE
+    assert await produce(client, "t") == NONE
+    assert time.monotonic() - begin_s < 2
+    await asyncio.wait_for(until(lambda: not served.broker.logs.disk.is_full), 5)
+    said = [record for record in caplog.records if "disk" in record.name]
+    assert [record.levelname for record in said] == ["WARNING"] * 2
+    assert "disk full" in said[0].getMessage()
+    assert "disk no longer full" in said[1].getMessage()
+    assert all(f"folder={served.broker.logs.directory} free_bytes=" in record.getMessage() for record in said)
+    await served.stop()
+    assert [len(topic.partitions) for topic in (await serve()).broker.topics.all()] == [2]
+
+
+async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_else(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    db = served.broker.catalog._db
+
+    def pages(count: int | None = None) -> None:
+        db.execute(f"PRAGMA max_page_count = {count or db.execute('PRAGMA page_count').fetchone()[0]}")
+
+    pages()
+    names = [f"{number:0200d}" for number in range(60)]
+    codes = {(await create(client, name)).error_code for name in names}
+    assert codes == {NONE, ErrorCode.KAFKA_STORAGE_ERROR}
+    pages(1_000_000)
+    codes = {(await create(client, name)).error_code for name in names}
+    assert codes == {NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+    assert any("disk full" in record.getMessage() for record in caplog.records)
+
+
+# -- topics that go while somebody waits for them -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_remembered", [False, True])
+async def test_a_fetch_that_waits_on_a_topic_is_answered_when_it_is_deleted(
+    serve: Serve, connect: Connect, is_remembered: bool
+) -> None:
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    topic_id = (await create(client, "t")).topic_id
+    api = APIS[FETCH]
+    for _ in range(3 if is_remembered else 0):
+        await client.ask(api, 13, fetch("", 1, topic_id))
+    client.send(api, 13, 1, fetch("", 60_000, topic_id))
+    for _ in range(3 if is_remembered else 0):
+        await other.ask(api, 12, fetch("t", 1))
+    by_its_name = await connect(served)
+    by_its_name.send(api, 12, 1, fetch("t", 60_000))
+    await until(lambda: len(served.broker.parked) == 2)
+    begin_s = time.monotonic()
+    assert await delete(other, "t") == NONE
+    for who, version, code in (
+        (client, 13, ErrorCode.UNKNOWN_TOPIC_ID),
+        (by_its_name, 12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        answer = (await who.receive(api, version))[1]
+        assert answer.responses[0].partitions[0].error_code == code
+    assert time.monotonic() - begin_s < 5
+    # And what comes now does not wait at all, whichever way it takes.
+    answer = await other.ask(api, 12, fetch("t", 60_000))
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its logs take no more and before the loop knows of it: parked then, and answered with the others."""
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await create(client, "t")
+    for _ in range(3):
+        await client.ask(APIS[FETCH], 12, fetch("t", 1))
+    topics, gate, closed = served.broker.topics, threading.Event(), threading.Event()
+    log_of = topics.by_name["t"].partitions[0].log
+    close = log_of.close
+
+    def closing(clean: bool = True) -> bool:
+        done = close(clean)
+        if not closed.is_set():
+            closed.set()
+            assert gate.wait(20)
+        return done
+
+    monkeypatch.setattr(log_of, "close", closing)
+    deleting = asyncio.create_task(delete(other, "t"))
+    assert await asyncio.to_thread(closed.wait, 10)
+    client.send(APIS[FETCH], 12, 1, fetch("t", 60_000))
+    await until(lambda: len(served.broker.parked) == 1)
+    gate.set()
+    assert await deleting == NONE
+    answer = (await asyncio.wait_for(client.receive(APIS[FETCH], 12), 10))[1]
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_topics_come_and_go_beside_all_that_ask_for_them(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    until_s = time.monotonic() + 1.5
+    asked = 0
+    names = [f"t{number}" for number in range(8)]
+
+    async def change(number: int) -> None:
+        client = await connect(served)
+        while time.monotonic() < until_s:
+            for name in names[number::2]:
+                await create(client, name, 3)
+                await produce(client, name, acks=1)
+            for name in names[number::2]:
+                await delete(client, name)
+
+    async def ask(number: int) -> None:
+        nonlocal asked
+        client = await connect(served)
+        while time.monotonic() < until_s:
+            asked += 1
+            name = names[asked % len(names)]
+            if number == 0:
+                answer: Any = await client.ask(METADATA, 9, MetadataRequest(topics=None))
+                assert {topic.error_code for topic in answer.topics} <= {NONE}
+                assert {len(topic.partitions) for topic in answer.topics} <= {3}
+            elif number == 1:
+                answer = await client.ask(APIS[FETCH], 12, fetch(name, 20))
+                code = answer.responses[0].partitions[0].error_code
+                assert code in (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE)
+            elif number == 2:
+                wanted = [ListOffsetsPartition(partition_index=0, timestamp=asked % 3 - 1)]
+                topics = [ListOffsetsTopic(name=name, partitions=wanted)]
+                answer = await client.ask(LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=topics))
+                assert len(answer.topics[0].partitions) == 1
+            else:
+                resource = DescribeConfigsResource(
+                    resource_type=2, resource_name=name, configuration_keys=None
+                )
+                answer = await client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=[resource]))
+                assert answer.results[0].error_code in (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    await asyncio.gather(*(change(number) for number in range(2)), *(ask(number) for number in range(4)))
+    assert asked > 100
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+# -- the end of a thread is the end of the broker ------------------------------------------------------------------
+
+
+async def test_the_end_of_a_thread_stops_the_broker_in_order_and_not_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fault(*_: Any) -> None:
+        raise KeyError("nobody expected this")
+
+    config = load(None, {}, {"log.dir": str(tmp_path / "data")}).on_port(0)
+
+    def ready(broker: Broker, _: Any) -> None:
+        monkeypatch.setattr(Maintenance, "_come_round", fault)
+
+    with pytest.raises(BrokerFailed, match="thread maintenance was ended by KeyError"):
+        await asyncio.wait_for(server_module.serve(config, ready), 20)
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["CRITICAL"]
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with contextlib.suppress(NotImplementedError):
+        for number in (2, 15):
+            asyncio.get_running_loop().remove_signal_handler(number)
