@@ -14,7 +14,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test check fmt bench profile docs lock show-codec clean
+.PHONY: help setup setup-test run test test-all check fmt bench profile docs lock show-codec clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -31,6 +31,9 @@ run: setup ## Start the broker until Ctrl-C (PORT=9092, DATA=./data)
 
 test: setup-test ## Run the tests (ARGS='-k seek' for some)
 	@exec $(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-all: setup-test ## Run the tests, and those that take long (ARGS='-k neighbours' for some)
+	@exec $(BIN)/python -m pytest -n 2 -m '' $(ARGS)
 
 check: setup-test ## Check format, lint, types, who imports whom, and that generated docs are up to date
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo 'check: not formatted: make fmt'; exit 1; }
