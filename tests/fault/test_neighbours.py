@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.neighbours import SCENARIOS, Scenario, measure, place_for
+from tests.fault.neighbours import SCENARIOS
 from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tests.support.stage import Scenario, measure, place_for
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.storage.log import Log

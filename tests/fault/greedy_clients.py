@@ -1,0 +1,388 @@
+"""Clients that take more than their share: of memory, of the event loop, of a thread. `neighbours.py` runs them."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+from tests.support.raw_client import (
+    CREATE_TOPICS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    RawClient,
+    produce_request,
+)
+from tests.support.stage import SCENARIOS, Bounds, Scenario, Stage, frame, scenario, stop
+from tests.support.workload import START_MS, bomb, damaged
+from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tidelog.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tidelog.protocol.records.build import Record, build_batch
+
+MIB = 1 << 20
+OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS = 23, 32
+
+
+def fetch_request(
+    topic: str, offset: int = 0, *, max_bytes: int, min_bytes: int = 1, wait_ms: int = 0
+) -> FetchRequest:
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=[FetchTopic(topic=topic, partitions=[part])],
+    )
+
+
+def metadata_request(names: list[str], *, create: bool = False) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+
+
+def fill(client: RawClient, topic: str, batches: int) -> None:
+    """Create a topic of so many batches of a megabyte."""
+    assert client.create(topic).error_code == 0
+    megabyte = build_batch([Record(0, START_MS, None, b"v" * 1_000_000)])
+    for _ in range(batches):
+        assert client.produce(topic, megabyte, acks=1).error_code == 0
+
+
+# -- unread answers --------------------------------------------------------------------------------------------------
+
+HEAVY_BATCHES, FETCHES = 52, 60
+HEAVY = [frame(FETCH, 12, fetch_request("heavy", max_bytes=55_000_000), number) for number in range(FETCHES)]
+
+
+def read_heavy(client: RawClient) -> None:
+    """Read the answers to HEAVY: all of them, whole and in order, on a connection that lives on."""
+    first = b""
+    for number in range(FETCHES):
+        correlation_id, answer = client.receive(FETCH, 12)
+        assert correlation_id == number, f"answer {correlation_id} in place of {number}"
+        part = answer.responses[0].partitions[0]
+        assert part.error_code == 0, f"answer {number} has error {part.error_code}"
+        first = first or bytes(part.records)
+        assert len(first) > HEAVY_BATCHES * 1_000_000
+        assert part.records == first, f"answer {number} differs from the first"
+    assert client.api_versions()
+
+
+@scenario()
+def deaf_fetches(stage: Stage) -> None:
+    """Sixty fetches in one packet, whose answers nobody reads for a while."""
+    with RawClient(stage.broker, 60) as client:
+        fill(client, "heavy", HEAVY_BATCHES)
+        with stage.watched():
+            client.send_bytes(b"".join(HEAVY))
+            time.sleep(3)
+            read_heavy(client)
+
+
+@scenario(Bounds(growth_mb=1000))
+def deaf_fetches_of_twenty(stage: Stage) -> None:
+    """The same from twenty connections, of which one reads in the end."""
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(20)]
+        fill(clients[0], "heavy", HEAVY_BATCHES)
+        with stage.watched():
+            for client in clients:
+                client.send_bytes(b"".join(HEAVY))
+            time.sleep(3)
+            read_heavy(clients[0])
+            for client in clients:
+                client.close()
+
+
+# -- requests that are large -----------------------------------------------------------------------------------------
+
+
+@scenario()
+def fetches_with_a_large_tag(stage: Stage) -> None:
+    """A hundred fetches, each with ten megabytes that nobody knows the meaning of."""
+    plain = frame(FETCH, 12, fetch_request("heavy", max_bytes=1000))
+    with RawClient(stage.broker, 60) as client:
+        fill(client, "heavy", 1)
+        with stage.watched():
+            for number in range(100):
+                # One tag in place of none: its number, its length, and what it holds.
+                tag = b"\x01\x63" + uvarint(10_000_000) + number.to_bytes(4, "big") * 2_500_000
+                body = plain[4:-1] + tag
+                client.send_frame(body)
+                assert client.receive(FETCH, 12)[1].error_code == 0
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+@scenario()
+def announced_and_not_sent(stage: Stage) -> None:
+    """Connections that announce 100 MB, send 16 KB and wait, while another wants to send a megabyte."""
+    start = (100_000_000).to_bytes(4, "big") + frame(PRODUCE, 9, produce_request("neighbour", bytes(17_000)))[
+        4:
+    ]
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(520)]
+        with stage.watched("large"):
+            for client in clients:
+                client.send_bytes(start[: 16 * 1024 + 4])
+            time.sleep(4)
+
+
+# -- Metadata --------------------------------------------------------------------------------------------------------
+
+
+@scenario(Bounds(growth_mb=150))
+def one_topic_named_often(stage: Stage) -> None:
+    """A topic of a thousand partitions, named two thousand times in one request: it is described once."""
+    with RawClient(stage.broker, 60) as client:
+        assert client.create("t", 1000).error_code == 0
+        with stage.watched():
+            answer = client.ask(METADATA, 9, metadata_request(["t"] * 2000))
+            time.sleep(0.3)
+        assert [len(topic.partitions) for topic in answer.topics] == [1000]
+
+
+@scenario(Bounds(growth_mb=150), is_slow=True)
+def many_partitions_described(stage: Stage) -> None:
+    """Metadata of topics with many partitions: more parts than one writev takes."""
+    with RawClient(stage.broker, 60) as client:
+        for number in range(MANY_TOPICS):
+            assert client.create(f"many-{number}", MANY_PARTITIONS).error_code == 0
+        names = [f"many-{number}" for number in range(MANY_TOPICS)]
+        everything = metadata_request(names)
+        everything.topics = None
+        asked = [
+            (version, request) for version in (5, 9, 12) for request in (metadata_request(names), everything)
+        ]
+        with stage.watched():
+            # All before the first is read: what the socket does not take at once is what is put together for writev.
+            for _ in range(4):
+                for version, request in asked:
+                    client.send_bytes(frame(METADATA, version, request))
+            time.sleep(0.5)
+            for _ in range(4):
+                for version, _ in asked:
+                    _, answer = client.receive(METADATA, version)
+                    found = {topic.name: len(topic.partitions) for topic in answer.topics}
+                    assert {found[name] for name in names} == {MANY_PARTITIONS}
+
+
+MANY_TOPICS, MANY_PARTITIONS = 27, 1000
+
+
+@scenario(Bounds(growth_mb=150), is_slow=True)
+def many_new_names(stage: Stage) -> None:
+    """Thirty thousand new names in one request, and a stop in the midst of another."""
+    with ExitStack() as stack:
+        client = stage.connect(stack, 0.5)
+        with stage.watched("create", "producer-id"):
+            client.send_bytes(
+                frame(METADATA, 9, metadata_request([f"new-{i:05}" for i in range(30_000)], create=True))
+            )
+            time.sleep(5)
+        client.send_bytes(
+            frame(METADATA, 9, metadata_request([f"more-{i:05}" for i in range(30_000)], create=True))
+        )
+        time.sleep(0.5)
+        stop(stage)
+
+
+# -- elements --------------------------------------------------------------------------------------------------------
+
+ELEMENTS = 250_000
+
+
+def of_many_elements() -> dict[str, tuple[int, int, object]]:
+    """Return a request of each API that takes a list, with as many elements as one may have."""
+    numbers = range(ELEMENTS)
+    fetches = [FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=100) for i in numbers]
+    lookups = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in numbers]
+    epochs = [OffsetForLeaderPartition(partition=i, leader_epoch=0) for i in numbers]
+    topics = [CreatableTopic(name=f"{i:x}", num_partitions=1, replication_factor=1) for i in numbers]
+    parts = [PartitionProduceData(index=i, records=memoryview(b"")) for i in numbers]
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name=f"{i:x}", configuration_keys=None)
+        for i in numbers
+    ]
+    return {
+        "metadata": (METADATA, 9, metadata_request([f"{i:x}" for i in numbers])),
+        "fetch": (
+            FETCH,
+            11,
+            FetchRequest(
+                max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=[FetchTopic(topic="t", partitions=fetches)]
+            ),
+        ),
+        "list_offsets": (
+            LIST_OFFSETS,
+            5,
+            ListOffsetsRequest(
+                replica_id=-1, isolation_level=0, topics=[ListOffsetsTopic(name="t", partitions=lookups)]
+            ),
+        ),
+        "offset_for_leader_epoch": (
+            OFFSET_FOR_LEADER_EPOCH,
+            3,
+            OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=epochs)]),
+        ),
+        "create_topics": (CREATE_TOPICS, 5, CreateTopicsRequest(topics=topics, validate_only=True)),
+        "describe_configs": (DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources)),
+        "produce": (
+            PRODUCE,
+            9,
+            ProduceRequest(
+                transactional_id=None,
+                acks=1,
+                timeout_ms=1000,
+                topic_data=[TopicProduceData(name="t", partition_data=parts)],
+            ),
+        ),
+    }
+
+
+def many_elements(what: str) -> Callable[[Stage], None]:
+    def run(stage: Stage) -> None:
+        key, version, request = of_many_elements()[what]
+        data = frame(key, version, request)
+        with RawClient(stage.broker, 60) as client:
+            assert client.create("t").error_code == 0
+            with stage.watched():
+                for _ in range(3):
+                    client.send_bytes(data)
+                    # It may be answered or refused by the end of the connection; the others must not feel it.
+                    if client.is_closed_by_peer():
+                        break
+
+    return run
+
+
+for _what in (
+    "metadata",
+    "fetch",
+    "list_offsets",
+    "offset_for_leader_epoch",
+    "create_topics",
+    "describe_configs",
+    "produce",
+):
+    _name = f"many_elements_{_what}"
+    SCENARIOS[_name] = Scenario(_name, many_elements(_what))
+
+
+@scenario()
+def one_broker_described_often(stage: Stage) -> None:
+    """DescribeConfigs that names the broker, all of its options, ten thousand times."""
+    resources = [
+        DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+        for _ in range(10_000)
+    ]
+    data = frame(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources, include_synonyms=True))
+    with RawClient(stage.broker, 60) as client, stage.watched():
+        client.send_bytes(data)
+        client.is_closed_by_peer()
+
+
+# -- producers -------------------------------------------------------------------------------------------------------
+
+PRODUCER_IDS = 200_000
+
+
+@scenario(Bounds(growth_mb=120, small_s=0.3), is_slow=True)
+def invented_producer_ids(stage: Stage) -> None:
+    """Two hundred thousand producers of one record each, in a log that rolls again and again."""
+    with RawClient(stage.broker, 60) as client:
+        assert client.create("ids", configs={"segment.bytes": str(MIB)}).error_code == 0
+        frames = list(idempotent_frames("ids", PRODUCER_IDS))
+        with stage.watched():
+            answers: list[int] = []
+            reader = threading.Thread(target=lambda: answers.extend(codes_of(client, PRODUCER_IDS)))
+            reader.start()
+            for start in range(0, PRODUCER_IDS, 500):
+                client.send_bytes(b"".join(frames[start : start + 500]))
+            reader.join()
+        assert len(answers) == PRODUCER_IDS, f"{len(answers)} answers"
+
+
+def codes_of(client: RawClient, count: int) -> Iterator[int]:
+    for _ in range(count):
+        yield client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0].error_code
+
+
+def idempotent_frames(topic: str, count: int) -> Iterator[bytes]:
+    """Yield produces of one small batch, each of another producer."""
+    data = build_batch([Record(0, START_MS, None, b"")], producer_id=1, producer_epoch=0, base_sequence=0)
+    whole = frame(PRODUCE, 9, produce_request(topic, data, acks=1))
+    at = whole.index(data)
+    for number in range(count):
+        yield whole[:at] + damaged(data, producer_id=1_000_000 + number) + whole[at + len(data) :]
+
+
+@scenario(Bounds(small_s=0.5))
+def bombs_on_one_connection(stage: Stage) -> None:
+    """Forty batches of 2 KB that are 60 MB once decompressed, in one packet."""
+    with RawClient(stage.broker, 60) as client:
+        assert client.create("bombs").error_code == 0
+        request = produce_request("bombs", bomb(4, 60 * MIB), acks=1)
+        with stage.watched():
+            client.send_bytes(b"".join(frame(PRODUCE, 9, request, number) for number in range(40)))
+            for number in range(40):
+                correlation_id, answer = client.receive(PRODUCE, 9)
+                part = answer.responses[0].partition_responses[0]
+                assert (correlation_id, part.error_code, part.base_offset) == (number, 0, number)
+
+
+@scenario(Bounds(small_s=0.5))
+def bombs_on_forty_connections(stage: Stage) -> None:
+    """The same, one on each of forty connections."""
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(40)]
+        assert clients[0].create("bombs").error_code == 0
+        data = frame(PRODUCE, 9, produce_request("bombs", bomb(4, 60 * MIB), acks=1))
+        with stage.watched():
+            for _ in range(2):
+                for client in clients:
+                    client.send_bytes(data)
+                for client in clients:
+                    part = client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]
+                    assert part.error_code == 0, f"error {part.error_code}"
+
+
+# -- waiting ---------------------------------------------------------------------------------------------------------
+
+
+@scenario()
+def many_parked_fetches(stage: Stage) -> None:
+    """Forty thousand fetches that wait on one partition, on which another produces all the time."""
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(40)]
+        assert clients[0].create("crowd").error_code == 0
+        request = fetch_request("crowd", max_bytes=200, min_bytes=1 << 20, wait_ms=300_000)
+        with stage.watched(topic="crowd"):
+            for client in clients:
+                client.send_bytes(b"".join(frame(FETCH, 12, request, number) for number in range(1000)))
+            time.sleep(3)
+            with RawClient(stage.broker) as other:
+                enough = build_batch([Record(0, START_MS, None, b"v" * 1_000_000)])
+                for _ in range(2):
+                    assert other.produce("crowd", enough, acks=1).error_code == 0
+            for client in clients:
+                for number in range(1000):
+                    correlation_id, answer = client.receive(FETCH, 12)
+                    assert correlation_id == number, f"answer {correlation_id} in place of {number}"
+                    assert answer.responses[0].partitions[0].error_code == 0
