@@ -14,7 +14,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test test-all check fmt bench profile docs lock show-codec clean
+.PHONY: help setup setup-test run test test-all check fmt fuzz bench profile docs lock show-codec clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -46,6 +46,9 @@ check: setup-test ## Check format, lint, types, who imports whom, and that gener
 fmt: setup-test ## Format the code, and mend what can be mended
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
+
+fuzz: setup-test ## Send spoiled frames to a broker until Ctrl-C (SEED= repeats; ARGS='--replay FILE')
+	@exec $(BIN)/python -m tests.fuzz $(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 bench: setup-test ## Measure beside Apache Kafka, an hour or more (QUICK=1: two minutes; ROW=name; ARGS=--list)
 	@exec $(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ROW),--row '$(ROW)') $(ARGS)

@@ -22,7 +22,8 @@ from tests.fuzz.play import Slow, Stand, Trouble
 
 FOUND = Path(__file__).resolve().parents[2] / "build" / "fuzz"
 CASES_A_ROUND, ROUNDS_A_LIFE, LIVES_A_FOLDER = 40, 25, 4
-MOST_TRIALS = 60
+# What may be spent on making a finding small.
+MOST_TRIALS, MOST_TRIAL_S = 60, 60.0
 
 
 def say(words: str, *, end: str = "\n") -> None:
@@ -150,12 +151,12 @@ def renamed(case: Case, old_id: bytes, new_id: bytes) -> Case:
 
 def minimized(what: str, some: list[Case], topic_id: bytes) -> list[Case]:
     """Return fewer cases and frames that still do it; none if even all of them do not."""
-    trials = 0
+    trials, ends_s = 0, time.monotonic() + MOST_TRIAL_S
 
     def does_it(fewer: list[Case]) -> bool:
         nonlocal trials
         trials += 1
-        return trials <= MOST_TRIALS and trouble_of(fewer, topic_id) == what
+        return trials <= MOST_TRIALS and time.monotonic() < ends_s and trouble_of(fewer, topic_id) == what
 
     if not does_it(some):
         return []

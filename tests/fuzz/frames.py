@@ -13,12 +13,18 @@ from typing import Any
 
 from tests.fuzz.record import CORPUS, TOPIC_ID_LINE
 from tidelog.protocol.frame import encode_request, read_request_header, skip_header_tags
+from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import EncodeError, WireError
 from tidelog.protocol.wire.schema import fields_of
 
-MOST_FRAMES, MOST_COPIES = 25, 3000
+MOST_FRAMES, MOST_COPIES, MOST_BYTES = 25, 3000, 1 << 20
 # What a count, a length, an offset or a time may be and seldom is.
 _INTEGERS = [
     *(
@@ -92,6 +98,22 @@ def read_cases(text: str) -> list[Case]:
     return cases
 
 
+# What no client sent while it was recorded.
+_UNRECORDED: list[tuple[int, Any]] = [
+    (
+        23,
+        OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(
+                    topic="corpus", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)]
+                )
+            ]
+        ),
+    ),
+    (60, DescribeClusterRequest(include_cluster_authorized_operations=True)),
+]
+
+
 @dataclass(frozen=True)
 class Seed:
     """A sound request: its frame without the size, and its parts where we can read them."""
@@ -113,16 +135,16 @@ def seeds(topic_id: bytes) -> tuple[Seed, ...]:
             recorded_id = body
         else:
             found.append(_understood(body.replace(recorded_id, topic_id)))
-    others = {}
-    for seed in found:
-        if seed.api is None:
-            continue
-        for version in range(seed.api.min_version, seed.api.max_version + 1):
+    others: dict[tuple[int, int], Seed] = {}
+    requests = [(seed.api.key, seed.request) for seed in found if seed.api]
+    for key, request in [*requests, *_UNRECORDED]:
+        api = APIS[key]
+        for version in range(api.min_version, api.max_version + 1):
             try:
-                body = encode_request(seed.api, version, 7, "fuzz", seed.request)[4:]
+                body = encode_request(api, version, 7, "fuzz", request)[4:]
             except (WireError, EncodeError):
                 continue  # that version cannot say it
-            others.setdefault((seed.api.key, version), Seed(body, seed.api, version, seed.request))
+            others.setdefault((key, version), Seed(body, api, version, request))
     return (*found, *others.values())
 
 
@@ -207,12 +229,16 @@ _OF_BYTES: list[Callable[[random.Random, bytearray], None]] = [
 
 
 def _changed(rng: random.Random, message: Any) -> Any:
-    """Return a message with one thing in it changed: a number, a text, or how often an element stands there."""
-    places = list(_places(message))
-    if not places:
-        return message
-    owner, name, value = rng.choice(places)
-    return _with(message, owner, name, _new_value(rng, value))
+    """Return a message with some things in it changed: numbers, texts, how often an element stands there."""
+    for _ in range(rng.randrange(1, 4)):
+        places = list(_places(message))
+        if not places:
+            break
+        owner, name, value = rng.choice(places)
+        message = _with(message, owner, name, _new_value(rng, value))
+        if isinstance(value, list):
+            break  # Lists of thousands in lists of thousands would be gigabytes.
+    return message
 
 
 def _places(message: Any) -> Iterator[tuple[Any, str, Any]]:
@@ -281,9 +307,7 @@ def spoiled(rng: random.Random, pool: tuple[Seed, ...]) -> bytes:
     body = bytearray(seed.body)
     kind = rng.random()
     if kind < 0.25 and seed.api is not None:
-        request = seed.request
-        for _ in range(rng.randrange(1, 4)):
-            request = _changed(rng, request)
+        request = _changed(rng, seed.request)
         try:
             body = bytearray(encode_request(seed.api, seed.version, rng.getrandbits(31), "fuzz", request)[4:])
         except (WireError, EncodeError, AttributeError, TypeError, OverflowError, ValueError):
@@ -297,6 +321,7 @@ def spoiled(rng: random.Random, pool: tuple[Seed, ...]) -> bytes:
         body = body[: rng.randrange(len(body))] + other[rng.randrange(len(other)) :]
     elif kind >= 0.97:
         body = bytearray(rng.randbytes(rng.randrange(1, 300)))
+    del body[MOST_BYTES:]
     size = len(body)
     if rng.random() < 0.03:
         size = rng.choice(

@@ -19,8 +19,9 @@ from typing import Self
 
 from tests.fuzz.frames import Case
 from tests.support.broker import Broker
-from tests.support.raw_client import RawClient
+from tests.support.raw_client import METADATA, RawClient
 from tests.support.workload import START_MS
+from tidelog.protocol.messages.metadata import MetadataRequest
 from tidelog.protocol.records.build import Record, build_batch
 
 MIB = 1 << 20
@@ -201,7 +202,7 @@ class Stand:
         """Close every connection, and see the memory come back."""
         self._leave()
         with RawClient(self.broker, PATIENCE_S) as client:
-            topics = len(client.ask(3, 1, _all_topics()).topics)
+            topics = len(client.ask(METADATA, 1, MetadataRequest(topics=None)).topics)
         most_mb = self.before_mb + MOST_LEFT_MB + topics * TOPIC_KB / 1024
         deadline = time.monotonic() + 12
         while self.broker.rss_bytes / MIB > most_mb:
@@ -239,9 +240,3 @@ def cause(log: str) -> str:
     ]
     where = ":".join(first_trace[-1]) if first_trace else "?"
     return re.sub(r"\d{3,}|'[^']*'", "N", name)[:160] + f" at {where}"
-
-
-def _all_topics() -> object:
-    from tidelog.protocol.messages.metadata import MetadataRequest
-
-    return MetadataRequest(topics=None)

@@ -23,6 +23,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaNewTopic
 
 from tests.support.broker import Broker
+from tests.support.raw_client import RawClient
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 # The topic that the frames name; who plays them to a broker makes it there.
@@ -171,8 +172,6 @@ def record() -> list[str]:
         with Broker(Path(folder) / "data", options) as broker:
             broker.start()
             recorder.target = (broker.host, broker.port)
-            from tests.support.raw_client import RawClient
-
             with RawClient(broker) as client:
                 topic_id = client.create(TOPIC, 2).topic_id
             for name, work in clients.items():

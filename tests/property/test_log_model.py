@@ -1,7 +1,8 @@
 """The log against a list of records, under whatever can happen to it.
 
 I2 no gap, duplicate or reordering; I3 an offset's bytes never change; I4 what a crash takes is a tail; I5 indexes are
-a function of the log; I6 every lookup by time is what a scan says; I9 recovering twice is recovering once.
+a function of the log; I6 every lookup by time is what a scan says; I8 retention removes what has expired and nothing
+else; I9 recovering twice is recovering once.
 """
 
 import shutil
@@ -15,13 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.logs import NOW, Row, batch, crash, fetch_all, open_log, scan
 from tests.support.reference_index import differences, rebuilt
 from tidelog.storage import lookup, seek
-from tidelog.storage.retention import stamp_ms
 
 TIMESTAMPS = st.lists(st.integers(-1, 30), min_size=1, max_size=4)
 
 
 class LogModel(RuleBasedStateMachine):
-    """`rows` is what the log must hold."""
+    """`rows` is what the log must hold, `stored` all that its files do: timestamp and time of append by offset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,6 +29,8 @@ class LogModel(RuleBasedStateMachine):
         self.generation = 0
         self.now_ms = NOW
         self.rows: list[Row] = []
+        self.stored: dict[int, tuple[int, int]] = {}
+        self.certain_from = 0  # Of what was stored before, a crash may have lost the time of append.
         self.end = self.start = self.recovery_point = 0
 
     @initialize(
@@ -55,6 +57,8 @@ class LogModel(RuleBasedStateMachine):
         assert (appended.base_offset, appended.last_offset) == (self.end, self.end + len(stamps) - 1)
         if self.options["message_timestamp_type"] == "LogAppendTime":
             stamps = [appended.append_time_ms] * len(stamps)
+        append_ms = appended.append_time_ms if appended.append_time_ms >= 0 else self.now_ms
+        self.stored |= {self.end + n: (at, append_ms) for n, at in enumerate(stamps)}
         value = b"%d-" % self.end
         self.rows += [Row(self.end + n, at, value + b"%d" % n) for n, at in enumerate(stamps)]
         self.end += len(stamps)
@@ -87,18 +91,34 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(retention_ms=st.integers(0, 40))
     def expire(self, retention_ms: int) -> None:
-        segments = self.log.segments
+        before = [(segment.base_offset, segment.next_offset) for segment in self.log.segments]
         self.log.config = self.log.config.override({"retention.ms": str(retention_ms)})
         self.log.enforce_retention(self.now_ms)
         self.log.config = self.log.config.override({"retention.ms": "-1"})
-        if self.log.active.size:
-            # I8: what is left begins with a segment that has not expired.
-            assert self.now_ms - stamp_ms(self.log.segments[0]) <= retention_ms
-        for segment in segments:
-            if segment not in self.log.segments and segment.next_offset > self.start:
-                assert self.now_ms - stamp_ms(segment) > retention_ms
+        left = self.log.segments[0].base_offset
+        for base, end in before:
+            if base >= left and base < end:
+                # The first that is left has not expired, whatever those behind it have.
+                if base >= self.certain_from:
+                    assert self.now_ms - max(self.age_begins(base, end)) <= retention_ms
+                break
+            if base < left and end > self.start:
+                assert self.now_ms - min(self.age_begins(base, end)) > retention_ms
         self.start = self.log.log_start_offset
         self.rows = [row for row in self.rows if row.offset >= self.start]
+
+    def age_begins(self, base: int, end: int) -> list[int]:
+        """Return when the age of the records from `base` to `end` begins, by the rule as README and S24, S26, P1 say.
+
+        The largest timestamp, and where there is none the last append; never later than that. Where the clock went
+        back, the last append is the last or the latest.
+        """
+        stored = [self.stored[offset] for offset in range(base, end)]
+        latest = max(timestamp for timestamp, _ in stored)
+        appends = [append_ms for _, append_ms in stored]
+        return [
+            min(latest, append_ms) if latest > 0 else append_ms for append_ms in (appends[-1], max(appends))
+        ]
 
     @rule()
     def restart(self) -> None:
@@ -127,6 +147,8 @@ class LogModel(RuleBasedStateMachine):
 
     def reopen(self, clean: bool) -> None:
         """Open a copy of the folder as it is now; the log that has it open is dropped."""
+        if not clean:
+            self.certain_from = self.end
         self.generation += 1
         folder = crash(self.log, self.root / str(self.generation))
         shutil.rmtree(self.log.directory)
@@ -144,6 +166,8 @@ class LogModel(RuleBasedStateMachine):
         self.end = end
         self.start = min(self.start, end)
         self.recovery_point = min(self.recovery_point, end)
+        self.certain_from = end  # What is left of a segment may have been appended before what was cut.
+        self.stored = {offset: what for offset, what in self.stored.items() if offset < end}
         self.rows = [row for row in self.rows if row.offset < end]
 
     def interval(self) -> int:

@@ -1,0 +1,88 @@
+"""Retention against a second writing of its rules, from what was appended and not from what the log says of itself."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.logs import NOW, batch, open_log
+
+UNLIMITED = -1
+
+
+class Group(NamedTuple):
+    """What one segment holds."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    latest: int
+    last_append_ms: int
+
+    @property
+    def age_begins(self) -> int:
+        """The largest timestamp if there is one, but never later than the last append (S24, S26, P1, P3)."""
+        return min(self.latest, self.last_append_ms) if self.latest > 0 else self.last_append_ms
+
+
+def judge(
+    groups: list[Group], start: int, retention_bytes: int, retention_ms: int, now_ms: int
+) -> list[Group]:
+    """Return what may stay: the oldest go first for lying before the start, then for size, then for time."""
+    left = list(groups)
+    while len(left) > 1 and left[1].base_offset <= start:
+        left.pop(0)
+    if retention_bytes != UNLIMITED:
+        while len(left) > 1 and sum(group.size_bytes for group in left[1:]) >= retention_bytes:
+            left.pop(0)
+    if retention_ms != UNLIMITED:
+        while left and now_ms - left[0].age_begins > retention_ms:
+            left.pop(0)
+    return left
+
+
+timestamps = st.sampled_from([-1, 0, 1]) | st.integers(NOW - 20, NOW + 30)
+
+
+@given(
+    contents=st.lists(st.lists(timestamps, min_size=1, max_size=3), min_size=1, max_size=5),
+    passing=st.lists(st.integers(0, 15), min_size=6, max_size=6),
+    start_share=st.floats(0, 1),
+    retention_bytes=st.just(UNLIMITED) | st.integers(0, 500),
+    retention_ms=st.just(UNLIMITED) | st.integers(0, 40),
+)
+def test_I8_retention_removes_what_has_expired_and_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory,
+    contents: list[list[int]],
+    passing: list[int],
+    start_share: float,
+    retention_bytes: int,
+    retention_ms: int,
+) -> None:
+    folder: Path = tmp_path_factory.mktemp("retention") / "topic-0"
+    log = open_log(folder, retention_bytes=UNLIMITED, retention_ms=UNLIMITED)
+    now_ms, groups = NOW, list[Group]()
+    for number, stamps in enumerate(contents):
+        now_ms += passing[number]
+        if number:
+            log.roll(now_ms)
+        data = batch(stamps)
+        appended = log.append(data, now_ms)
+        groups.append(Group(appended.base_offset, appended.last_offset + 1, len(data), max(stamps), now_ms))
+    now_ms += passing[-1]
+    end = groups[-1].end_offset
+    start = int(start_share * end)
+    log.advance_start(start)
+    log.config = log.config.override(
+        {"retention.bytes": str(retention_bytes), "retention.ms": str(retention_ms)}
+    )
+    log.enforce_retention(now_ms)
+    left = judge(groups, start, retention_bytes, retention_ms, now_ms)
+    assert [segment.base_offset for segment in log.segments] == [group.base_offset for group in left] or (
+        not left and [segment.base_offset for segment in log.segments] == [end]
+    )
+    assert log.log_start_offset == max(start, left[0].base_offset if left else end)
+    assert log.log_end_offset == end
+    log.close()
