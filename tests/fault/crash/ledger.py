@@ -1,0 +1,220 @@
+"""What a broker on a disk in memory has promised, and whether a start after a crash keeps it.
+
+Owns: the promises by topic, partition and batch, and the judgement of I1 to I6. Refuses to know: how the crash came
+about, and how storage keeps its promises: it reads by offset and by time, as clients do.
+
+A promise grows by steps: a batch may be there while its append runs; once that returns it survives a kill; once a flush
+returns it survives a power cut. What is there is a prefix of what was sent, always.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+from tidelog.protocol.records import batch as record_batch
+from tidelog.storage import seek
+from tidelog.storage.errors import StorageError
+
+_prefix = Struct(">qi").unpack_from
+
+
+class Violation(Exception):
+    """A promise that was not kept: `what` is the invariant, and `words` say where."""
+
+    def __init__(self, what: str, words: str) -> None:
+        super().__init__(f"{what}: {words}")
+        self.what = what
+
+
+class Sent(NamedTuple):
+    """A batch as the log stored it."""
+
+    base: int
+    last: int
+    data: bytes
+    times: tuple[int, ...]  # of its records, as stored
+    append_ms: int
+    producer: tuple[int, int] | None  # id and first sequence
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch that it was written under."""
+        return int.from_bytes(self.data[12:16], "big", signed=True)
+
+
+class LogState(NamedTuple):
+    """What is promised of one log. Counts are of `sent`, from its first batch on, deleted ones included."""
+
+    sent: tuple[Sent, ...] = ()
+    written: int = 0
+    durable: int = 0
+    end: int = 0  # the offset that comes next
+    start: int = 0  # the log may begin here or before
+    certain_start: int = 0  # but not before this
+    append_ms: int = 0  # append times are not before this
+    seen: int = 0  # how many of `sent` a consumer may have read
+    lost_epoch: int = -1  # the newest of batches that are gone
+    former: tuple[tuple[Sent, ...], ...] = ()  # what a truncation that no flush has covered may give back
+    cut_to: int | None = None  # where such a truncation cut
+
+
+class TopicState(NamedTuple):
+    """What is promised of a topic; one that is `maybe` there is there whole or not at all."""
+
+    id: bytes
+    options: dict[str, str]
+    logs: tuple[LogState, ...]
+    maybe: bool = False
+
+
+Ledger = dict[str, TopicState]
+
+
+def batches(data: Any) -> Iterator[tuple[int, bytes]]:
+    """Yield the base offset and the bytes of the whole batches at the beginning of a slice."""
+    position = 0
+    while position + 12 <= len(data):
+        base, length = _prefix(data, position)
+        end = position + 12 + length
+        if length < 49 or end > len(data):
+            return
+        yield base, bytes(data[position:end])
+        position = end
+
+
+class Judge:
+    """Holds one log against its promises; `level` is kill or cut: what a crash was allowed to take."""
+
+    def __init__(self, log: Any, state: LogState, level: str) -> None:
+        self.log, self.state, self.level = log, state, level
+
+    def fail(self, what: str, words: str) -> None:
+        """Say what is broken, and where."""
+        raise Violation(what, f"{self.log}: {words}")
+
+    def judge(self) -> LogState:
+        """Return what is promised from now on."""
+        log, state = self.log, self.state
+        start, end = log.log_start_offset, log.log_end_offset
+        least = state.written if self.level == "kill" else state.durable
+        due = state.sent[least - 1].last + 1 if least else 0
+        if not state.certain_start <= start:
+            self.fail("I8", f"starts at {start}, a checkpoint said {state.certain_start}")
+        if start > state.start:
+            self.fail("I1", f"starts at {start}, all from {state.start} on is to be there")
+        if end < due:
+            self.fail("I1", f"ends at {end}, acknowledged was all up to {due}")
+        found = self._read(start, end)
+        sent = self._history(found, end)
+        count = sum(1 for each in sent if each.last < end)
+        if end != (sent[count - 1].last + 1 if count else 0):
+            self.fail("I4", f"ends at {end}, within or behind what was sent")
+        self._by_offset(found, start)
+        self._by_time(found, start)
+        gone = state.sent[count : state.seen] if sent is state.sent else ()
+        lost_epoch = max(state.lost_epoch, *(each.epoch for each in gone), -1)
+        self._epochs(found, start, lost_epoch)
+        kept = sent[:count]
+        return state._replace(
+            seen=count,
+            lost_epoch=lost_epoch,
+            sent=kept,
+            written=count,
+            durable=min(count, state.durable),
+            end=end,
+            start=max(start, state.certain_start),
+            append_ms=max((each.append_ms for each in kept), default=0),
+            former=(),
+            cut_to=None,
+        )
+
+    def _read(self, start: int, end: int) -> list[tuple[int, bytes]]:
+        """Fetch everything from the start on, as a consumer would."""
+        found: list[tuple[int, bytes]] = []
+        offset = start
+        while offset < end:
+            try:
+                got = list(batches(self.log.read(offset, 1 << 20, True).read()))
+            except StorageError as error:
+                acknowledged = any(each.last >= offset for each in self.state.sent[: self.state.durable])
+                self.fail("I1" if acknowledged else "I4", f"offset {offset} of {start}-{end}: {error}")
+            if not got:
+                self.fail("I2", f"nothing at {offset}, and the end is {end}")
+            found += got
+            last = found[-1]
+            behind = last[0] + int.from_bytes(last[1][23:27], "big") + 1
+            if behind <= offset:
+                self.fail("I2", f"a fetch from {offset} gave up to {behind}")
+            offset = behind
+        return found
+
+    def _history(self, found: list[tuple[int, bytes]], end: int) -> tuple[Sent, ...]:
+        """Return the history that the log holds a part of."""
+        problem = ""
+        for sent in (self.state.sent, *self.state.former):
+            by_base = {each.base: each for each in sent}
+            due = found[0][0] if found else end
+            for base, data in found:
+                expected = by_base.get(base)
+                if base != due:
+                    problem = problem or f"I2: the batch at {base} comes where {due} is due"
+                elif expected is None:
+                    problem = problem or f"I2: nobody sent the batch at {base}"
+                elif expected.data != data:
+                    problem = problem or f"I3: the batch at {base} is not what was sent"
+                else:
+                    due = expected.last + 1
+                    continue
+                break
+            else:
+                return sent
+        self.fail(problem[:2], problem[4:])
+        raise AssertionError
+
+    def _by_offset(self, found: list[tuple[int, bytes]], start: int) -> None:
+        for base, data in found:
+            last = base + int.from_bytes(data[23:27], "big")
+            if last >= start:
+                piece = bytes(self.log.read(last, 1, True).read())
+                if piece != data:
+                    self.fail("I5", f"offset {last} is looked up at another batch than the one at {base}")
+
+    def _by_time(self, found: list[tuple[int, bytes]], start: int) -> None:
+        by_base = {each.base: each for history in (*self.state.former, self.state.sent) for each in history}
+        rows = [
+            (at, base + n)
+            for base, _ in found
+            for n, at in enumerate(by_base[base].times)
+            if base + n >= start and at >= 0
+        ]
+        stamps = sorted({at for at, _ in rows})
+        for wanted in {0, *stamps[:: 1 + len(stamps) // 4], *[at + 1 for at in stamps[-2:]]}:
+            answer = seek.first_at_or_after(self.log, wanted)
+            expected = next(((at, offset) for at, offset in rows if at >= wanted), None)
+            if (answer and (answer.timestamp, answer.offset)) != expected:
+                self.fail("I6", f"at or after {wanted} is {answer}, a scan says {expected}")
+        largest = seek.largest_timestamp(self.log)
+        most = max(rows, key=lambda row: (row[0], -row[1]), default=None)
+        if (largest and (largest.timestamp, largest.offset)) != most:
+            self.fail("I6", f"the largest time is {largest}, a scan says {most}")
+
+    def _epochs(self, found: list[tuple[int, bytes]], start: int, lost_epoch: int) -> None:
+        """A batch's epoch is found by its offset, and after records were lost there is one that they did not have."""
+        log = self.log
+        for base, data in found:
+            if base >= start:
+                epoch = record_batch.read_header(data).leader_epoch
+                if log.epoch_at(base) != epoch:
+                    self.fail("epochs", f"{base} has epoch {epoch}, the log says {log.epoch_at(base)}")
+        if log.leader_epoch <= lost_epoch:
+            self.fail("lost epoch", f"epoch {log.leader_epoch} goes on, a lost batch had {lost_epoch}")
+
+
+def cut(ledger: Ledger) -> Ledger:
+    """Return what is promised once the power was cut."""
+    return {
+        name: topic._replace(
+            logs=tuple(log._replace(written=min(log.written, log.durable)) for log in topic.logs)
+        )
+        for name, topic in ledger.items()
+    }
