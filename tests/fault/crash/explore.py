@@ -8,6 +8,7 @@ A state's name is `scenario/seed/fault/crash/crash...`: the fault is `kind:nth:e
 after that crash meets a fault. All chance comes from the name.
 """
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -106,11 +107,15 @@ class Life(NamedTuple):
     violation: Violation | None
 
 
+class Enough(Exception):
+    """A broken promise was found, and one is all that was asked for."""
+
+
 class Explorer:
     """Explores one scenario with one seed. `tally` grows."""
 
-    def __init__(self, system: System, scenario: Scenario, seed: int) -> None:
-        self.system, self.scenario, self.seed = system, scenario, seed
+    def __init__(self, system: System, scenario: Scenario, seed: int, first_only: bool = False) -> None:
+        self.system, self.scenario, self.seed, self.first_only = system, scenario, seed, first_only
         self.tally = Tally()
         self._known: set[tuple[bytes, int]] = set()
 
@@ -127,15 +132,15 @@ class Explorer:
         crash = name.crashes[-1]
         rng = random.Random(str(name._replace(crashes=(*name.crashes[:-1], crash._replace(fault=None)))))
         level = "kill" if crash.choice == 0 else "cut"
-        if level == "cut":
-            ledger = cut(ledger)
+        if level == "cut" or image.has_given_up:
+            level, ledger = "cut", cut(ledger)
 
         def run(world: World) -> None:
             world.start()
             if rng.random() < 0.15:
                 world.start_twice()
-            if rng.random() < 0.35:
-                self.scenario.go_on(world, rng.randrange(3, 9))
+            if rng.random() < self.scenario.goes_on:
+                self.scenario.go_on_after_crash(world)
                 if rng.random() < 0.5:
                     world.stop()
 
@@ -168,6 +173,8 @@ class Explorer:
             violation.__cause__ = error
         if violation is not None:
             self.tally.found.append(Found(name, violation, tuple(world.steps)))
+            if self.first_only:
+                raise Enough
         return Life(name, world.disk.start, world.disk.journal, world, violation)
 
     # Crashes.
@@ -237,31 +244,45 @@ def explore(
     scenario: Scenario,
     seed: int,
     *,
-    choices: int = 12,
+    choices: int = 10,
     depth: int = 2,
     width: int = 5,
     share: float = 1.0,
     part: tuple[int, int] = (0, 1),
+    first_only: bool = False,
 ) -> Tally:
-    """Explore one script: part n of m, and of that a share, of the places where it may end and of what may fail."""
-    number, parts = part
+    """Explore one script: part n of m, and of that a share, of the places where it may end and of what may fail.
+
+    With `first_only` stop at the first broken promise.
+    """
     with memory(scenario.save_bytes) as system:
-        explorer = Explorer(system, scenario, seed)
-        life = explorer.first_life()
-        rng = random.Random(f"explore {scenario.name} {seed}")
-        for place in range(len(life.journal) + 1):
-            if rng.random() < share and place % parts == number:
-                explorer.crash_and_go_on(life, {place: list(range(choices))}, depth, width)
-        for count, fault in enumerate(faults(life)):
-            if rng.random() >= share or count % parts != number:
-                continue
-            failing = explorer.first_life(fault)
-            if failing.violation is None and failing.journal:
-                places = [len(failing.journal), *(rng.randint(0, len(failing.journal)) for _ in range(2))]
-                explorer.crash_and_go_on(
-                    failing, {place: [0, rng.randrange(1, 40)] for place in places}, 1, 0
-                )
+        explorer = Explorer(system, scenario, seed, first_only)
+        with contextlib.suppress(Enough):
+            _explore(explorer, choices, depth, width, share, part)
         return explorer.tally
+
+
+def _explore(
+    explorer: Explorer, choices: int, depth: int, width: int, share: float, part: tuple[int, int]
+) -> None:
+    number, parts = part
+    rng = random.Random(f"explore {explorer.scenario.name} {explorer.seed}")
+    life = explorer.first_life()
+    # What came to a broken promise is known only up to the step before.
+    end = len(life.journal) if life.violation is None else life.world.marks[-1][0]
+    for place in range(end + 1):
+        if rng.random() < share and place % parts == number:
+            # Before a sync there is most to lose.
+            is_before_sync = place < len(life.journal) and life.journal[place].what.startswith("sync")
+            count = 3 * choices if is_before_sync else choices
+            explorer.crash_and_go_on(life, {place: list(range(count))}, depth, width)
+    for count, fault in enumerate(faults(life)):
+        if rng.random() >= share or count % parts != number:
+            continue
+        failing = explorer.first_life(fault)
+        if failing.violation is None and failing.journal:
+            places = [len(failing.journal), *(rng.randint(0, len(failing.journal)) for _ in range(2))]
+            explorer.crash_and_go_on(failing, {place: [0, rng.randrange(1, 40)] for place in places}, 1, 0)
 
 
 def repeat(text: str, tell: Callable[[str], None]) -> Found | None:

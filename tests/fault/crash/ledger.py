@@ -101,7 +101,8 @@ class Judge:
         if not state.certain_start <= start:
             self.fail("I8", f"starts at {start}, a checkpoint said {state.certain_start}")
         if start > state.start:
-            self.fail("I1", f"starts at {start}, all from {state.start} on is to be there")
+            lost = any(state.start <= each.last < start for each in state.sent[:least])
+            self.fail("I1" if lost else "I4", f"starts at {start}, all from {state.start} on is to be there")
         if end < due:
             self.fail("I1", f"ends at {end}, acknowledged was all up to {due}")
         found = self._read(start, end)
@@ -110,7 +111,7 @@ class Judge:
         if end != (sent[count - 1].last + 1 if count else 0):
             self.fail("I4", f"ends at {end}, within or behind what was sent")
         self._by_offset(found, start)
-        self._by_time(found, start)
+        self._by_time(found, start, sent)
         gone = state.sent[count : state.seen] if sent is state.sent else ()
         lost_epoch = max(state.lost_epoch, *(each.epoch for each in gone), -1)
         self._epochs(found, start, lost_epoch)
@@ -179,8 +180,8 @@ class Judge:
                 if piece != data:
                     self.fail("I5", f"offset {last} is looked up at another batch than the one at {base}")
 
-    def _by_time(self, found: list[tuple[int, bytes]], start: int) -> None:
-        by_base = {each.base: each for history in (*self.state.former, self.state.sent) for each in history}
+    def _by_time(self, found: list[tuple[int, bytes]], start: int, sent: tuple[Sent, ...]) -> None:
+        by_base = {each.base: each for each in sent}
         rows = [
             (at, base + n)
             for base, _ in found
@@ -201,8 +202,9 @@ class Judge:
     def _epochs(self, found: list[tuple[int, bytes]], start: int, lost_epoch: int) -> None:
         """A batch's epoch is found by its offset, and after records were lost there is one that they did not have."""
         log = self.log
+        # What was deleted and came back has no epoch that anybody was promised.
         for base, data in found:
-            if base >= start:
+            if base >= max(start, self.state.start):
                 epoch = record_batch.read_header(data).leader_epoch
                 if log.epoch_at(base) != epoch:
                     self.fail("epochs", f"{base} has epoch {epoch}, the log says {log.epoch_at(base)}")

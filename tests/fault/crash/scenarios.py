@@ -5,7 +5,7 @@ After a crash the steps are drawn from the same weights, so that a second crash 
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.fault.crash.world import START_MS, World
 
@@ -26,7 +26,8 @@ class Scenario:
     save_bytes: int = 1 << 20
     producers: tuple[int | None, ...] = (None,)
     sizes: tuple[int, ...] = (20, 60, 150, 600)
-    tags: tuple[str, ...] = field(default=())
+    after: tuple[str, ...] = ("burst", "flush", "checkpoint")  # what often comes first after a crash
+    goes_on: float = 0.35  # how often something does
 
     def run(self, world: World) -> None:
         """Run the script."""
@@ -36,6 +37,12 @@ class Scenario:
         for step in self.first:
             self.step(world, step)
         self.go_on(world, self.steps)
+
+    def go_on_after_crash(self, world: World) -> None:
+        """Take some steps after a crash."""
+        for step in self.after if world.rng.random() < 0.5 else ():
+            self.step(world, step)
+        self.go_on(world, world.rng.randrange(2, 7))
 
     def go_on(self, world: World, steps: int) -> None:
         """Take some steps by chance."""
@@ -134,7 +141,20 @@ SCENARIOS = {
             {"a": (1, LARGE)},
             {"append": 8, "burst": 3, "flush": 6, "checkpoint": 3, "kill": 1, "stop": 1},
             ("burst", "flush", "burst", "burst", "flush"),
-            save_bytes=900,
+            save_bytes=1800,
+            sizes=(20, 60, 150, 300, 600),
+            goes_on=0.7,
+        ),
+        Scenario(
+            "stale saves",  # what a save says of bytes that a crash took, when others have come in their place
+            {"a": (1, LARGE)},
+            {"append": 8, "flush": 4, "checkpoint": 2, "kill": 2},
+            ("burst", "burst", "burst", "flush", "burst", "burst", "flush"),
+            steps=8,
+            save_bytes=1200,
+            sizes=(20, 60, 150, 300, 600),
+            after=("append", "flush", "checkpoint", "kill") * 3,
+            goes_on=0.7,
         ),
         Scenario(
             "retention by time",

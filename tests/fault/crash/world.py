@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from tests.fault.crash.ledger import Judge, Ledger, LogState, Sent, TopicState, Violation
+from tests.fault.crash.ledger import Judge, Ledger, LogState, Sent, TopicState, Violation, cut
 from tests.support.disk.image import Image, Op
 from tests.support.disk.system import FOLDER, Disk, Fault, System, installed
 from tests.support.reference_index import rebuilt
@@ -239,8 +239,7 @@ class World:
         """End the process without a word, and start it again."""
         self.steps.append("kill")
         self.logs.abandon()
-        self.level = "kill"
-        self.was_failed = self.was_failed or bool(self.disk.failed)
+        self._end()
         self.start()
 
     def view(self) -> Any:
@@ -277,11 +276,18 @@ class World:
         self.mark()
         if clean and not self.disk.failed:
             self._check_indexes(tree.files())
-        self.level = "kill"
-        self.was_failed = self.was_failed or bool(self.disk.failed)
         self.logs.abandon()
         self.disk.heal()
+        self._end()
         self.start()
+
+    def _end(self) -> None:
+        """Go on as another process: nothing may be lost but what a failed sync gave up."""
+        self.level = "kill"
+        self.was_failed = self.was_failed or bool(self.disk.failed)
+        if self.disk.image.has_given_up:
+            self.level, self.ledger = "cut", cut(self.ledger)
+            self.mark()
 
     def _check_indexes(self, files: dict[str, bytes]) -> None:
         """I5: index files are what the log's bytes say."""
@@ -555,16 +561,15 @@ class World:
             target.truncate(offset)
         except (StorageError, OSError) as error:
             self.failed(f"truncate {topic}-{index}", error)
-            return
+            kept = tuple(each for each in state.sent if each.last < target.log_end_offset)
         end = target.log_end_offset
         if end != (kept[-1].last + 1 if kept else 0) and end != state.start:
             raise Violation("I2", f"{target}: ends at {end} after a cut to {offset}")
-        self.put(
-            topic,
-            index,
-            after._replace(sent=kept, written=len(kept), seen=len(kept), durable=min(len(kept), state.durable), end=end,
-                           start=min(state.start, end), certain_start=min(state.certain_start, end)),
+        after = after._replace(sent=kept, written=len(kept), seen=len(kept), durable=min(len(kept), state.durable))
+        after = after._replace(
+            end=end, start=min(state.start, end), certain_start=min(state.certain_start, end)
         )
+        self.put(topic, index, after)
         self.mark()
 
     def advance_start(self, topic: str, index: int, offset: int) -> None:

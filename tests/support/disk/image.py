@@ -10,7 +10,7 @@ prefix of them is kept, or, as not every file system keeps the order, a prefix b
 independent of each other. A file whose name is not there is not there.
 
 After a sync that failed, the data that it was to write counts as clean and may be lost for ever, whatever a later
-sync says, until it is written again.
+sync says, until it is written again, or read again from the disk.
 """
 
 import random
@@ -53,10 +53,10 @@ class Tree(NamedTuple):
 class Op(NamedTuple):
     """One change to a disk, or one promise of it; `what` says which of the others mean something."""
 
-    what: str  # link, unlink, rename, write, sync, fail-sync, sync-all, catalogue
+    what: str  # link, unlink, rename, write, sync, fail-sync, sync-all, forget, catalogue
     number: int = ROOT
     name: str = ""
-    other: Any = None  # link: number of the child; rename: the new name; write: the range; catalogue: its state
+    other: Any = None  # link: number of the child; rename: the new name; write: the range; forget: a position
     data: bytes | None = None
     modified_ms: int = 0
 
@@ -108,6 +108,27 @@ class FileNode:
         for n in range(-(-len(latest) // SECTOR_BYTES)):
             if _sector(certain, n) != _sector(latest, n):
                 self.dropped.add(n)
+
+    def forget(self, position: int) -> None:
+        """Read what a failed sync gave up from the disk again, in the sectors that lie wholly behind a position."""
+        again = {n for n in self.dropped if n * SECTOR_BYTES >= position}
+        certain = self.versions[0].data
+        if again:
+            # What is read is what the disk has: no crash makes anything else of it.
+            self.versions = [
+                Version(
+                    _joined(
+                        [
+                            _sector(certain if n in again else data, n)
+                            for n in range(-(-len(data) // SECTOR_BYTES))
+                        ],
+                        len(data),
+                    ),
+                    modified_ms,
+                )
+                for data, modified_ms in self.versions
+            ]
+            self.dropped -= again
 
 
 class FolderNode:
@@ -175,6 +196,11 @@ class Image:
         other.nodes = {number: node.clone() for number, node in self.nodes.items()}
         return other
 
+    @property
+    def has_given_up(self) -> bool:
+        """Tell whether a failed sync has left data that is seen and not on disk."""
+        return any(isinstance(node, FileNode) and node.dropped for node in self.nodes.values())
+
     def folder(self, number: int) -> FolderNode:
         """Return a node that is a folder."""
         node = self.nodes[number]
@@ -207,6 +233,8 @@ class Image:
             for node in self.nodes.values() if op.other == "all" else [self.nodes[op.number]]:
                 if isinstance(node, FileNode):
                     node.fail_sync()
+        elif op.what == "forget":
+            self.file(op.number).forget(op.other)
         elif op.what == "catalogue":
             self.catalogue = op.other
         else:
@@ -215,12 +243,13 @@ class Image:
     def tree(self, loss: "Loss | None" = None) -> Tree:
         """Return what is there now, or what a crash leaves of it."""
         loss = loss or Loss()
+        loss.begin([n for n, node in self.nodes.items() if isinstance(node, FileNode) and len(node.versions) > 1])
         found: list[Entry] = []
 
         def walk(number: int, above: str) -> None:
             node = self.nodes[number]
             if isinstance(node, FileNode):
-                found.append(Entry(above, *loss.content(above, node)))
+                found.append(Entry(above, *loss.content(above, number, node)))
                 return
             if above:
                 found.append(Entry(above, None, 0))
@@ -238,7 +267,10 @@ class Loss:
     def __init__(self, account: Callable[[str], None] | None = None) -> None:
         self.account = account
 
-    def content(self, path: str, node: FileNode) -> Version:
+    def begin(self, uncertain: list[int]) -> None:
+        """Look at which files there is something to take of."""
+
+    def content(self, path: str, number: int, node: FileNode) -> Version:
         """Return what is left of a file."""
         return node.versions[-1]
 
@@ -264,12 +296,21 @@ class PowerCut(Loss):
     ) -> None:
         super().__init__(account)
         self.rng, self.data, self.name_kind = rng, data, names
+        self.odd = -1
 
-    def content(self, path: str, node: FileNode) -> Version:
+    def begin(self, uncertain: list[int]) -> None:
+        """Now and then let one file differ from all others: it alone is lost, or it alone is kept."""
+        if self.data == "any" and uncertain and self.rng.random() < 0.4:
+            self.odd = self.rng.choice(uncertain)
+            self.data = self.rng.choice(("all", "all", "none"))
+
+    def content(self, path: str, number: int, node: FileNode) -> Version:
         versions = node.versions
         if len(versions) == 1:
             return versions[0]
         kind = self.data
+        if number == self.odd:
+            kind = "all" if kind == "none" else self.rng.choice(("none", "prefix", "torn"))
         if kind == "any":
             kind = self.rng.choices(("all", "none", "prefix", "zeros", "torn"), (30, 20, 15, 10, 25))[0]
         found = getattr(self, f"_{kind}")(versions)

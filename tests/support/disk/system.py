@@ -197,7 +197,7 @@ class System:
         self.disk: Disk
         self.numbers: Iterator[int]  # for whoever makes names up
         for name in dir(os):
-            if name.startswith(("O_", "RWF_")) or name in ("strerror", "devnull", "fspath"):
+            if name.startswith(("O_", "RWF_", "POSIX_FADV_")) or name in ("strerror", "devnull", "fspath"):
                 setattr(self, name, getattr(os, name))
 
     def __getattr__(self, name: str) -> Any:
@@ -264,6 +264,12 @@ class System:
 
     def fdatasync(self, fd: int) -> None:
         self.disk.sync(fd)
+
+    def posix_fadvise(self, fd: int, position: int, length: int, advice: int) -> None:
+        assert (advice, length) == (os.POSIX_FADV_DONTNEED, 0)
+        number, node = self.disk.node(fd)
+        if node.dropped:
+            self.disk.do(Op("forget", number, other=position))
 
     def ftruncate(self, fd: int, size: int) -> None:
         self.disk.check("truncate")

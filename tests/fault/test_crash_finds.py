@@ -1,0 +1,49 @@
+"""The enumeration of crashes would notice: with a promise broken on purpose, it finds a state that shows it.
+
+Without these cases "no state broke a promise" would mean nothing. The breaks are made in `files` and in what few names
+the other modules of storage have in common, so that they stay what they are when those modules change.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.fault.crash.explore import explore
+from tests.fault.crash.scenarios import SCENARIOS
+from tidelog.storage import files, log_manager, retention, walk
+from tidelog.storage.log import Log
+
+
+def nothing(*_: Any) -> None:
+    """Do not do it, and say that it was done."""
+
+
+def no_flush(log: Log) -> int:
+    return log.log_end_offset
+
+
+def promise_too_much(path: Any, offsets: Any, save: Callable[..., None] = log_manager.save_offsets) -> None:
+    save(path, {key: offset + 3 for key, offset in offsets.items()})
+
+
+BROKEN = {
+    "a flush that syncs no file": ("roll", files.File, "sync", nothing),
+    "a flush that does nothing": ("clean stop", Log, "flush", no_flush),
+    "sealed segments that are not synced": ("roll", files, "sync", nothing),
+    "folders that are not synced": ("roll", files, "sync_folder", nothing),
+    "a commit of many logs that syncs nothing": ("many logs", files.FileSystem, "sync", nothing),
+    "torn batches that pass for whole": ("saves", walk, "check_crc", lambda *_: True),
+    "a torn tail that stays": ("saves", files.File, "truncate", nothing),
+    "a checkpoint ahead of the disk": ("roll", log_manager, "save_offsets", promise_too_much),
+    "retention that takes what is young": ("retention by time", retention, "stamp_ms", lambda segment: 0),
+    "deleted files that stay": ("topics", files, "rename", nothing),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_promise_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, owner, attribute, broken = BROKEN[name]
+    monkeypatch.setattr(owner, attribute, broken)
+    tally = explore(SCENARIOS[scenario], 2, first_only=True)
+    assert tally.found, f"{len(tally.states)} states, and none shows it"

@@ -1,0 +1,21 @@
+"""What a crash may leave behind, a sample: the states are drawn with a fixed seed, `make fault` looks at many more.
+
+I1 to I6, I8 and I9 hold in each: tests/fault/crash says how. A failure names its state: `make fault STATE=...` tells
+what led to it.
+"""
+
+import pytest
+
+from tests.fault.crash.explore import explore
+from tests.fault.crash.scenarios import SCENARIOS
+
+SEED = 1
+SHARE = 0.04
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_I1_I2_I3_I4_I5_I6_I8_I9_hold_in_what_a_crash_leaves(name: str) -> None:
+    tally = explore(SCENARIOS[name], SEED, share=SHARE)
+    broken = [f"{found.violation}  make fault STATE='{found.name}'" for found in tally.found]
+    assert not broken, f"{len(broken)} of {len(tally.states)} states:\n" + "\n".join(broken[:5])
+    assert len(tally.states) > 100
