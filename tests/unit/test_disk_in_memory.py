@@ -71,8 +71,7 @@ def test_what_it_does_not_know_is_an_error(system: System) -> None:
 def states(act: Callable[[], None], system: System, choices: int = 300) -> set[tuple[tuple[str, bytes], ...]]:
     """Return what a power cut may leave after something was done."""
     act()
-    for _, image in replay(system.disk.start, system.disk.journal):
-        pass
+    *_, (_, image) = replay(system.disk.start, system.disk.journal)
     found = set()
     for choice in range(1, choices):
         files_left = image.tree(loss_of(choice, random.Random(choice))).files()
@@ -127,7 +126,9 @@ def test_sectors_are_torn_and_each_is_as_it_was_at_one_moment(system: System) ->
     assert any(len(part) == 2 for part in parts)
 
 
-def test_what_a_failed_sync_gave_up_may_be_lost_though_the_next_one_says_that_it_is_there(system: System) -> None:
+def test_what_a_failed_sync_gave_up_may_be_lost_though_the_next_one_says_that_it_is_there(
+    system: System,
+) -> None:
     def act() -> None:
         files.create(FOLDER / "a")
         files.sync_folder(FOLDER)

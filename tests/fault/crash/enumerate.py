@@ -88,7 +88,9 @@ class Progress:
         for name, states in self.states.items():
             kinds = Counter(what for _, what, _ in self.found[name])
             text = ", ".join(f"{what} {count}" for what, count in kinds.most_common())
-            print(f"{name:20} {len(states):9,} {self.recoveries[name]:11,} {len(self.found[name]):7,}  {text}")
+            print(
+                f"{name:20} {len(states):9,} {self.recoveries[name]:11,} {len(self.found[name]):7,}  {text}"
+            )
         total = sum(map(len, self.states.values()))
         print(
             f"{'all':20} {total:9,} {sum(self.recoveries.values()):11,} {sum(map(len, self.found.values())):7,}"
@@ -135,7 +137,9 @@ def main() -> int:
     if options.state:
         kept = tell(repeat(options.state, print))
     else:
-        kept = enumerate_states(options.scenario or list(SCENARIOS), options.states, options.seed, options.jobs)
+        kept = enumerate_states(
+            options.scenario or list(SCENARIOS), options.states, options.seed, options.jobs
+        )
     return 0 if kept else 1
 
 

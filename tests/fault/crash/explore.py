@@ -13,11 +13,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.fault.crash.ledger import Ledger, Violation, cut
+from tests.fault.crash.memory import memory
 from tests.fault.crash.scenarios import SCENARIOS, Scenario
-from tests.fault.crash.world import START_MS, World, memory
+from tests.fault.crash.world import START_MS, World
 from tests.support.disk.image import Image, Op, Tree, loss_of, replay
 from tests.support.disk.system import FAILURES, Fault, System
 
@@ -42,7 +43,12 @@ class Name(NamedTuple):
     crashes: tuple[Crash, ...] = ()
 
     def __str__(self) -> str:
-        parts = [self.scenario.replace(" ", "-"), str(self.seed), _fault_text(self.fault), *map(str, self.crashes)]
+        parts = [
+            self.scenario.replace(" ", "-"),
+            str(self.seed),
+            _fault_text(self.fault),
+            *map(str, self.crashes),
+        ]
         return "/".join(parts)
 
     def after(self, crash: Crash) -> "Name":
@@ -223,10 +229,15 @@ class Explorer:
         """Live a life again with a failure in it."""
         kind = rng.choice([kind for kind in FAILURES if life.world.disk.calls[kind]])
         fault = Fault(
-            kind, rng.randint(1, life.world.disk.calls[kind]), rng.choice(FAILURES[kind]), rng.choice((1, 1, 3, 1000))
+            kind,
+            rng.randint(1, life.world.disk.calls[kind]),
+            rng.choice(FAILURES[kind]),
+            rng.choice((1, 1, 3, 1000)),
         )
         crash = name.crashes[-1]._replace(fault=fault)
-        again = self.next_life(name._replace(crashes=(*name.crashes[:-1], crash)), image, ledger, life.world.now_ms)
+        again = self.next_life(
+            name._replace(crashes=(*name.crashes[:-1], crash)), image, ledger, life.world.now_ms
+        )
         if again.violation is None:
             places = [rng.randint(0, len(again.journal)) for _ in range(2)]
             self.crash_and_go_on(again, {at: [0, rng.randrange(1, 40)] for at in places}, 1, 0)
@@ -294,30 +305,37 @@ def repeat(text: str, tell: Callable[[str], None]) -> Found | None:
         life = explorer.first_life(name.fault)
         _tell_life(life, tell)
         for crash in name.crashes:
-            for place, image in replay(life.start, life.journal):
-                if place == crash.place:
-                    break
+            image = next(image for place, image in replay(life.start, life.journal) if place == crash.place)
             tell(f"crash {crash}: " + ("the process is killed" if crash.choice == 0 else "the power is cut"))
             next_name = life.name.after(crash)
             if crash.choice == 0:
                 left = image.clone()
             else:
                 drawn = life.name.after(crash._replace(fault=None))
-                left = Image(image.tree(loss_of(crash.choice, random.Random(str(drawn)), lambda words: tell(f"  {words}"))))
-            for entry in left.tree().entries:
-                if entry.data is not None:
-                    tell(f"  left: {entry.path} {len(entry.data)} bytes")
-            ledger = life.world.promised(place)
-            for topic, state in ledger.items():
-                for index, log in enumerate(state.logs):
-                    tell(
-                        f"  promised: {topic}-{index} {'maybe ' if state.maybe else ''}start {log.start}, written to "
-                        f"{log.sent[log.written - 1].last + 1 if log.written else 0}, "
-                        f"durable to {log.sent[log.durable - 1].last + 1 if log.durable else 0}"
+                left = Image(
+                    image.tree(
+                        loss_of(crash.choice, random.Random(str(drawn)), lambda words: tell(f"  {words}"))
                     )
+                )
+            ledger = life.world.promised(crash.place)
+            _tell_state(left, ledger, tell)
             life = explorer.next_life(next_name, left, ledger, life.world.now_ms)
             _tell_life(life, tell)
         return explorer.tally.found[-1] if explorer.tally.found else None
+
+
+def _tell_state(left: Image, ledger: Ledger, tell: Callable[[str], None]) -> None:
+    for path, data in left.tree().files().items():
+        tell(f"  left: {path} {len(data)} bytes")
+    for topic, state in ledger.items():
+        for index, log in enumerate(state.logs):
+            written, durable = (
+                log.sent[count - 1].last + 1 if count else 0 for count in (log.written, log.durable)
+            )
+            tell(
+                f"  promised: {topic}-{index}{', maybe' if state.maybe else ''}: start {log.start}, "
+                f"written to {written}, durable to {durable}"
+            )
 
 
 def _tell_life(life: Life, tell: Callable[[str], None]) -> None:
@@ -326,8 +344,3 @@ def _tell_life(life: Life, tell: Callable[[str], None]) -> None:
         tell(f"  broken: {life.violation}")
     for number, op in enumerate(life.journal, 1):
         tell(f"  {number:4} {op.what} {op.number} {op.name} {op.other if op.what != 'catalogue' else ''}")
-
-
-def summary(found: list[Found]) -> Counter[Any]:
-    """Count broken promises by scenario and invariant."""
-    return Counter((each.name.scenario, each.violation.what) for each in found)

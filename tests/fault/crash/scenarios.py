@@ -54,7 +54,7 @@ class Scenario:
         rng = world.rng
         step, _, topic = step.partition(" ")
         world.now_ms += rng.randrange(4)
-        keys = [key for key in world.keys() if not topic or key[0] == topic]
+        keys = [key for key in world.served() if not topic or key[0] == topic]
         act = getattr(self, f"_{step}", None)
         if act is None:
             getattr(world, step)()
@@ -72,11 +72,11 @@ class Scenario:
 
     def _burst(self, world: World, rng: random.Random, topic: str, index: int) -> None:
         for _ in range(rng.randrange(2, 6)):
-            if (topic, index) in world.keys():
+            if (topic, index) in world.served():
                 self._append(world, rng, topic, index)
 
     def _each(self, world: World, rng: random.Random, topic: str, index: int) -> None:
-        for key in world.keys():
+        for key in world.served():
             self._append(world, rng, *key)
 
     def _resend(self, world: World, rng: random.Random, topic: str, index: int) -> None:
@@ -90,7 +90,13 @@ class Scenario:
 
     def _race(self, world: World, rng: random.Random, topic: str, index: int) -> None:
         """Flush while the log goes on."""
-        step = rng.choice([name for name in ("append", "burst", "retain", "roll") if name != "retain" or "retain" in self.weights])
+        step = rng.choice(
+            [
+                name
+                for name in ("append", "burst", "retain", "roll")
+                if name != "retain" or "retain" in self.weights
+            ]
+        )
         meanwhile = world.retain if step == "retain" else lambda: self.step(world, f"{step} {topic}")
         if rng.random() < 0.5:
             world.flush(topic, index, meanwhile)
@@ -171,7 +177,17 @@ SCENARIOS = {
         Scenario(
             "append times",
             {"a": (1, STAMPED | {"retention.ms": "60", "file.delete.delay.ms": "0"})},
-            {"append": 8, "burst": 2, "flush": 4, "checkpoint": 1, "retain": 4, "tick": 3, "back": 2, "stop": 2, "kill": 1},
+            {
+                "append": 8,
+                "burst": 2,
+                "flush": 4,
+                "checkpoint": 1,
+                "retain": 4,
+                "tick": 3,
+                "back": 2,
+                "stop": 2,
+                "kill": 1,
+            },
             ("burst", "flush", "tick", "tick", "retain", "stop", "back"),
         ),
         Scenario(
@@ -181,7 +197,17 @@ SCENARIOS = {
                 "b": (1, SMALL),
             },
             EVERYDAY | {"recreate": 2, "delete": 1, "create": 2, "retain": 2},
-            ("burst a", "burst a", "burst a", "flush_all", "retain", "checkpoint", "recreate a", "append a", "flush a"),
+            (
+                "burst a",
+                "burst a",
+                "burst a",
+                "flush_all",
+                "retain",
+                "checkpoint",
+                "recreate a",
+                "append a",
+                "flush a",
+            ),
         ),
         Scenario(
             "truncation",

@@ -4,8 +4,8 @@ Owns: files and folders by number, the changes to each that no sync has covered,
 a crash. Refuses to know: calls, descriptors, paths, and whose files they are.
 
 A file is the list of its contents since its last sync. After a crash its size is that of any of them, and each of its
-sectors holds what it held in any of them (a sector is on disk as it was at one moment: the cache has one copy of it), or
-zeros where the size is certain and the data is not. A folder is its names at its last sync and the changes since: a
+sectors holds what it held in any of them (a sector is on disk as it was at one moment: the cache has one copy of it),
+or zeros where the size is certain and the data is not. A folder is its names at its last sync and the changes since: a
 prefix of them is kept, or, as not every file system keeps the order, a prefix but for one. Files and folders are
 independent of each other. A file whose name is not there is not there.
 
@@ -243,7 +243,9 @@ class Image:
     def tree(self, loss: "Loss | None" = None) -> Tree:
         """Return what is there now, or what a crash leaves of it."""
         loss = loss or Loss()
-        loss.begin([n for n, node in self.nodes.items() if isinstance(node, FileNode) and len(node.versions) > 1])
+        loss.begin(
+            [n for n, node in self.nodes.items() if isinstance(node, FileNode) and len(node.versions) > 1]
+        )
         found: list[Entry] = []
 
         def walk(number: int, above: str) -> None:
@@ -315,7 +317,10 @@ class PowerCut(Loss):
             kind = self.rng.choices(("all", "none", "prefix", "zeros", "torn"), (30, 20, 15, 10, 25))[0]
         found = getattr(self, f"_{kind}")(versions)
         if found != versions[-1]:
-            self.tell(f"{path}: {kind} of {len(versions) - 1} writes kept, {len(found.data)} bytes of {len(versions[-1].data)}")
+            self.tell(
+                f"{path}: {kind} of {len(versions) - 1} writes kept, "
+                f"{len(found.data)} bytes of {len(versions[-1].data)}"
+            )
         return found
 
     def _all(self, versions: list[Version]) -> Version:

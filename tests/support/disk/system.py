@@ -10,7 +10,6 @@ import fcntl
 import itertools
 import mmap
 import os
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -316,7 +315,9 @@ class System:
         disk.check("list")
         nodes = disk.image.nodes
         yield [
-            SimpleNamespace(name=name, is_dir=lambda number=number, **_: isinstance(nodes[number], FolderNode))
+            SimpleNamespace(
+                name=name, is_dir=lambda number=number, **_: isinstance(nodes[number], FolderNode)
+            )
             for name, number in disk.image.folder(disk.find(path)).names.items()
         ]
 

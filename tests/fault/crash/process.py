@@ -1,0 +1,224 @@
+"""One life of the broker's storage on a disk in memory, from its start to its crash, and what it has promised so far.
+
+Owns: the record of that life: the disk's journal, and the ledger as of each place in it; start, stop, and the judgement
+after each start. Refuses to know: what is done in between (`world`), and which crash states are looked at.
+"""
+
+import itertools
+import random
+from bisect import bisect_right
+from typing import Any
+
+from tests.fault.crash.ledger import Judge, Ledger, LogState, TopicState, Violation, cut
+from tests.fault.crash.memory import Catalogue
+from tests.support.disk.image import Image
+from tests.support.disk.system import FOLDER, Disk, Fault, System
+from tests.support.reference_index import rebuilt
+from tidelog.broker.topics import Topics
+from tidelog.config.options import BrokerConfig
+from tidelog.storage.errors import StorageError
+from tidelog.storage.group_sync import GroupSync
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LogManager
+
+CONFIG = BrokerConfig(log_dir=FOLDER)
+
+
+class Process:
+    """One life of the process; `marks` is (place in the journal, ledger) in order."""
+
+    def __init__(
+        self,
+        system: System,
+        image: Image,
+        ledger: Ledger,
+        now_ms: int,
+        rng: random.Random,
+        *,
+        life: int = 0,
+        level: str = "kill",
+        fault: Fault | None = None,
+    ) -> None:
+        self.now_ms = now_ms
+        self.rng = rng
+        self.disk = system.disk = Disk(image, lambda: self.now_ms, fault)
+        self.ledger = dict(ledger)
+        self.level = level  # what this life may have lost before it began
+        self.steps: list[str] = []
+        self.marks: list[tuple[int, Ledger]] = [(0, dict(ledger))]
+        self.was_failed = False
+        self.logs: LogManager
+        self.topics: Topics
+        self.sync: GroupSync
+        # Alike in all histories, so that a state counts as another only where something else happened.
+        self._serial = life * 10_000
+        system.numbers = itertools.count(1 + life * 10_000)
+
+    # Promises.
+
+    def mark(self, place: int | None = None) -> None:
+        """Write down what is promised from a place in the journal on."""
+        self.marks.append((len(self.disk.journal) if place is None else place, dict(self.ledger)))
+
+    def promised(self, place: int) -> Ledger:
+        """Return what was promised when the disk had got to a place in its journal."""
+        return self.marks[bisect_right(self.marks, place, key=lambda mark: mark[0]) - 1][1]
+
+    def put(self, topic: str, index: int, state: LogState) -> None:
+        """Replace what is promised of a log."""
+        known = self.ledger[topic]
+        logs = (*known.logs[:index], state, *known.logs[index + 1 :])
+        self.ledger[topic] = known._replace(logs=logs)
+
+    def served(self) -> list[tuple[str, int]]:
+        """Return the logs that are served."""
+        return [
+            (name, index)
+            for name, state in sorted(self.ledger.items())
+            if not state.maybe and name in self.topics.by_name
+            for index in range(len(state.logs))
+        ]
+
+    def log(self, topic: str, index: int) -> Any:
+        """Return a log."""
+        return self.topics.by_name[topic].partitions[index].log
+
+    def state(self, topic: str, index: int) -> LogState:
+        """Return what is promised of a log."""
+        return self.ledger[topic].logs[index]
+
+    def failed(self, step: str, error: Exception) -> None:
+        """Take note that a step was refused; without a failure of the disk it must not be."""
+        if not self.disk.failed and not self.was_failed:
+            raise Violation("refused", f"{step} without any failure: {error!r}") from error
+        if not isinstance(error, StorageError):
+            raise Violation("error", f"{step} ended in {error!r}, no StorageError") from error
+
+    # Life.
+
+    def start(self) -> None:
+        """Start the process, judge what it serves, and go on from that."""
+        config = CONFIG
+        self.steps.append("start")
+        catalogue: Any = Catalogue(self.disk)
+        self.logs = LogManager(FOLDER, config, lambda: self.now_ms)
+        self.topics = Topics(catalogue, self.logs, config)
+        try:
+            self.logs.lock()
+            self.topics.open()
+        except Exception as error:
+            if not self.disk.failed:
+                raise Violation("start", f"refused: {error!r}") from error
+            self.logs.abandon()
+            if self.disk.fault is None:
+                raise Violation("start", f"refused after the failure was over: {error!r}") from error
+            self.disk.heal()
+            self.start()
+            return
+        self.sync = GroupSync(FOLDER)
+        self.judge()
+        self.mark()
+
+    def judge(self) -> None:
+        """Hold everything that is served against the ledger, and promise it from now on."""
+        fault, self.disk.fault = self.disk.fault, None
+        try:
+            self._judge()
+        finally:
+            self.disk.fault = fault
+
+    def _judge(self) -> None:
+        for name, known in list(self.ledger.items()):
+            topic = self.topics.by_name.get(name)
+            if topic is None or topic.id != known.id:
+                if not known.maybe:
+                    raise Violation("I1", f"topic {name} is gone")
+                del self.ledger[name]
+            else:
+                states = [
+                    Judge(partition.log, state, self.level).judge()
+                    for partition, state in zip(topic.partitions, known.logs, strict=True)
+                ]
+                self.ledger[name] = known._replace(logs=tuple(states), maybe=False)
+        for name, topic in list(self.topics.by_name.items()):
+            if name not in self.ledger:
+                if any(part.log.log_end_offset for part in topic.partitions):
+                    raise Violation("deletion", f"topic {name} came back")
+                self.ledger[name] = TopicState(topic.id, topic.options, (LogState(),) * len(topic.partitions))
+
+    def kill(self) -> None:
+        """End the process without a word, and start it again."""
+        self.steps.append("kill")
+        self.logs.abandon()
+        self._end()
+        self.start()
+
+    def view(self) -> Any:
+        """Return what clients see, but for leader epochs."""
+        return [
+            (str(part.log), part.log.log_start_offset, part.log.log_end_offset)
+            for _, topic in sorted(self.topics.by_name.items())
+            for part in topic.partitions
+        ], {path: data for path, data in self.disk.image.tree().files().items() if path.endswith(".log")}
+
+    def start_twice(self) -> None:
+        """I9: to start again changes nothing."""
+        before = self.view()
+        self.kill()
+        after = self.view()
+        if before != after:
+            raise Violation("I9", f"after another start: {_difference(before, after)}")
+
+    def stop(self) -> None:
+        """Stop cleanly, look at the indexes, and start again."""
+        self.steps.append("stop")
+        try:
+            self.logs.close()
+        except (OSError, StorageError) as error:
+            self.failed("stop", StorageError(str(error)))
+        tree = self.disk.image.tree()
+        clean = any(path == CLEAN_SHUTDOWN for path, _, _ in tree.entries)
+        if not clean and not self.disk.failed and not self.was_failed:
+            raise Violation("refused", "a clean stop left no marker")
+        for name, known in self.ledger.items():
+            if clean:
+                logs = tuple(
+                    state._replace(durable=state.written, former=(), cut_to=None) for state in known.logs
+                )
+                self.ledger[name] = known._replace(logs=logs)
+        self.mark()
+        if clean and not self.disk.failed:
+            self._check_indexes(tree.files())
+        self.logs.abandon()
+        self.disk.heal()
+        self._end()
+        self.start()
+
+    def _end(self) -> None:
+        """Go on as another process: nothing may be lost but what a failed sync gave up."""
+        self.level = "kill"
+        self.was_failed = self.was_failed or bool(self.disk.failed)
+        if self.disk.image.has_given_up:
+            self.level, self.ledger = "cut", cut(self.ledger)
+            self.mark()
+
+    def _check_indexes(self, files: dict[str, bytes]) -> None:
+        """I5: index files are what the log's bytes say."""
+        for path, data in files.items():
+            if not path.endswith(".log"):
+                continue
+            folder, _, name = path[: -len(".log")].rpartition("/")
+            topic = folder.rpartition("-")[0]
+            if topic not in self.ledger:
+                continue
+            interval = int(self.ledger[topic].options.get("index.interval.bytes", 4096))
+            wanted = rebuilt(data, int(name), interval)
+            for suffix, index in zip((".index", ".timeindex"), wanted, strict=True):
+                if files.get(f"{folder}/{name}{suffix}") != index:
+                    raise Violation("I5", f"{folder}/{name}{suffix} is not what the log says")
+
+
+def _difference(before: Any, after: Any) -> str:
+    if before[0] != after[0]:
+        return f"{before[0]} became {after[0]}"
+    names = [name for name in {*before[1], *after[1]} if before[1].get(name) != after[1].get(name)]
+    return f"{names} changed"
