@@ -27,7 +27,7 @@ from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.compression import NAMES
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import producer_state
-from tidelog.storage.summary import Summary
+from tidelog.storage.summary import DIGEST_BYTES, Summary
 
 # What a file is called after it was put aside, by deletion or by compaction.
 _ASIDE: Final = (".deleted", ".cleaned", ".swap")
@@ -269,8 +269,8 @@ def _summary(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance)
         yield _damaged("summary")
         return
     fields = asdict(summary)
-    damage = fields.pop("damage")
-    yield _part({"kind": "summary"} | fields)
+    damage, digests = fields.pop("damage"), fields.pop("digests")
+    yield _part({"kind": "summary"} | fields | {"digests": len(digests) // DIGEST_BYTES})
     for place in damage:
         yield _part({"kind": "damage"} | place._asdict(), is_sound=False)
 

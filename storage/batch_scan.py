@@ -12,10 +12,9 @@ from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, re
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import kept_times, lookup
 from tidelog.storage.errors import CorruptLog
-from tidelog.storage.files import File
 from tidelog.storage.kept_times import Found
 from tidelog.storage.lookup import PART_BYTES, Place
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import LOG, Segment
 
 # With fewer a read finds several batches, and has to be done anyway.
 _KEPT_RECORDS_MIN = 32
@@ -38,12 +37,12 @@ def first_record(
         return kept_times.find(packed, timestamp)
     try:
         if len(head) < HEADER_BYTES:
-            head = memoryview(segment.file.read(min(size, PART_BYTES), position, wait))
+            head = memoryview(segment.read(min(size, PART_BYTES), position, wait))
             place = Place(position, size, head)
         header = read_header(head)
         if header.base_offset < offset_min or _is_walk_best(header, key):
-            return _first_by_walk(segment.file, place, header, timestamp, offset_min, limit_bytes, wait)
-        packed = kept_times.pack(header, *_records(header, _whole(segment.file, place, wait), limit_bytes))
+            return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, wait)
+        packed = kept_times.pack(header, *_records(header, _whole(segment, place, wait), limit_bytes))
     except (RecordsError, kernel.RecordError) as error:
         raise _corrupt(segment, position, error) from error
     kept_times.kept.keep(key, packed)
@@ -88,7 +87,7 @@ def _is_walk_best(header: BatchHeader, key: int) -> bool:
 
 
 def _first_by_walk(
-    file: File,
+    segment: Segment,
     place: Place,
     header: BatchHeader,
     timestamp: int,
@@ -108,16 +107,16 @@ def _first_by_walk(
     data: Buffer = head
     cut = _FIRST_PLAIN_RECORD
     if header.codec:
-        data, _ = _records(header, _whole(file, place, wait), limit_bytes)
+        data, _ = _records(header, _whole(segment, place, wait), limit_bytes)
         size, cut = len(data), _FIRST_RECORD
     found = kernel.find_record(data, 0, size, header.record_count, timestamp_delta, offset_delta, cut)
     if isinstance(found, kernel.Cut):
-        found = _find_further(file, place, found, header.record_count, timestamp_delta, offset_delta, wait)
+        found = _find_further(segment, place, found, header.record_count, timestamp_delta, offset_delta, wait)
     return None if found is None else _found(header, *found)
 
 
 def _find_further(
-    file: File,
+    segment: Segment,
     place: Place,
     cut: kernel.Cut,
     count: int,
@@ -131,7 +130,7 @@ def _find_further(
     while True:
         start = cut.position
         wanted = min(part_bytes, end - start)
-        part = file.read(wanted, position + start, wait)
+        part = segment.read(wanted, position + start, wait)
         if len(part) < wanted:
             end = start + len(part)  # The file ends within the batch.
         found = kernel.find_record(part, start, end, count, timestamp_delta, offset_delta_min, cut)
@@ -146,7 +145,7 @@ def largest_record(
     segment: Segment, position: int, size: int, offset_min: int, limit_bytes: int
 ) -> Found | None:
     """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
-    data = segment.file.pread(size, position)
+    data = segment.read(size, position)
     try:
         header = read_header(data)
         records, start = _records(header, data, limit_bytes)
@@ -160,10 +159,10 @@ def largest_record(
     return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
 
 
-def _whole(file: File, place: Place, wait: bool) -> Buffer:
+def _whole(segment: Segment, place: Place, wait: bool) -> Buffer:
     """Return all bytes of a batch."""
     position, size, head = place
-    return head if len(head) == size else file.read(size, position, wait)
+    return head if len(head) == size else segment.read(size, position, wait)
 
 
 def _records(header: BatchHeader, data: Buffer, limit_bytes: int) -> tuple[Buffer, int]:
@@ -182,4 +181,4 @@ def _found(header: BatchHeader, timestamp_delta: int, offset_delta: int) -> Foun
 
 
 def _corrupt(segment: Segment, position: int, error: Exception) -> CorruptLog:
-    return CorruptLog(f"{segment.file.path}@{position}: {error}")
+    return CorruptLog(f"{segment.path(LOG)}@{position}: {error}")

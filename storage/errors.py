@@ -4,6 +4,11 @@ Owns what can be wrong with a log or its folder. Knows no error code of the prot
 to one. Every message says what is wrong, where, and what to do.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.storage.segment import Segment
+
 
 class StorageError(Exception):
     """Anything that the log on disk cannot do for its caller."""
@@ -23,6 +28,19 @@ class LogOffline(StorageError):
 
 class CorruptLog(StorageError):
     """The bytes asked for are damaged; the rest of the log is served."""
+
+
+class Mismatch(CorruptLog):
+    """The files of a segment are not what its summary says: make what is known of it anew, and look again."""
+
+    def __init__(self, message: str, segment: "Segment") -> None:
+        """Name the segment to `Log.judge`."""
+        super().__init__(message)
+        self.segment = segment
+
+
+class ReadFailed(StorageError):
+    """The disk did not give the bytes asked for; nothing is known to be lost."""
 
 
 class OutOfOrderSequence(StorageError):

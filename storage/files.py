@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.storage.errors import NotInMemory
+from tidelog.storage.errors import NotInMemory, ReadFailed
 
 Readable = bytes | bytearray
 Map = mmap.mmap
@@ -137,11 +137,17 @@ class FileSlice:
 
     def read(self) -> Readable:
         """Return the bytes, waiting for the disk where needed."""
-        return self.data or self.file.pread(self.length, self.position)
+        try:
+            return self.data or self.file.pread(self.length, self.position)
+        except OSError as error:
+            raise ReadFailed(f"{self.file.path}@{self.position}: {error}") from error
 
     def read_nowait(self) -> Readable | None:
         """Return the bytes if they are in memory, else None."""
-        return self.data or self.file.read_nowait(self.length, self.position)
+        try:
+            return self.data or self.file.read_nowait(self.length, self.position)
+        except OSError as error:
+            raise ReadFailed(f"{self.file.path}@{self.position}: {error}") from error
 
 
 # What a read at the end of a log returns; it needs no file of that log to be opened.

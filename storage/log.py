@@ -11,7 +11,7 @@ import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +19,15 @@ from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.recompress import recompress, target
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
-from tidelog.storage import files, folder_identity, lookup, producer_state, retention
+from tidelog.storage import files, folder_identity, lookup, producer_state, retention, verification
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.errors import LogOffline, OffsetOutOfRange
+from tidelog.storage.errors import LogOffline, Mismatch, NotInMemory, OffsetOutOfRange, ReadFailed
 from tidelog.storage.files import FileSlice
 from tidelog.storage.kept_times import keep_appended
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import Producers, ProducerState
 from tidelog.storage.roll_times import RollTimes
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import LOG, Segment
 from tidelog.storage.unflushed import Unflushed
 
 __all__ = ["Appended", "FileSlice", "Log"]
@@ -90,7 +90,8 @@ class Log:
         self.failure: str | None = None
         self.deleted = retention.DeletedFiles(folder)
         self._flush_lock = threading.Lock()
-        unflushed = [segment for segment in segments[:-1] if segment.next_offset > recovery_point]
+        self._judging = threading.Lock()
+        unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
         self._unflushed = Unflushed(folder, unflushed, names)
         self._cuts = 0
@@ -167,8 +168,14 @@ class Log:
         self.lock.acquire()
         try:
             return _new(Appended, self._store(data, valid, now_ms))
+        except Mismatch as mismatch:
+            unknown = mismatch.segment
         finally:
             self.lock.release()
+        # The first append since the start finds that the indexes are not of this log.
+        self.judge(unknown)
+        with self.lock:
+            return _new(Appended, self._store(data, valid, now_ms))
 
     def _store(
         self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int
@@ -281,10 +288,16 @@ class Log:
                 f"{self}: offset {offset} is not between {self.log_start_offset} and {self.log_end_offset}"
             )
         if offset < self.log_end_offset:
-            for number in range(self._segment_number(segments, offset), len(segments)):
-                found = lookup.read(segments[number], offset, max_bytes, at_least_one, wait)
-                if found is not None:
-                    return found
+            try:
+                for number in range(self._segment_number(segments, offset), len(segments)):
+                    found = lookup.read(segments[number], offset, max_bytes, at_least_one, wait)
+                    if found is not None:
+                        return found
+            except Mismatch as mismatch:
+                self.judge(mismatch.segment, wait)
+                return self.read(offset, max_bytes, at_least_one, wait)
+            except OSError as error:
+                raise ReadFailed(f"{self}: offset {offset} cannot be read: {error}") from error
         return files.NOTHING
 
     @staticmethod
@@ -298,8 +311,59 @@ class Log:
         """Yield (segment, position, header) of every readable batch from the one that holds `offset` on."""
         segments = self.segments
         for segment in segments[self._segment_number(segments, offset) :]:
-            for position, header in lookup.headers(segment, offset):
+            for position, header in lookup.headers(self._verified(segment, offset), offset):
                 yield segment, position, header
+
+    def _verified(self, segment: Segment, offset: int) -> Segment:
+        """Return a segment whose bytes are verified from an offset on; not on the event loop."""
+        while True:
+            try:
+                segment.verify(segment.offset_index.around(offset - segment.base_offset)[0], segment.size)
+            except Mismatch:
+                current = self.judge(segment)
+                if current is None:
+                    raise
+                segment = current
+            else:
+                return segment
+
+    def judge(self, segment: Segment, wait: bool = True) -> Segment | None:
+        """Make what is known of a segment anew from its log, unless that was done; return what is in its place now.
+
+        That is None once it is deleted. With `wait` false raise NotInMemory. Appends go on meanwhile.
+        """
+        if not wait:
+            raise NotInMemory(f"{self}: a segment is to be judged")
+        with self._judging:
+            if segment in self.segments:
+                try:
+                    found = verification.judge(segment, self.epochs.at)
+                    self._catch_up(found, segment)
+                except OSError as error:
+                    raise ReadFailed(f"{segment.path(LOG)}: {error}") from error
+                with self.lock:
+                    if segment in self.segments:
+                        self._catch_up(found, segment)
+                        self._replace(segment, found)
+                        verification.tell_damage(found)
+        return next((each for each in self.segments if each.base_offset == segment.base_offset), None)
+
+    @staticmethod
+    def _catch_up(found: Segment, segment: Segment) -> None:
+        """Take note of what was appended since."""
+        found.size = segment.size
+        found.scan()
+
+    def _replace(self, segment: Segment, found: Segment) -> None:
+        """Put a judged segment in the place of another, with `lock` held."""
+        found.summary.last_append_ms = max(found.summary.last_append_ms, segment.summary.last_append_ms)
+        if segment.is_active:
+            # What follows damage at its end has these offsets.
+            found.summary.next_offset = max(found.next_offset, self.log_end_offset)
+        else:
+            found.replace_files(flushed=bool(segment.summary.flushed))
+        self._unflushed.replace(segment, found)
+        self._publish(tuple(found if each is segment else each for each in self.segments))
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to this one and the offset behind its records; (-1, -1) if there is none."""
@@ -322,7 +386,7 @@ class Log:
             # As a rule there is the tail of one file to sync, and no need for the lock that appends take. The order
             # matters: a roll says that there is more before it publishes another active segment.
             target, cuts, active = self.log_end_offset, self._cuts, self.active
-            if target == self.recovery_point:
+            if target == self.recovery_point and not self._unflushed.sealed:
                 return target
             if self._unflushed or self._is_save_due(active):
                 return self._flush_all()
@@ -469,16 +533,23 @@ class Log:
         """
         # Before segments go: those behind the latest snapshot may be all that tells of their producers.
         self.write_snapshot()
-        with self._offline_on_error():
-            retention.enforce(self, now_ms)
-            self.roll_if_idle(now_ms)
-            self.deleted.remove_due(now_ms)
+        try:
+            self._delete_and_roll(now_ms)
+        except Mismatch as mismatch:
+            self.judge(mismatch.segment)
+            self._delete_and_roll(now_ms)
         due = (
             retention.next_due_ms(self, now_ms),
             self._roll_times.idle_ms(self.active.summary),
             self.deleted.next_due_ms(),
         )
         return min((at for at in due if at is not None), default=None)
+
+    def _delete_and_roll(self, now_ms: int) -> None:
+        with self._offline_on_error():
+            retention.enforce(self, now_ms)
+            self.roll_if_idle(now_ms)
+            self.deleted.remove_due(now_ms)
 
     def drop_segments(self, count: int, now_ms: int) -> None:
         """Delete the oldest segments; if that is all of them, begin a new one first. Call with `lock` held."""
@@ -502,7 +573,8 @@ class Log:
         if done:
             self.flush()
             with self.lock, self._offline_on_error():
-                self.active.finish()
+                with suppress(Mismatch):  # Its files stay as they are: it has not been appended to.
+                    self.active.finish(flushed=True)
                 if self.log_end_offset:
                     self._copy_producers()
             self.write_snapshot()

@@ -2,7 +2,8 @@
 
 Owns the way from an index entry to a batch, in reads of a bounded size, and around damaged bytes. Knows batch headers,
 not records. Takes no lock: what of a segment is published does not change. With `wait` false nothing waits for the
-disk: NotInMemory is raised where a read would.
+disk: NotInMemory is raised where a read would. What it reads and returns is verified (`Segment.read`): Mismatch is
+raised where that shows that what is known of the segment is not true, and the log has to look again.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait
         if damage.start > position:
             end = min(end, damage.start)
     length = min(length, end - position)
-    return FileSlice(segment.file, position, length, bytes(head[:length]) if len(head) >= length else None)
+    return segment.slice(position, length, bytes(head[:length]) if len(head) >= length else None, wait)
 
 
 def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
@@ -74,7 +75,7 @@ def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
 def batch_at(segment: Segment, position: int, likely_size: int, wait: bool) -> Place:
     """Return the batch at a position: all of it, if it is about as large as is thought, or its first part."""
     count = min(likely_size + likely_size // 8, PART_BYTES, segment.size - position)
-    chunk = memoryview(segment.file.read(count, position, wait))
+    chunk = memoryview(segment.read(count, position, wait))
     size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
     return Place(position, size, chunk[:size])
 
@@ -99,30 +100,33 @@ def _search(
     wait: bool,
 ) -> Place:
     """Return the first batch that `find` finds in a range."""
-    file = segment.file
     # It begins at `behind` or before. Up to there is one large batch, or there are many small ones.
     count = behind - position + SMALL_BATCH_BYTES
     if not SMALL_BATCH_BYTES < count <= MAX_READ_BYTES:
         count = FIRST_READ_BYTES
     while position < end:
-        chunk = file.read(min(count, end - position), position, wait)
+        chunk = segment.read(min(count, end - position), position, wait)
         try:
             at = find(chunk, 0, len(chunk), wanted)
         except RecordError as error:
-            raise CorruptLog(f"{file.path}@{position}: {error}") from error
+            raise CorruptLog(f"{segment.path(LOG)}@{position}: {error}") from error
         if at >= 0:
             size = PREFIX_BYTES + _batch_length(chunk, at + 8)[0]
             return _new(Place, (position + at, size, memoryview(chunk)[at : at + size]))
         if at == -1:
-            raise CorruptLog(f"{file.path}@{position}: a batch is cut short")
+            raise CorruptLog(f"{segment.path(LOG)}@{position}: a batch is cut short")
         position += -1 - at
         count = min(2 * count, MAX_READ_BYTES)
     return Place(end, 0, _NO_BYTES)
 
 
 def headers(segment: Segment, offset: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of every batch from the one that holds `offset` on; damage is left out."""
+    """Yield (position, header) of every batch from the one that holds `offset` on; damage is left out.
+
+    A Mismatch is raised before the first: all of them are verified by then.
+    """
     position, *_ = segment.offset_index.around(offset - segment.base_offset)
+    segment.verify(position, segment.size)
     starts = [position, *(damage.end for damage in segment.summary.damage)]
     ends = [*(damage.start for damage in segment.summary.damage), segment.size]
     for start, end in zip(starts, ends, strict=True):

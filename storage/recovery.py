@@ -3,9 +3,10 @@
 Owns the judgement about what a crash left behind:
 
 1. Files that a deletion or a replacement left half done are removed.
-2. A segment whose summary describes all of it, and was written by a clean stop or says that it was flushed, is
-   believed. Any other is scanned, from where what is described was flushed or from its start: every batch is verified,
-   and the indexes come out as if the batches had just been appended.
+2. What a summary describes is believed if the summary says that it was flushed, and after a crash if the last of it is
+   what it was; the rest of it is verified before it is first read (`blocks`). What lies behind is scanned, and any
+   other segment from its start: every batch is verified, and the indexes come out as if the batches had just been
+   appended. A summary that is not true is replaced, durably, before the log takes an append.
 3. Bytes at the end of the log that are no whole batch, with no batch behind them, are a write that never finished:
    they are cut, and empty segments behind them with it. They cannot have been acknowledged as being on disk.
 4. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
@@ -14,16 +15,18 @@ Doing all this twice gives what doing it once gives.
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
-from tidelog.storage import files
+from tidelog.storage import files, verification
+from tidelog.storage.errors import Mismatch
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state import SUFFIX as SNAPSHOT
 from tidelog.storage.retention import DELETED
-from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.summary import NONE, Summary
 
 # Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
@@ -55,11 +58,11 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
     _begin_segment_if_needed(segments, folder, config, known, now_ms)
     for segment in segments[:-1]:
         if segment.is_active:
-            _tell_damage(segment)
+            verification.tell_damage(segment)
             segment.finish()
             segment.seal()
     segments[-1].is_active = True
-    _tell_damage(segments[-1])
+    verification.tell_damage(segments[-1])
     log = Log(
         folder,
         topic,
@@ -107,30 +110,47 @@ def _open_segment(
     summary = Summary.load(folder / (name + SUMMARY))
     fresh = Summary(0, 0, base_offset, modified_ms, config.index_interval_bytes)
     if summary is not None:
-        # Creation and append times are not in the log: they are good wherever the rest ends.
-        fresh.created_ms, fresh.index_interval_bytes = summary.created_ms, summary.index_interval_bytes
-        fresh.first_append_ms = summary.first_append_ms
+        # Times are not in the log: they are good wherever the rest ends.
+        fresh = summary.only_times(base_offset)
     segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes)
     if summary is None and size == 0:
         segment.believe(fresh, finished=known.clean)
         return segment
-    if summary is not None and summary.log_bytes <= size:
-        flushed = summary.flushed or summary.next_offset <= known.recovery_point
-        if summary.log_bytes == size and (known.clean or flushed):
-            segment.believe(summary, finished=known.clean or not is_last)
-            return segment
+    if summary is None or not summary.flushed or summary.log_bytes > size:
+        if summary is not None and summary.flushed:
+            files.write_atomically(segment.path(SUMMARY), fresh.encode())
         segment.is_active = True
-        if flushed:
-            segment.believe(summary, finished=False)
-            summary.flushed = 0
-            if segment.load_indexes():
-                segment.scan()
-                return _dated(segment, modified_ms)
-            segment.summary = fresh
-    segment.is_active = True
-    if size:
-        segment.rebuild()
-    return _dated(segment, modified_ms)
+        if size:
+            segment.rebuild()
+        return _dated(segment, modified_ms)
+    is_whole = summary.log_bytes == size
+    segment.believe(summary, finished=is_whole and (known.clean or not is_last))
+    if is_whole and known.clean:
+        return segment
+    segment.is_active = not is_whole
+    if not _is_as_described(segment):
+        segment = verification.judge(segment, _epoch_at(folder))
+        segment.replace_summary(finished=not is_last)
+    if not is_whole:
+        segment.summary.flushed = 0
+        segment.size = size
+        segment.scan()
+        _dated(segment, modified_ms)
+    return segment
+
+
+def _is_as_described(segment: Segment) -> bool:
+    """Tell whether the last block that a summary describes is there, and the indexes if the log goes on behind it."""
+    try:
+        segment.verify(segment.summary.log_bytes - 1, segment.summary.log_bytes)
+    except Mismatch:
+        return False
+    return not segment.is_active or segment.load_indexes() is not None
+
+
+def _epoch_at(folder: Path) -> Callable[[int], int]:
+    epochs = LeaderEpochs.load(folder)
+    return LeaderEpochs(folder).at if epochs is None else epochs.at
 
 
 def _dated(segment: Segment, modified_ms: int) -> Segment:
@@ -154,6 +174,8 @@ def _cut_torn_tail(segments: list[Segment], recovery_point: int) -> None:
         last = segments[holding[-1]]
         if not _ends_in_damage(last) or last.next_offset < recovery_point:
             return
+        if last.summary.damage[-1].next_offset != OFFSET_MAX:
+            return  # It was whole once: the offset behind it is known.
         for segment in reversed(segments[holding[-1] + 1 :]):
             for suffix in reversed(SUFFIXES):
                 files.remove(segment.path(suffix))
@@ -161,12 +183,6 @@ def _cut_torn_tail(segments: list[Segment], recovery_point: int) -> None:
         torn = last.size
         last.cut_tail()
         _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
-
-
-def _tell_damage(segment: Segment) -> None:
-    for start, end, next_offset in segment.summary.damage:
-        place = f"{segment.path(LOG)}@{start}-{end}"
-        _log.error("damaged bytes at=%s: kept, and answered as corrupt up to offset %d", place, next_offset)
 
 
 def _begin_segment_if_needed(
@@ -187,6 +203,7 @@ def _load_epochs(log: Log, clean: bool) -> None:
     """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101)."""
     end = log.log_end_offset
     epochs = LeaderEpochs.load(log.directory)
+    log.epochs = epochs or log.epochs  # Batches that are looked at below may have to be judged by them.
     changed = False
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
     newest = -1 if clean or not end else max((h.leader_epoch for _, _, h in log.headers(end - 1)), default=-1)

@@ -11,10 +11,10 @@ from typing import Any
 
 from tidelog.storage import lookup
 from tidelog.storage.batch_scan import first_record, first_record_at, is_kept, largest_record
-from tidelog.storage.errors import NotInMemory, OffsetOutOfRange
+from tidelog.storage.errors import Mismatch, NotInMemory, OffsetOutOfRange, ReadFailed
 from tidelog.storage.kept_times import Found
 from tidelog.storage.log import Log
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import LOG, Segment
 from tidelog.storage.summary import NONE
 
 __all__ = ["Found", "first_at_or_after", "largest_timestamp", "offsets_before"]
@@ -33,21 +33,32 @@ def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> Found |
     start = log.log_start_offset
     for segment in log.segments:
         if segment.summary.max_timestamp >= wanted and segment.next_offset > start:
-            found = _unless_deleted(_first_in_segment, log, segment, wanted, start, wait)
+            found = _found_in(_first_in_segment, log, segment, wanted, start, wait)
             if found is not None:
                 return found
     return None
 
 
-def _unless_deleted(find: Callable[..., Found | None], *args: Any) -> Found | None:
-    """Find nothing in a segment that retention takes away meanwhile: its records are before the log's start now."""
-    try:
-        return find(*args)
-    except OffsetOutOfRange:
-        return None
+def _found_in(find: Callable[..., Found | None], log: Log, segment: Segment, *args: Any) -> Found | None:
+    """Return what is found in a segment; in one that is judged meanwhile, by what is known of it then.
+
+    The last of `args` is whether to wait. In a segment that retention takes away meanwhile nothing is found: its
+    records are before the log's start now.
+    """
+    current: Segment | None = segment
+    while current is not None:
+        try:
+            return find(log, current, *args)
+        except OffsetOutOfRange:
+            return None
+        except Mismatch as mismatch:
+            current = log.judge(mismatch.segment, args[-1])
+        except OSError as error:
+            raise ReadFailed(f"{segment.path(LOG)}: {error}") from error
+    return None
 
 
-def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait: bool = True) -> Found | None:
+def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait: bool) -> Found | None:
     base_offset = segment.base_offset
     limit_bytes = log.config.max_decompressed_bytes
     # Before the greatest entry below that offset every record is older, however long ago that entry's own time came.
@@ -88,7 +99,7 @@ def largest_timestamp(log: Log, wait: bool = True) -> Found | None:
     for segment in log.segments:
         least = best.timestamp if best is not None else NONE
         if segment.summary.max_timestamp > least and segment.next_offset > start:
-            found = _unless_deleted(_largest_in_segment, log, segment, start, wait)
+            found = _found_in(_largest_in_segment, log, segment, start, wait)
             if found is not None and found.timestamp > least:
                 best = found
     return best
@@ -102,7 +113,7 @@ def _largest_in_segment(log: Log, segment: Segment, start: int, wait: bool) -> F
     if segment.base_offset >= start:
         return _first_in_segment(log, segment, summary.max_timestamp, start, wait)
     if not wait:
-        raise NotInMemory
+        raise NotInMemory(f"{segment.path(LOG)}: its batches from offset {start} on are to be looked through")
     return _largest_behind(log, segment, start)
 
 

@@ -5,17 +5,22 @@ batch arrives by append, by recovery or by a rebuild, it goes through `_note`. K
 producers, of when to roll or of how it is searched (`lookup`). Not locked: the log that owns it is.
 
 The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
-is sealed. The summary vouches for the index files; where they do not match it, they are rebuilt from the log.
+is sealed. The summary vouches for the index files and for the log that were there when the segment was loaded: `read`
+and `slice` give no byte of it that was not verified since, and `Mismatch` says that what is known of the segment has to
+be made anew (`verification`).
 """
 
 import itertools
 import logging
 from pathlib import Path
 
+from crc32c import crc32c
+
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, walk
-from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.blocks import Digests, Unverified
+from tidelog.storage.errors import Mismatch, OffsetOutOfRange
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
@@ -33,9 +38,11 @@ class Segment:
     """A segment; `size` is what of its log is published to readers.
 
     `identity` stands for the bytes of its log, for as long as the process lives: a cut gives it another.
+    `unverified` are the blocks that were there when it was loaded, None once all of them have been verified.
     """
 
     __slots__ = (
+        "_digests",
         "_file",
         "_finished_size",
         "_offset_index",
@@ -48,6 +55,7 @@ class Segment:
         "last_offset_max",
         "size",
         "summary",
+        "unverified",
     )
 
     def __init__(
@@ -67,6 +75,8 @@ class Segment:
         self._file: files.File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._digests: Digests | None = None
+        self.unverified: Unverified | None = None
 
     @classmethod
     def create(
@@ -98,7 +108,7 @@ class Segment:
 
     @property
     def file(self) -> files.File:
-        """The log file, opened on first use."""
+        """The log file, opened on first use; what is read from it past `read` and `slice` was not verified."""
         file = self._file
         if file is None:
             try:
@@ -111,6 +121,36 @@ class Segment:
 
     def _deleted(self) -> OffsetOutOfRange:
         return OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
+
+    def read(self, count: int, position: int, wait: bool = True) -> files.Readable | memoryview:
+        """Read bytes of its log as `File.read` does; raise Mismatch if they are not what was written."""
+        if self.unverified is not None:
+            self.verify(position, position + count, wait)
+        return self.file.read(count, position, wait)
+
+    def slice(self, position: int, length: int, data: bytes | None, wait: bool) -> files.FileSlice:
+        """Return a slice of its log, verified now; `data` are its bytes, where they are known already."""
+        if self.unverified is not None:
+            self.verify(position, position + length, wait)
+        return files.FileSlice(self.file, position, length, data)
+
+    def verify(self, start: int, end: int, wait: bool = True) -> None:
+        """Verify what was in a range when the segment was loaded, if nobody has; raise Mismatch if it has changed."""
+        unverified = self.unverified
+        if unverified is None:
+            return
+        if not unverified.verify(self.file, start, end, wait):
+            raise Mismatch(f"{self.path(LOG)}@{start}-{end}: not what its summary says", self)
+        if unverified.is_done:
+            self.unverified = None
+
+    @property
+    def digests(self) -> Digests:
+        """The digests of its blocks, to go on with."""
+        digests = self._digests
+        if digests is None:
+            digests = self._digests = Digests(self.summary.digests)
+        return digests
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -140,8 +180,14 @@ class Segment:
         """
         if self._offset_index is None:
             self._load_indexes()
+        digests = self._digests or self.digests
         position = self.size
+        end = position + len(data)
         (self._file or self.file).append(data)
+        if end <= digests.block_end:
+            digests.running = crc32c(data, digests.running)
+        else:
+            digests.add(data, position)
         self._note(
             position,
             valid.header.record_count,
@@ -151,7 +197,7 @@ class Segment:
             valid.min_timestamp,
         )
         self.summary.last_append_ms = now_ms
-        self.size = position + len(data)
+        self.size = end
         if position == 0:
             self.summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
@@ -206,7 +252,11 @@ class Segment:
         """Let no index grow beyond a size from now on."""
         if index_bytes_max != self.index_bytes_max:
             self.index_bytes_max = index_bytes_max
-            self._limit_offsets(len(self.offset_index), len(self.time_index))
+            offset_index, time_index, summary = self._offset_index, self._time_index, self.summary
+            if offset_index is not None and time_index is not None:
+                self._limit_offsets(len(offset_index), len(time_index))
+            else:
+                self._limit_offsets(summary.offset_entries, summary.time_entries)
 
     def _limit_offsets(self, offset_entries: int, time_entries: int) -> None:
         """Set the last offset that fits: by its distance from the base, or none where an index is full."""
@@ -222,10 +272,10 @@ class Segment:
         """Remove what a failed append left behind the published end."""
         self.file.truncate(self.size)
 
-    def save(self, *, final: bool = False) -> bytes:
-        """Write indexes and summary as they stand, with `final` as if sealed; nothing is forced to disk.
+    def save(self, *, final: bool = False, flushed: bool = False, durably: bool = False) -> bytes:
+        """Write indexes and summary as they stand, with `final` as if sealed; `durably` forces the summary to disk.
 
-        Return what the summary's file is to hold once all of it has been flushed.
+        `flushed` says that the log is there. Return what the summary's file is to hold once it is.
         """
         summary, offset_index, time_index = self.summary, self.offset_index, self.time_index
         entry = b""
@@ -233,29 +283,46 @@ class Segment:
             relative_offset = summary.max_timestamp_last_offset - self.base_offset
             entry = time_index.next_entry(summary.max_timestamp, relative_offset)
         summary.log_bytes = self.size
+        summary.digests = self.digests.encode(self.size)
         summary.offset_entries, summary.offset_crc = len(offset_index), offset_index.save()
         summary.time_entries, summary.time_crc = len(time_index) + bool(entry), time_index.save(entry)
         summary.flushed = 1
         once_flushed = summary.encode()
-        summary.flushed = 0
-        files.write(self.path(SUMMARY), summary.encode())
+        summary.flushed = int(flushed)
+        write = files.write_atomically if durably else files.write
+        write(self.path(SUMMARY), summary.encode())
         return once_flushed
 
-    def finish(self) -> None:
+    def finish(self, *, flushed: bool = False) -> None:
         """Save with the final time entry, before the segment is sealed or its log closed."""
         if self._finished_size != self.size:
-            self.save(final=True)
+            self.save(final=True, flushed=flushed)
             self._finished_size = self.size
+
+    def replace_summary(self, *, finished: bool) -> None:
+        """Save at once what was found in a log that is on disk, where the summary's file says something else."""
+        self.save(final=finished, flushed=True, durably=True)
+        self._finished_size = self.size if finished else -1
+
+    def replace_files(self, *, flushed: bool) -> None:
+        """Seal with files of its own: readers of the ones before keep what they have mapped."""
+        self.is_active = False
+        try:
+            for suffix in (SUMMARY, INDEX, TIME_INDEX):
+                files.remove(self.path(suffix))
+            self.finish(flushed=flushed)
+        except OSError as error:
+            _log.warning("indexes not written file=%s error=%r", self.path(INDEX), str(error))
 
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
         self.is_active = False
-        self._offset_index = self._time_index = None
+        self._offset_index = self._time_index = self._digests = None
 
     def release(self) -> None:
         """Let go of what a sealed segment can open again; readers keep what they hold."""
         if not self.is_active:
-            self._file = self._offset_index = self._time_index = None
+            self._file = self._offset_index = self._time_index = self._digests = None
 
     def sync(self) -> None:
         """Return once the files of a sealed segment are on disk, and its summary says so."""
@@ -274,8 +341,13 @@ class Segment:
     # Loading.
 
     def believe(self, summary: Summary, *, finished: bool) -> None:
-        """Take what a summary says; `finished` if it was written when the segment was sealed or closed."""
+        """Take what a summary says, for as long as nothing shows that it is not true.
+
+        `finished` if it was written when the segment was sealed or closed.
+        """
         self.summary = summary
+        if summary.log_bytes:
+            self.unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
         self._limit_offsets(summary.offset_entries, summary.time_entries)
         self._finished_size = self.size if finished else -1
 
@@ -305,10 +377,7 @@ class Segment:
         if indexes is None:
             if files.status(self.path(LOG)) is None:
                 raise self._deleted()
-            _log.warning("index rebuilt file=%s reason=missing-or-not-of-this-log", self.path(INDEX))
-            indexes = self.rebuild()
-            if not self.is_active:
-                self.finish()
+            raise Mismatch(f"{self.path(INDEX)}: missing, or not of this log", self)
         return indexes
 
     def _empty_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -317,29 +386,42 @@ class Segment:
         self._limit_offsets(0, 0)
         return indexes
 
-    def rebuild(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
-        old = self.summary
-        self.summary = Summary(0, 0, self.base_offset, old.created_ms, old.index_interval_bytes)
-        indexes = self._empty_indexes()
-        self.scan()
-        self.summary.first_append_ms = old.first_append_ms
-        self.summary.last_append_ms = max(self.summary.last_append_ms, old.last_append_ms)
-        return indexes
+    def anew(self, size: int) -> "Segment":
+        """Return an active segment of the same log, of which nothing is known but what a log does not hold."""
+        summary = self.summary.only_times(self.base_offset)
+        segment = Segment(self.folder, self.base_offset, size, summary, self.index_bytes_max)
+        segment._file = self.file
+        segment.is_active = True
+        segment._digests = Digests()
+        segment._empty_indexes()
+        return segment
 
-    def scan(self) -> None:
+    def rebuild(self) -> None:
+        """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
+        self.summary = self.summary.only_times(self.base_offset)
+        self.unverified = None
+        self._digests = Digests()
+        self._empty_indexes()
+        self.scan()
+
+    def scan(self, refuses: walk.Refuses | None = None) -> None:
         """Verify every batch behind what the summary describes, and take note of it.
 
-        What is not a whole batch is noted as damage, to the end of the file where no batch follows.
+        What is not a whole batch, or is refused, is noted as damage, to the end of the file where no batch follows.
         """
-        summary = self.summary
-        damaged_from = NONE
+        summary, digests = self.summary, self.digests
+        digested, damaged_from = summary.log_bytes, NONE
         for batch in walk.verified(
-            self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset
+            self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset, refuses
         ):
+            if batch.end - digested >= walk.CHUNK_BYTES:
+                # Soon after the walk, while they are in memory.
+                digests.add_from(self.file, digested, batch.end)
+                digested = batch.end
             header = batch.header
             if header is None:
-                damaged_from = batch.position
+                if damaged_from == NONE:
+                    damaged_from = batch.position
                 continue
             if damaged_from != NONE:
                 summary.damage += (Damage(damaged_from, batch.position, header.base_offset),)
@@ -347,6 +429,7 @@ class Segment:
             self._note_header(batch.position, header)
         if damaged_from != NONE:
             summary.damage += (Damage(damaged_from, self.size, OFFSET_MAX),)
+        digests.add_from(self.file, digested, self.size)
         summary.log_bytes = self.size
         self._finished_size = -1
 
@@ -361,6 +444,7 @@ class Segment:
         self.summary.damage = self.summary.damage[:-1]
         self.size = self.summary.log_bytes = tail.start
         self.file.truncate(tail.start)
+        self.digests.cut(self.file, tail.start)
 
     def truncate(self, position: int) -> None:
         """Cut off the batch at `position` and all behind it, and go on from there as the active segment."""

@@ -1,7 +1,8 @@
 """What is known of a segment's batches, and the `.summary` file that remembers it.
 
-Owns counts, times and the checksums of the indexes. A hint: the file carries a checksum and the size of the log that it
-describes, and whatever it says can be found again in the log, but for the wall time of creation and appends.
+Owns counts, times, the digests of the log's blocks (`blocks`) and the checksums of the indexes. A hint: the file
+carries a checksum and the digests of the bytes that it describes, and whatever it says can be found again in the log,
+but for the wall time of creation and appends. Of a file of version 1, which had no digests, only these are read.
 Layout: docs/formats.md.
 """
 
@@ -13,9 +14,11 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from tidelog.storage import files
+from tidelog.storage.blocks import count_of
 
 MAGIC = b"TLSM"
-VERSION = 1
+VERSION = 2
+_WITHOUT_DIGESTS = 1  # the version before
 NONE = -1  # no timestamp, no offset
 UNKNOWN = -(1 << 63)
 
@@ -23,6 +26,7 @@ _HEAD = Struct(">4sHH")
 _BODY = Struct(">17qII")
 _DAMAGE = Struct(">qqq")
 _CRC = Struct(">I")
+DIGEST_BYTES = 4
 
 
 class Damage(NamedTuple):
@@ -37,7 +41,7 @@ class Damage(NamedTuple):
 class Summary:
     """The state of a segment after `log_bytes` of its log, in the order of the file."""
 
-    flushed: int  # 1 once all that is described is on disk
+    flushed: int  # 1 once the part of the log that is described is on disk
     log_bytes: int
     next_offset: int
     created_ms: int
@@ -59,21 +63,22 @@ class Summary:
     offset_crc: int = 0
     time_crc: int = 0
     damage: tuple[Damage, ...] = ()
+    digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
 
     def encode(self) -> bytes:
         """Return the bytes of the file."""
         numbers = [getattr(self, name) for name in _NUMBERS]
         parts = [_HEAD.pack(MAGIC, VERSION, len(self.damage)), _BODY.pack(*numbers)]
         parts += [_DAMAGE.pack(*damage) for damage in self.damage]
-        body = b"".join(parts)
+        body = b"".join([*parts, self.digests])
         return body + _CRC.pack(crc32c(body))
 
     @classmethod
     def decode(cls, data: bytes) -> "Summary | None":
-        """Read the bytes of a file; None if they are not a whole summary of this version."""
+        """Read the bytes of a file; None if they are not a whole summary of a known version."""
         try:
             magic, version, damages = _HEAD.unpack_from(data)
-            if (magic, version) != (MAGIC, VERSION) or crc32c(data[:-4]) != _CRC.unpack(data[-4:])[0]:
+            if magic != MAGIC or crc32c(data[:-4]) != _CRC.unpack(data[-4:])[0]:
                 return None
             numbers = _BODY.unpack_from(data, _HEAD.size)
             at = _HEAD.size + _BODY.size
@@ -81,8 +86,25 @@ class Summary:
         except error:
             return None
         summary = cls(*numbers)
+        if version == _WITHOUT_DIGESTS:
+            return summary.only_times(summary.next_offset)
         summary.damage = damage
+        summary.digests = data[at + damages * _DAMAGE.size : -4]
+        if version != VERSION or len(summary.digests) != DIGEST_BYTES * count_of(summary.log_bytes):
+            return None
         return summary
+
+    def only_times(self, base_offset: int) -> "Summary":
+        """Return one of an empty log, with what a log does not hold: times and the index interval."""
+        return Summary(
+            0,
+            0,
+            base_offset,
+            self.created_ms,
+            self.index_interval_bytes,
+            first_append_ms=self.first_append_ms,
+            last_append_ms=self.last_append_ms,
+        )
 
     @classmethod
     def load(cls, path: Path) -> "Summary | None":
@@ -91,4 +113,4 @@ class Summary:
         return None if data is None else cls.decode(data)
 
 
-_NUMBERS = tuple(field.name for field in fields(Summary) if field.name != "damage")
+_NUMBERS = tuple(field.name for field in fields(Summary) if field.name not in ("damage", "digests"))

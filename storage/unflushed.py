@@ -48,6 +48,10 @@ class Unflushed:
         """Drop segments that are being deleted."""
         self.sealed = [segment for segment in self.sealed if segment not in segments]
 
+    def replace(self, segment: Segment, by: Segment) -> None:
+        """Let a segment that is to be synced have another in its place."""
+        self.sealed = [by if each is segment else each for each in self.sealed]
+
     def sync(self, pending: Pending, epochs: LeaderEpochs) -> None:
         """Return once all of it is on disk; the folder's own name in its parent once is enough."""
         for segment in pending.sealed:

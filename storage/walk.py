@@ -5,7 +5,7 @@ of indexes or of what is done about damage. Memory stays bounded by the larger o
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,9 +20,13 @@ _MAGIC_POSITION = 16
 _LEGACY = Struct(">qiIb")  # offset, size, CRC-32, magic of a v0 or v1 entry
 _LEGACY_MIN_BYTES = 14
 
+# What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
+# or where that is not known, behind damage, None and the offset that the batch behind it has, if there is one.
+Refuses = Callable[[int, BatchHeader, int | None, int | None], bool]
+
 
 class Batch(NamedTuple):
-    """A batch and where it lies; without a header, the range between two batches that is not one."""
+    """A batch and where it lies; without a header, a range that holds none that can be believed."""
 
     position: int
     end: int
@@ -64,24 +68,36 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
         position += header.size_bytes
 
 
-def verified(file: File, position: int, end: int, base_offset: int, next_offset: int) -> Iterator[Batch]:
+def verified(
+    file: File, position: int, end: int, base_offset: int, next_offset: int, refuses: Refuses | None = None
+) -> Iterator[Batch]:
     """Yield every whole batch with a right checksum, and each range in between that holds none.
 
     Offsets start at `next_offset` and must fit a segment that starts at `base_offset`.
     """
     window = _Window(file, end)
+    is_behind_damage = False
     while position < end:
         header = _whole_batch(window, position, base_offset, next_offset)
-        if header is None or _is_misplaced(window, position, header, base_offset, next_offset):
+        if header is None:
             _refuse_legacy(window, position)
-            damage_end = _next_batch(window, position, base_offset, next_offset)
-            yield Batch(position, damage_end, None)
-            position = damage_end
+            batch_end = _next_batch(window, position + 1, base_offset, next_offset)
         else:
             batch_end = position + header.size_bytes
-            yield Batch(position, batch_end, header)
-            next_offset = header.last_offset + 1
-            position = batch_end
+            is_refused = _is_misplaced(window, position, header, base_offset, next_offset)
+            if refuses is not None and not is_refused:
+                expected = None if is_behind_damage else next_offset
+                behind = (
+                    _whole_batch(window, batch_end, base_offset, next_offset) if is_behind_damage else None
+                )
+                is_refused = refuses(position, header, expected, behind and behind.base_offset)
+            if is_refused:
+                header = None  # Where it ends is true, by its checksum.
+            else:
+                next_offset = header.last_offset + 1
+        yield Batch(position, batch_end, header)
+        is_behind_damage = header is None
+        position = batch_end
 
 
 def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> BatchHeader | None:
@@ -114,9 +130,8 @@ def _is_misplaced(
     return following is not None and following.base_offset <= header.last_offset
 
 
-def _next_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> int:
-    """Return where the next whole batch after a bad one starts, or the end."""
-    candidate = position + 1
+def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: int) -> int:
+    """Return where the next whole batch starts, at a position or behind it, or the end."""
     while window.end - candidate >= HEADER_BYTES:
         at = window.at(candidate, HEADER_BYTES)
         # Only a byte that may be the magic of a batch is worth a closer look.

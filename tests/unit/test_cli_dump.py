@@ -219,7 +219,8 @@ def test_snapshot(folder: Path) -> None:
 
 
 def test_summary(folder: Path) -> None:
-    summary = Summary(0, 4096, 130, AT, 4096, record_count=30, damage=(Damage(10, 20, 105),))
+    digests = bytes(4)
+    summary = Summary(0, 4096, 130, AT, 4096, record_count=30, damage=(Damage(10, 20, 105),), digests=digests)
     code, parts = dump(write(folder, summary.encode(), ".summary"))
     assert code == FAILED
     assert (parts[0]["record_count"], parts[0]["next_offset"]) == (30, 130)

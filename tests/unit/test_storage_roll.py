@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, crash, fill, open_log
 from tests.support.reference_index import differences
@@ -129,13 +130,14 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
     fill(log, [[NOW + 3, NOW + 9], [NOW - 4]], now_ms=NOW)
     fill(log, [[NOW + 9]], now_ms=NOW + 2)
     log.roll(NOW + 2)
+    log.flush()
     again = open_log(tmp_path, clean=True)
     summary = again.segments[0].summary
     found = {name: getattr(summary, name) for name in summary.__slots__}
     assert found.pop("offset_crc") == 0
     assert found.pop("time_crc") > 0
     expected = {
-        "flushed": 0,
+        "flushed": 1,
         "log_bytes": log.segments[0].size,
         "next_offset": 4,
         "created_ms": NOW - 7,
@@ -153,5 +155,6 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
         "offset_entries": 0,
         "time_entries": 1,
         "damage": (),
+        "digests": crc32c(log.segments[0].path(".log").read_bytes()).to_bytes(4, "big"),
     }
     assert found == expected, json.dumps(found, default=str)

@@ -1,0 +1,72 @@
+"""What becomes of a segment whose files are not what its summary says.
+
+Owns the judgement: one walk over what was there when the segment was loaded, with what the summary still tells about
+it, and what is damage by it. Knows segments; nothing of logs, and takes no lock: it makes another description of the
+same files, and the log puts that in the place of the first.
+
+In a block whose digest does not match every batch is suspected beyond its checksum, which leaves out its offset and its
+leader epoch: it is damage where its offsets do not follow the batch before it (or, behind damage, are not followed by
+the batch behind it), or where its epoch is not the one that the log has there. Where nothing is found but the digest,
+the summary was not of this log: the log's bytes win.
+"""
+
+import logging
+from collections.abc import Callable
+
+from tidelog.protocol.records.batch import MAGIC_POSITION, BatchHeader
+from tidelog.storage import blocks
+from tidelog.storage.blocks import Unverified
+from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
+from tidelog.storage.walk import Refuses
+
+_log = logging.getLogger(__name__)
+
+
+def judge(segment: Segment, epoch_at: Callable[[int], int]) -> Segment:
+    """Return a segment that knows of the same log what a walk finds in all that was unverified; `scan` goes on.
+
+    `epoch_at` gives the leader epoch of an offset, or -1. Damage is in the summary, and nothing is unverified any more.
+    """
+    unverified = segment.unverified or Unverified(b"", 0, segment.base_offset)
+    mismatches = unverified.mismatches(segment.file)
+    found = segment.anew(unverified.end)
+    found.scan(_suspicion(mismatches, unverified, epoch_at) if mismatches else None)
+    summary = found.summary
+    if summary.damage and summary.damage[-1].next_offset == OFFSET_MAX:
+        # This is no write that never finished: the end of what was there is known.
+        summary.damage = (
+            *summary.damage[:-1],
+            summary.damage[-1]._replace(next_offset=unverified.next_offset),
+        )
+        summary.next_offset = unverified.next_offset
+    if not summary.damage:
+        reason = "summary" if mismatches else "index"
+        _log.warning("made anew from the log file=%s reason=%s-not-of-this-log", segment.path(LOG), reason)
+    return found
+
+
+def _suspicion(mismatches: set[int], unverified: Unverified, epoch_at: Callable[[int], int]) -> Refuses:
+    """Return what refuses a batch that is right by its checksum."""
+
+    def refuses(position: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
+        first, last = position // blocks.BLOCK_BYTES, (position + MAGIC_POSITION - 1) // blocks.BLOCK_BYTES
+        if first not in mismatches and last not in mismatches:
+            return False
+        end = header.last_offset + 1
+        if end > unverified.next_offset or expected not in (None, header.base_offset):
+            return True
+        if position + header.size_bytes == unverified.end:
+            following = unverified.next_offset
+        if expected is None and following not in (None, end):
+            return True
+        epoch = epoch_at(header.base_offset)
+        return 0 <= epoch != header.leader_epoch
+
+    return refuses
+
+
+def tell_damage(segment: Segment) -> None:
+    """Name each range of bytes that cannot be read."""
+    for start, end, next_offset in segment.summary.damage:
+        place = f"{segment.path(LOG)}@{start}-{end}"
+        _log.error("damaged bytes at=%s: kept, and answered as corrupt up to offset %d", place, next_offset)
