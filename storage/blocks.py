@@ -134,4 +134,4 @@ class Unverified:
         data = file.pread(count, position) if wait else file.read_nowait(count, position)
         if data is None:
             raise NotInMemory(f"{file.path}@{position}")
-        return len(data) == count and crc32c(data) == _digest_at(self._digests, 4 * number)[0]
+        return crc32c(data) == int(_digest_at(self._digests, 4 * number)[0])

@@ -180,6 +180,7 @@ class Watch:
     "ask",
     [
         lambda log, wait: log.read(31, 5000, True, wait).read(),
+        lambda log, wait: log.read(0, 15_000, True, wait).read(),
         lambda log, wait: log.read(11, 1, True, wait).read_nowait(),
         lambda log, wait: seek.first_at_or_after(log, NOW + 1017, wait),
         lambda log, wait: seek.first_at_or_after(log, NOW + 5, wait),
@@ -200,6 +201,18 @@ def test_P27_no_byte_that_was_there_at_the_start_is_read_before_it_was_verified(
     watch.is_on = True
     ask(log, wait)
     assert watch.reads
+
+
+def test_V10_damage_far_behind_the_first_batch_of_a_fetch_ends_it_there(tmp_path: Path) -> None:
+    log = reopened(tmp_path)
+    starts = [position for _, position, _ in log.headers(0)]
+    with open(log.active.path(".log"), "r+b") as file:
+        file.seek(starts[20] + 3000)
+        file.write(b"?")
+    log = open_log(tmp_path, clean=True, recovery_point=60)
+    piece = log.read(0, 1 << 20, True)
+    assert (piece.position, piece.length) == (0, starts[20])
+    assert log.read(42, 1 << 20, True).length == log.size_bytes - starts[21]
 
 
 @pytest.mark.parametrize("wait", [True, False])

@@ -15,6 +15,7 @@ from tidelog.protocol.records import validate
 from tidelog.protocol.records.batch import HEADER
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import batch_scan, files, kept_times, lookup, seek
+from tidelog.storage.errors import NotInMemory, OffsetOutOfRange
 from tidelog.storage.kept_times import KeptTimes
 from tidelog.storage.log import Log
 
@@ -392,3 +393,114 @@ def test_S37_offsets_before_are_starts_of_segments_newest_first(tmp_path: Path) 
     assert seek.offsets_before(log, -1, 2) == [7, 6]
     log.advance_start(1)
     assert seek.offsets_before(log, -2, 10) == [1]
+
+
+def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW, NOW], [NOW], [NOW]])
+    sizes = [header.size_bytes for _, _, header in log.headers(0)]
+    for at_least_one in (True, False):
+        assert log.read(0, sizes[0], at_least_one).length == sizes[0]
+        assert log.read(0, sizes[0] + 1, at_least_one).length == sizes[0] + 1
+        assert log.read(3, sizes[2], at_least_one).length == sizes[2]
+    assert log.read(0, sizes[0] - 1, True).length == sizes[0]
+    assert log.read(0, sizes[0] - 1, False).length == 0
+
+
+@pytest.mark.parametrize("when", ["before its indexes are loaded", "before its log is opened"])
+def test_a_lookup_finds_nothing_in_a_segment_that_retention_takes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    owner, name = (seek, "_first_in_segment") if "indexes" in when else (lookup, "locate_timestamp")
+    find = getattr(owner, name)
+    for number, ask in enumerate(
+        (
+            seek.first_at_or_after,
+            lambda log, at: seek.first_at_or_after(log, at, False),
+            lambda log, _: seek.largest_timestamp(log),
+        )
+    ):
+        log = open_log(tmp_path / str(number), file_delete_delay_ms=0, index_interval_bytes=0)
+        fill(log, [[NOW + 9], [NOW + 8]])
+        log.roll(NOW)
+        fill(log, [[NOW + 5], [NOW + 6]])
+        log.segments[0].summary.max_timestamp_offset = -1  # as after a recovery
+        log.release()
+
+        def meanwhile(*args: Any, log: Log = log) -> Any:
+            if len(log.segments) > 1:
+                with log.lock:
+                    log.drop_segments(1, NOW)
+                log.deleted.remove_due(NOW)
+            return find(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, meanwhile)
+            found = ask(log, NOW)
+        assert found in ((NOW + 5, 2, 0), (NOW + 6, 3, 0))
+        assert (found == (NOW + 6, 3, 0)) == (number == 2)
+
+
+def test_a_read_in_a_segment_that_retention_takes_meanwhile_is_out_of_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, file_delete_delay_ms=0)
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    log.release()
+    read = lookup.read
+
+    def meanwhile(*args: Any) -> Any:
+        with log.lock:
+            log.drop_segments(1, NOW)
+        log.deleted.remove_due(NOW)
+        return read(*args)
+
+    monkeypatch.setattr(lookup, "read", meanwhile)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 100, True)
+
+
+def test_times_are_kept_once_and_only_under_the_lock() -> None:
+    times = KeptTimes()
+    taken: list[int] = []
+
+    class Guarded(dict[int, bytes]):
+        def __setitem__(self, key: int, packed: bytes) -> None:
+            assert times._lock.locked()
+            taken.append(key)
+            super().__setitem__(key, packed)
+
+    times._packed = Guarded()
+    for _ in range(3):
+        times.keep(1, b"x" * 100)
+        times.keep(2, b"y" * 50)
+    assert taken == [1, 2]
+    assert times._bytes == 150 + 2 * KeptTimes.ENTRY_BYTES
+    assert list(times._keys) == [1, 2]
+
+
+def test_the_times_kept_first_are_forgotten_first_and_their_bytes_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = KeptTimes()
+    monkeypatch.setattr(KeptTimes, "BYTES_MAX", 2 * (100 + KeptTimes.ENTRY_BYTES))
+    for key in (1, 2):
+        times.keep(key, b"x" * 100)
+    assert [times.get(key) is not None for key in (1, 2)] == [True, True]  # exactly as much as there may be
+    times.keep(3, b"x" * 100)
+    assert [times.get(key) is not None for key in (1, 2, 3)] == [False, True, True]
+    assert times._bytes == KeptTimes.BYTES_MAX
+    times.keep(1, b"x" * 100)
+    assert [times.get(key) is not None for key in (1, 2, 3)] == [True, False, True]
+
+
+def test_largest_timestamp_looks_through_no_segment_on_the_event_loop(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW + 9], [NOW + 7], [NOW + 8]])
+    assert seek.largest_timestamp(log, wait=False) == (NOW + 9, 0, 0)
+    log.advance_start(1)
+    with pytest.raises(NotInMemory):
+        seek.largest_timestamp(log, wait=False)
+    assert seek.largest_timestamp(log) == (NOW + 8, 2, 0)
