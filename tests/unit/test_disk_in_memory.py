@@ -42,7 +42,7 @@ def work(folder: Path) -> list[object]:
     status = files.status(folder / "a" / "log")
     said += [status and status.size, files.device_of(folder) == files.device_of(folder / "a")]
     files.FileSystem(folder).sync()
-    said.append(files.dirty_bytes() >= 0)
+    said.append(files.DirtyMemory().bytes() % 1024)
     with files.holding(files.FolderLock(folder / ".lock")) as lock:
         pass
     files.remove(folder / "a" / "other")

@@ -137,10 +137,9 @@ class Judge:
             try:
                 got = list(batches(self.log.read(offset, 1 << 20, True).read()))
             except StorageError as error:
-                acknowledged = any(each.last >= offset for each in self.state.sent[: self.state.durable])
-                self.fail("I1" if acknowledged else "I4", f"offset {offset} of {start}-{end}: {error}")
+                self.fail(self._loss(offset) or "I4", f"offset {offset} of {start}-{end}: {error}")
             if not got:
-                self.fail("I2", f"nothing at {offset}, and the end is {end}")
+                self.fail(self._loss(offset) or "I2", f"nothing at {offset}, and the end is {end}")
             found += got
             last = found[-1]
             behind = last[0] + int.from_bytes(last[1][23:27], "big") + 1
@@ -148,6 +147,10 @@ class Judge:
                 self.fail("I2", f"a fetch from {offset} gave up to {behind}")
             offset = behind
         return found
+
+    def _loss(self, offset: int) -> str:
+        """Return I1 if something at or behind an offset was acknowledged as being on disk."""
+        return "I1" if any(each.last >= offset for each in self.state.sent[: self.state.durable]) else ""
 
     def _history(self, found: list[tuple[int, bytes]], end: int) -> tuple[Sent, ...]:
         """Return the history that the log holds a part of."""
