@@ -229,14 +229,16 @@ class Stand:
             raise Trouble(f"logged: {cause(news)}", news[-20_000:])
 
 
+# A traceback: its lines begin with blanks, and the one behind them names the error.
+_TRACEBACK = re.compile(r"^Traceback .*\n((?:[ ].*\n)*)(\S.*)$", re.MULTILINE)
+
+
 def cause(log: str) -> str:
     """Return what went wrong, where: the error and the last line of ours in its traceback, without what varies."""
-    log = log[min(at for at in (log.find(" ERROR "), log.find("Traceback"), len(log)) if at >= 0) :]
-    places = re.findall(r'File ".*?/src/tidelog/([^"]+)", line (\d+)', log.split("\n\x00")[0])
-    errors = re.findall(r"^(\w[\w.]*(?:Error|Exception|\w+))(?:: (.*))?$", log, re.MULTILINE)
-    name = f"{errors[0][0]}: {errors[0][1]}" if errors else log.splitlines()[0][:200]
-    first_trace = places[
-        : next((i for i, _ in enumerate(places) if i and places[i] == places[0]), len(places))
-    ]
-    where = ":".join(first_trace[-1]) if first_trace else "?"
-    return re.sub(r"\d{3,}|'[^']*'", "N", name)[:160] + f" at {where}"
+    found = _TRACEBACK.search(log)
+    if found is None:
+        words, where = log[max(log.find(" ERROR "), 0) :].splitlines()[0], "?"
+    else:
+        places = re.findall(r'File ".*?/src/tidelog/([^"]+)", line (\d+)', found[1])
+        words, where = found[2], ":".join(places[-1]) if places else "?"
+    return re.sub(r"0x[0-9a-f]+|\d{3,}|'[^']*'", "N", words)[:160] + f" at {where}"
