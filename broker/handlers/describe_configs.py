@@ -1,10 +1,10 @@
 """DescribeConfigs.
 
 Versions: 1-4.
-Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would
-apply without it; no list of keys, or an empty one, asks for all. The options are those of the table in config/: what is
-not there is not honoured, and described only for a topic that was created with it. A broker without a name stands for
-the defaults that were set for all brokers while they ran: there are none.
+Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
+it; no list of keys, or an empty one, asks for all. What is asked twice is answered once. The options are those of the
+table in config/: what is not there is not honoured, and described only for a topic that was created with it. A broker
+without a name stands for the defaults that were set for all brokers while they ran: there are none.
 """
 
 from collections.abc import Iterable
@@ -32,9 +32,13 @@ TOPIC, BROKER = 2, 4
 def handle(
     connection: "Connection", request: DescribeConfigsRequest, _version: int
 ) -> DescribeConfigsResponse:
-    """Describe each resource asked for."""
+    """Describe each resource asked for, once for each set of keys."""
+    asked = {
+        (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())): resource
+        for resource in request.resources
+    }
     return DescribeConfigsResponse(
-        results=[_describe(connection.broker, resource, request) for resource in request.resources]
+        results=[_describe(connection.broker, resource, request) for resource in asked.values()]
     )
 
 

@@ -187,6 +187,27 @@ async def test_options_without_effect_are_told_and_named_in_the_log(
     assert [line for line in caplog.messages if line.startswith("option has no effect")] == lines
 
 
+async def test_what_is_named_again_and_again_is_described_once(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    await created(client, "t")
+    some = [DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["segment.ms"])]
+    whole = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        for kind, name in ((2, "t"), (4, "1"))
+        for keys in (None, [])
+    ]
+    answer = await client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=(some + whole) * 100))
+    described = [(result.resource_type, len(result.configs) > 1) for result in answer.results]
+    assert described == [(2, False), (2, True), (4, True)]
+
+
+async def test_an_answer_describes_the_options_of_a_thousand_topics(serve: Serve, connect: Connect) -> None:
+    client = await connect(await serve())
+    results = await create(client, *(f"t{n}" for n in range(1002)), validate_only=True)
+    told = [(result.error_code, bool(result.configs), result.topic_config_error_code) for result in results]
+    assert told == 1000 * [(0, True, 0)] + 2 * [(0, False, 89)]
+
+
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 async def test_what_has_not_begun_in_time_does_not_happen(
     serve: Serve, connect: Connect, timeout_ms: int
