@@ -3,19 +3,23 @@
 Requests are dispatched as they come, many of them before the first is answered: a produce that waits for its
 fsync does not hold up the next one. Responses leave strictly in order. What a client can make us hold is bounded:
 its frame, its requests in flight, and what it has not yet read of our answers. At a bound the connection stops
-reading, and TCP tells the client.
+taking requests, and TCP tells the client. What it can make us do in one turn of the loop is bounded too: it goes on
+after the others had theirs.
 """
 
 import asyncio
 import logging
 from collections import deque
 from struct import Struct
+from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from tidelog.broker.dispatch import Answer, Deferred, dispatch
+from tidelog.broker.answers import TURN_S, Answer, Streamed
+from tidelog.broker.dispatch import Deferred, dispatch
 from tidelog.broker.handlers.produce import ProduceFailed
 from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.sender import MAX_UNSENT_BYTES, Sender
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -25,16 +29,15 @@ _log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i").unpack_from
 
-# Most connections never need another buffer. A frame that does not fit gets a larger one, and is received to its
-# exact end, so that nothing behind it has to be moved.
+# Most connections never need another buffer. A frame that does not fit gets larger ones as its bytes come, each twice
+# as large as the last: to announce 100 MB costs a client 14 bytes, and must not cost us more. Such a frame is received
+# to its exact end, so that nothing behind it has to be moved.
 SMALL_BUFFER_BYTES = 16 * 1024
-# That much is taken on the word of a client. A frame that says it is larger gets its buffer as its bytes come, each
-# twice as large as the last: announcing 100 MB costs a client 14 bytes, and must not cost us 100 MB.
-TRUSTED_FRAME_BYTES = 1024 * 1024
 # Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
 MAX_REQUESTS_IN_FLIGHT = 1000
-# Unsent answers above this stop the reading of further requests.
-MAX_UNSENT_BYTES = 1024 * 1024
+# A frame that comes more slowly than this is cut off: over so many seconds always, over fewer where others wait.
+SLOWEST_BYTES_PER_S, SLOWEST_OVER_S = 1024, 10.0
+PRESSED_BYTES_PER_S, PRESSED_OVER_S = 32 * 1024, 2.0
 
 
 class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sockets are read)
@@ -51,13 +54,16 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self.advertised = ("?", 0)
         self._sweeps_idle = 0
         self._transport: asyncio.Transport
+        self._sender: Sender
         self._buffer = bytearray(SMALL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
+        self._is_lent = False  # the buffer, to a request that is served in several turns
         self._filled = 0
         self._frame_end = 0
         self._wanted_bytes = 0  # of a buffer that is waited for
-        self._owed: deque[Answer | Deferred] = deque()
-        self._unsent_full = False
+        self._pace: tuple[float, int] | None = None  # when how much of an unfinished frame was there
+        self._owed: deque[Answer | Streamed | Deferred] = deque()
+        self._owed_bytes = 0
         self._blocked = False
         self._finishing = False
         self._closing = False
@@ -67,9 +73,9 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection in, unless the server is full."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
         self.address, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         self.peer = f"{self.address}:{port}"
+        self._sender = Sender(self, self._transport)
         reached_host, reached_port = transport.get_extra_info("sockname")[:2]
         self.advertised = self.broker.config.advertised(self.listener_name, reached_host, reached_port)
         refusal = self.server.admit(self)
@@ -87,9 +93,17 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             if isinstance(answer, Deferred):
                 answer.later.cancel()
         self._owed.clear()
-        self.server.memory.give_back(self)
+        self._sender.drop()
+        self.broker.frame_memory.give_back(self)
         if error is not None:
-            _log.debug("connection lost peer=%s error=%r", self.peer, str(error))
+            # Clients go as they please; anything else is a fault of ours or of the system.
+            level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
+            _log.log(level, "connection lost peer=%s error=%r", self.peer, str(error), exc_info=error)
+
+    def eof_received(self) -> bool:
+        """Close; what is being sent is sent first."""
+        self.close()
+        return not self._sender.is_empty
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Return where the next bytes go: up to the end of a large frame, or of the small buffer."""
@@ -107,32 +121,35 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def pause_writing(self) -> None:
         """Stop taking requests: the client does not read its answers."""
-        self._unsent_full = True
+        self._sender.pause()
+        self._block()
 
     def resume_writing(self) -> None:
         """Go on."""
-        self._unsent_full = False
-        self._unblock()
+        self._sweeps_idle = 0
+        self._sender.resume()
+        self.went_on()
 
     # -- requests --------------------------------------------------------------------------------------------
 
     def _process(self) -> None:
-        """Dispatch every whole frame in the buffer, and send the answers that are ready."""
+        """Dispatch the whole frames in the buffer, as many as a turn allows, and send the answers that are ready."""
         out: Answer = []
         try:
             start = self._dispatch_frames(out)
         except Exception as fault:
-            self._outbox.send(self._transport, out)
+            self._send(out)
             self._fail(fault)
             return
         if out:
-            self._outbox.send(self._transport, out)
+            self._send(out)
         if not self._closing:
             self._keep(start)
 
     def _dispatch_frames(self, out: Answer) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
         view, filled, start = self._view, self._filled, 0
+        counted, out_bytes, turn_ends = 0, 0, 0.0
         while filled - start >= 4:
             (size,) = _SIZE(view, start)
             end = start + 4 + size
@@ -141,17 +158,38 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 raise WireError(f"a request of {size} bytes; socket.request.max.bytes allows 1 to {limit}")
             if end > filled:
                 break
+            if start:
+                # Not the only one in this packet: has this client had its turn?
+                out_bytes += sum(map(len, out[counted:]))
+                counted = len(out)
+                turn_ends = turn_ends or monotonic() + TURN_S
+                if out_bytes + self._owed_bytes >= MAX_UNSENT_BYTES or monotonic() > turn_ends:
+                    self._block()
+                    self.broker.loop.call_soon(self.went_on)
+                    break
             answer = dispatch(self, view, start + 4, end)
             start = end
             if type(answer) is list and not self._owed:
                 out += answer
+            elif type(answer) is Streamed and not self._owed:
+                self._send(out[:])
+                out.clear()
+                counted = 0
+                self._stream(answer)
             elif answer is not None:
                 self._in_order(answer)
-            if self._unsent_full or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT:
-                self._blocked = True
-                self._transport.pause_reading()
+            if self._blocked:
                 break
         return start
+
+    def _block(self) -> None:
+        """Take no further requests, until a bound is met no more."""
+        self._blocked = True
+        self._transport.pause_reading()
+
+    def lend_buffer(self) -> None:
+        """Let the request that is being dispatched keep the bytes that it lies in."""
+        self._is_lent = True
 
     def _fail(self, fault: Exception) -> None:
         """Close the connection: the peer's fault in a line, ours with everything."""
@@ -164,8 +202,13 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _keep(self, start: int) -> None:
         """Move what is left of the buffer to its front, and make room for the frame that it begins."""
+        self._pace = None
         left = self._filled - start
-        if start:
+        if self._is_lent:
+            self._is_lent = False
+            self._view, self._filled = self._view[start : self._filled], left
+            self._use_buffer(max(left, SMALL_BUFFER_BYTES))
+        elif start:
             if left:
                 self._buffer[:left] = self._buffer[start : self._filled]
             self._filled = left
@@ -174,15 +217,16 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             end = 4 + _SIZE(self._buffer, 0)[0]
             if end > SMALL_BUFFER_BYTES:
                 self._frame_end = end
-                if end > len(self._buffer):
+                if self._filled == len(self._buffer):
                     self._grow()
-        elif self.server.memory.waiting:
+        elif self.broker.frame_memory.is_waited_for:
             self._give_back()
 
     def _grow(self) -> None:
-        """Take a larger buffer for the frame, or wait until other connections give back theirs."""
-        size = min(self._frame_end, max(TRUSTED_FRAME_BYTES, 2 * len(self._buffer)))
-        if self.server.memory.take(self, size):
+        """Take a buffer twice as large for the frame, or wait until other connections give back theirs."""
+        size = min(self._frame_end, 2 * len(self._buffer))
+        if self.broker.frame_memory.take(self, size, self._frame_end):
+            self._wanted_bytes = 0
             self._use_buffer(size)
         else:
             self._wanted_bytes = size
@@ -192,6 +236,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Go on receiving the frame that had to wait."""
         self._use_buffer(self._wanted_bytes)
         self._wanted_bytes = 0
+        self._pace = None
         self._resume_reading()
 
     def _resume_reading(self) -> None:
@@ -207,8 +252,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     def _give_back(self) -> None:
         """Return to a small buffer. Between large frames no more than that is filled."""
         if len(self._buffer) > SMALL_BUFFER_BYTES:
-            self._use_buffer(SMALL_BUFFER_BYTES)
-            self.server.memory.give_back(self)
+            self._use_buffer(max(SMALL_BUFFER_BYTES, self._filled))
+            self.broker.frame_memory.give_back(self)
 
     def idle_sweeps(self) -> int:
         """Return for how many sweeps nothing has come; a large buffer is given back after the first."""
@@ -217,71 +262,157 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._sweeps_idle += 1
         return self._sweeps_idle - 1
 
-    def _unblock(self) -> None:
-        """Go on with the requests, if what held them up is over."""
-        if self._unsent_full or self._finishing or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT:
+    def check_pace(self, now_s: float, others_wait: bool) -> None:
+        """Cut the connection off if the frame that is under way comes too slowly."""
+        if not self._filled or self._blocked or self._wanted_bytes or self._closing:
+            self._pace = None
             return
-        if self._blocked:
-            self._blocked = False
-            self._process()
-            self._resume_reading()
+        since_s, had_bytes = self._pace = self._pace or (now_s, self._filled)
+        came, took_s = self._filled - had_bytes, now_s - since_s
+        is_slow = took_s >= SLOWEST_OVER_S and came < took_s * SLOWEST_BYTES_PER_S
+        is_in_the_way = others_wait and took_s >= PRESSED_OVER_S and came < took_s * PRESSED_BYTES_PER_S
+        if is_slow or is_in_the_way:
+            _log.warning(
+                "a request comes too slowly, connection closed peer=%s bytes=%d seconds=%.0f held=%d",
+                self.peer, came, took_s, len(self._buffer),
+            )  # fmt: skip
+            self._transport.abort()
+        elif took_s >= SLOWEST_OVER_S:
+            self._pace = now_s, self._filled
 
     # -- responses -------------------------------------------------------------------------------------------
 
-    def _in_order(self, answer: Answer | Deferred) -> None:
+    def _send(self, out: Answer) -> None:
+        """Send small answers, behind the large ones that are still being sent."""
+        if self._sender.queued_bytes:
+            self._sender.send(out)
+        elif out:
+            self._outbox.send(self._transport, out)
+
+    def _stream(self, answer: Streamed) -> None:
+        self._sender.send(answer.parts)
+        if self._sender.is_full:
+            self._block()
+
+    def _in_order(self, answer: Answer | Streamed | Deferred) -> None:
         """Queue an answer that is not ready, or that stands behind one."""
         self._owed.append(answer)
         if isinstance(answer, Deferred):
             answer.later.ready = self._answer
             answer.later.charge(self)
+        self._owed_bytes += _size_of(answer)
+        if self._owed_bytes >= MAX_UNSENT_BYTES or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT:
+            self._block()
+
+    def lighten(self, size_bytes: int) -> None:
+        """Count so much less for an answer to come: it no longer holds up the requests behind it."""
+        self._owed_bytes -= size_bytes
+        self.broker.loop.call_soon(self.went_on)
 
     def _answer(self) -> None:
-        """Send every answer that is ready and stands behind none that is not."""
+        """Send every answer that is ready and stands behind none that is not; then go on with the requests."""
         if self._closing:
             return
         out: Answer = []
         try:
             self._collect(out)
         except Exception as fault:
-            self._outbox.send(self._transport, out)
+            self._send(out)
             self._fail(fault)
             return
         if out:
-            self._outbox.send(self._transport, out)
-        self._unblock()
+            self._send(out)
         if self._finishing and not self._owed:
             self.close()
+        elif self._blocked:
+            self._unblock()
 
     def _collect(self, out: Answer) -> None:
         """Take the answers that can go from the queue."""
         owed = self._owed
-        while owed:
-            answer = owed[0]
+        while owed and not self._sender.is_full:
+            ready = answer = owed[0]
             if isinstance(answer, Deferred):
-                response = answer.later.response
-                if response is None:
+                if answer.later.response is None:
                     break
-                if isinstance(response, Exception):
-                    raise response
-                if type(response) is list:  # encoded already
-                    out += response
-                else:
-                    out += answer.route.encode(answer.correlation_id, response)
+                ready = answer.encoded()
+            if isinstance(ready, Deferred):
+                self._owed_bytes += _size_of(ready) - _size_of(answer)
+                owed[0] = ready
+                ready.later.ready = self._answer
+                break
+            if isinstance(ready, Streamed):
+                self._send(out[:])
+                out.clear()
+                self._sender.send(ready.parts)
             else:
-                out += answer
-            owed.popleft()
+                out += ready
+            self._owed_bytes -= _size_of(owed.popleft())
+
+    def went_on(self) -> None:
+        """Send and take what had to wait: there may be room for it now."""
+        if self._closing:
+            if self._sender.is_empty:
+                self._transport.close()
+        elif self._owed:
+            self._answer()
+        elif self._finishing:
+            self.close()
+        elif self._blocked:
+            self._unblock()
+
+    def _unblock(self) -> None:
+        """Go on with the requests, if what held them up is over."""
+        if (
+            self._finishing
+            or self._sender.is_full
+            or self._owed_bytes >= MAX_UNSENT_BYTES
+            or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT
+        ):
+            return
+        self._blocked = False
+        self._process()
+        self._resume_reading()
+
+    def fail_sending(self, fault: Exception) -> None:
+        """End the connection in the middle of an answer, which cannot be read or written."""
+        _log.error("answer cut short, connection closed peer=%s", self.peer, exc_info=fault)
+        self._sender.drop()
+        self.close()
 
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Take no further request, and close once what is owed has been answered."""
-        self._blocked = self._finishing = True
-        self._transport.pause_reading()
+        self._finishing = True
+        self._block()
         if not self._owed:
             self.close()
 
     def close(self) -> None:
-        """Close once what was answered has been sent."""
+        """Close once what was answered has been sent; the second time, at once."""
+        if self._closing:
+            self._transport.abort()
+            return
         self._closing = True
         self._outbox.flush()
-        self._transport.close()
+        if self._sender.is_empty:
+            self._transport.close()
+        else:
+            self._transport.pause_reading()
+
+    def abort(self) -> None:
+        """Close without sending what the client has not taken."""
+        self._transport.abort()
+
+    @property
+    def owes_answers(self) -> bool:
+        """Tell whether a client that reads its answers waits for some."""
+        return bool(self._owed) and not self._sender.is_full
+
+
+def _size_of(answer: Answer | Streamed | Deferred) -> int:
+    """Return what an answer counts for while it waits for its turn; one that is to come, for what it may hold."""
+    if isinstance(answer, Deferred):
+        return answer.later.weight_bytes
+    return answer.size_bytes if isinstance(answer, Streamed) else sum(map(len, answer))

@@ -8,7 +8,9 @@ from contextlib import suppress
 from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.catalog import Catalog
 from tidelog.broker.clock import Clock
+from tidelog.broker.collector import Collector
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.frame_memory import FrameMemory
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.outbox import Outbox
 from tidelog.broker.producer_ids import ProducerIds
@@ -40,9 +42,13 @@ class Broker:
         self.clock = clock
         self.node_id = config.node_id
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
-        # What clients hold: requests whose topics wait to be created or deleted, fetches that wait for records.
+        # What clients hold: requests whose topics wait to be created or deleted, fetches that wait for records, answers
+        # that were not taken, requests on their way.
         self.queued_topics = Quota(config.queued_max_topic_bytes)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
+        self.queued_answers = Quota(config.queued_max_response_bytes)
+        self.frame_memory = FrameMemory(config.queued_max_request_bytes)
+        self.collector = Collector()
         # Why the broker must stop, if a thread has ended; `on_failure` is told then, on the event loop.
         self.failure: str | None = None
         self.on_failure: Callable[[], None] = lambda: None

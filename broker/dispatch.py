@@ -5,10 +5,13 @@ its response, and its handler. A request that asks for an API or version that is
 with a line in the log, as in Kafka (there is no form in which to answer it); ApiVersions alone is always answered.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.broker.answers import Answer, Elsewhere, NextTurn, OnLoop, Streamed, answer_of
 from tidelog.broker.handlers import (
     api_versions,
     create_topics,
@@ -22,28 +25,28 @@ from tidelog.broker.handlers import (
     offset_for_leader_epoch,
     produce,
 )
-from tidelog.broker.waiting import Later
+from tidelog.broker.steps import Steps
+from tidelog.broker.waiting import HOLDS_UP, Later
 from tidelog.protocol import frame
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.errors import WireError
+from tidelog.protocol.wire.errors import TooManyElements, WireError
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
-
-Answer = list[bytes | bytearray]
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """What serves one version of one API. Slots, because reading a field of a tuple by name costs twice as much."""
 
-    read: Callable[[memoryview, int, int], tuple[Any, int]]
+    read: Callable[..., tuple[Any, int]]  # wire.compiler.Reader
     encode: frame.ResponseEncoder
     handle: Callable[["Connection", Any, int], Any]
     version: int
     request_is_flexible: bool
     api_name: str
+    most_bytes: int  # of a request that is decoded on the event loop
 
 
 class Deferred(NamedTuple):
@@ -52,6 +55,21 @@ class Deferred(NamedTuple):
     later: Later
     route: Route
     correlation_id: int
+
+    def encoded(self) -> "Answer | Streamed | Deferred":
+        """Return the answer that has come, or is still to come of it; raise the exception that took its place."""
+        response: Any = self.later.response
+        if type(response) is OnLoop:
+            response = response.go_on()
+            if isinstance(response, Later):
+                return Deferred(response, self.route, self.correlation_id)
+        if type(response) is list:  # encoded already
+            return response
+        if isinstance(response, Exception):
+            raise response
+        if isinstance(response, Streamed):
+            return response
+        return answer_of(self.route.encode(self.correlation_id, response))
 
 
 HANDLERS: dict[int, Callable[["Connection", Any, int], Any]] = {
@@ -67,13 +85,22 @@ HANDLERS: dict[int, Callable[["Connection", Any, int], Any]] = {
     32: describe_configs.handle,
     60: describe_cluster.handle,
 }
-API_VERSIONS = 18
+PRODUCE, API_VERSIONS = 0, 18
+# What is decoded on the event loop, some milliseconds at the most. A produce is large for its records, which are not
+# looked at then: what counts is how many elements it has.
+MOST_REQUEST_BYTES = 64 * 1024
+MOST_ELEMENTS = 4096
 
 _routes: dict[int, Route] = {}
 
 
-def dispatch(connection: "Connection", view: memoryview, position: int, end: int) -> Answer | Deferred | None:
-    """Serve the request in view[position:end]; None where no answer is due. Raises WireError."""
+def dispatch(
+    connection: "Connection", view: memoryview, position: int, end: int
+) -> Answer | Streamed | Deferred | None:
+    """Serve the request in view[position:end]; None where no answer is due. Raises WireError.
+
+    What stands behind a request that was understood is passed over, as in Kafka: clients send such bytes.
+    """
     repeated = connection.repeated
     if repeated.shapes:
         answer = repeated.serve(view, position, end)
@@ -86,16 +113,42 @@ def dispatch(connection: "Connection", view: memoryview, position: int, end: int
         route = _find_route(key_version)
     if route.request_is_flexible:
         position = frame.skip_header_tags(view, position, end)
-    request, position = route.read(view, position, end)
-    if position != end:
-        raise WireError(f"{route.api_name} v{route.version}: {end - position} bytes behind the request")
+    if end - position > route.most_bytes:
+        return _decode_elsewhere(connection, route, correlation_id, view, position, end)
+    try:
+        request, position = route.read(view, position, end, MOST_ELEMENTS)
+    except TooManyElements:
+        return _decode_elsewhere(connection, route, correlation_id, view, position, end)
     response = route.handle(connection, request, route.version)
-    repeated.learn(route, request, view, start, end)
+    repeated.learn(route, request, view, start, position)
     if response is None:
         return None
-    if isinstance(response, Later):
+    if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:
         return Deferred(response, route, correlation_id)
-    return route.encode(correlation_id, response)
+    if isinstance(response, Later | Elsewhere | NextTurn):
+        steps = Steps(connection, partial(_encode, route, correlation_id))
+        return Deferred(steps.begin(response), route, correlation_id)
+    parts = route.encode(correlation_id, response)
+    return parts if len(parts) == 1 else answer_of(parts)
+
+
+def _encode(route: Route, correlation_id: int, response: Any) -> Answer | Streamed:
+    """Encode an answer that may be large. Reader thread."""
+    return answer_of(route.encode(correlation_id, response, join=True))
+
+
+def _decode_elsewhere(
+    connection: "Connection", route: Route, correlation_id: int, view: memoryview, position: int, end: int
+) -> Deferred:
+    """Serve a request that takes long to decode: that is done on a reader thread."""
+    connection.lend_buffer()
+
+    def decode() -> OnLoop:
+        request, _ = route.read(view, position, end)
+        return OnLoop(partial(route.handle, connection, request, route.version))
+
+    steps = Steps(connection, partial(_encode, route, correlation_id), is_large=True)
+    return Deferred(steps.begin(Elsewhere(decode)), route, correlation_id)
 
 
 def _find_route(key_version: int) -> Route:
@@ -116,6 +169,7 @@ def _find_route(key_version: int) -> Route:
         version=version,
         request_is_flexible=api.is_flexible(version),
         api_name=api.name,
+        most_bytes=sys.maxsize if key == PRODUCE else MOST_REQUEST_BYTES,
     )
     _routes[key_version] = route
     return route
@@ -124,10 +178,11 @@ def _find_route(key_version: int) -> Route:
 def _unsupported_api_versions(api: Api) -> Route:
     """Return the route of a version of ApiVersions that is not served: whatever it says, it gets the table."""
     return Route(
-        read=lambda _view, _position, end: (None, end),
+        read=lambda _view, _position, end, _most=0: (None, end),
         encode=frame.response_encoder(api, 0),
         handle=lambda _connection, _request, _version: api_versions.unsupported_version(),
         version=0,
         request_is_flexible=False,
         api_name=api.name,
+        most_bytes=MOST_REQUEST_BYTES,
     )

@@ -22,6 +22,9 @@ from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
 
+# What an answer that waits for the disk holds, for each of its partitions.
+ANSWER_BYTES = 512
+
 # From the logs that failed, and why, to the response that is due then.
 Failed = Callable[[dict[Log, StorageError]], Any]
 
@@ -31,9 +34,10 @@ class Commit(Later):
 
     __slots__ = ("failed", "logs", "outcome")
 
-    def __init__(self, logs: Sequence[Log], outcome: Any, failed: Failed) -> None:
+    def __init__(self, logs: Sequence[Log], outcome: Any, failed: Failed, weight_bytes: int) -> None:
         self.ready = None
         self.response = None
+        self.weight_bytes = weight_bytes
         self.logs = logs
         self.outcome = outcome
         self.failed = failed
@@ -66,9 +70,11 @@ class Flusher:
         """Start the thread."""
         self._thread.start()
 
-    def commit(self, logs: Sequence[Log], response: Any, failed: Failed) -> Later:
+    def commit(
+        self, logs: Sequence[Log], response: Any, failed: Failed, weight_bytes: int = ANSWER_BYTES
+    ) -> Later:
         """Answer `response` once the logs are on disk, or what `failed` returns if one is not. Event loop only."""
-        commit = Commit(logs, response, failed)
+        commit = Commit(logs, response, failed, weight_bytes)
         self._queue.append(commit)
         if not self._signalled:
             # Not at once: until this turn of the loop is over the thread would only wait for the interpreter's lock,

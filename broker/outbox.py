@@ -7,10 +7,15 @@ to see whether it is still alone.
 """
 
 import asyncio
+import logging
 
-from tidelog.broker.dispatch import Answer
+from tidelog.broker.answers import Answer
+
+_log = logging.getLogger(__name__)
 
 TRY_EVERY = 16
+# Of each connection at most what it is answered in a turn; and who does not read is to be noticed.
+MOST_HELD = 64
 
 
 class Outbox:
@@ -25,6 +30,8 @@ class Outbox:
         """Send now, or with the other answers of this turn."""
         if self._held:
             self._held.append((transport, answers))
+            if len(self._held) >= MOST_HELD:
+                self.flush()
         elif self._sent_at_once < TRY_EVERY:
             self._sent_at_once += 1
             _write(transport, answers)
@@ -38,7 +45,11 @@ class Outbox:
         if len(held) == 1:
             self._sent_at_once = 0
         for transport, answers in held:
-            _write(transport, answers)
+            try:
+                _write(transport, answers)
+            except Exception:
+                _log.exception("answers not sent, connection closed")
+                transport.abort()
 
 
 def _write(transport: asyncio.Transport, answers: Answer) -> None:

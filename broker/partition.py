@@ -2,7 +2,7 @@
 
 from tidelog.broker.waiting import Waiters
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.storage.log import Appended, Log
+from tidelog.storage.log import Appended, Checked, Log
 
 ACKS_ALL = -1
 
@@ -17,9 +17,9 @@ class Partition:
         self.log = log
         self.waiters = Waiters()
 
-    def append(self, data: memoryview, now_ms: int) -> Appended:
-        """Append one produced batch and wake the fetches that it satisfies."""
-        appended = self.log.append(data, now_ms)
+    def append(self, data: bytearray | memoryview, now_ms: int, checked: Checked | None = None) -> Appended:
+        """Append one produced batch and wake the fetches that it satisfies. As `Log.append`."""
+        appended = self.log.append(data, now_ms, checked)
         if self.waiters and not appended.duplicate:
             self.waiters.grow(self.log.last_batch_bytes)
         return appended

@@ -29,6 +29,11 @@ class Quota:
         self._by_owner: Counter[Owner] = Counter()
         self.total_bytes = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Tell whether all together hold as much as they may."""
+        return self.total_bytes >= self._limit_bytes
+
     def room_bytes(self, owner: Owner) -> int:
         """Return how much more a connection may hold; less than 0 where it holds more than it may."""
         limit = self._limit_bytes

@@ -20,8 +20,12 @@ from tidelog.storage import files
 
 _log = logging.getLogger(__name__)
 
-# How long a stop waits for answers that are owed before it closes the connections all the same.
+# How long a stop waits for answers that are owed before it closes the connections all the same, and for clients that
+# do not read theirs.
 STOP_TIMEOUT_S = 30.0
+UNREAD_TIMEOUT_S = 5.0
+# Requests under way are looked at this often: do they come on?
+PACE_INTERVAL_S = 2.0
 # Silent connections are looked for this often within connections.max.idle.ms.
 SWEEPS_PER_IDLE_TIME = 10
 # Large buffers that nobody uses are taken back at least this often.
@@ -30,43 +34,6 @@ BACKLOG = 1024
 SWITCH_INTERVAL_S = 20e-6
 # Up to twice that much freed memory stays with the process. It must be less than 32 MiB (`keep_freed_memory`).
 KEPT_MEMORY_BYTES = 16 * 1024 * 1024
-
-
-class Memory:
-    """What all connections together may hold in large buffers; who does not fit waits for its turn."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._free_bytes = limit_bytes
-        self._held: dict[Connection, int] = {}
-        self.waiting: dict[Connection, int] = {}  # and how much each waits for
-
-    def take(self, connection: Connection, size_bytes: int) -> bool:
-        """Let a connection hold so much; False means that its `memory_granted` is called once it may."""
-        if self.waiting or not self._grant(connection, size_bytes):
-            self.waiting[connection] = size_bytes
-            return False
-        return True
-
-    def give_back(self, connection: Connection) -> None:
-        """Let a connection hold nothing and wait for nothing, and grant to others what they wait for."""
-        self._free_bytes += self._held.pop(connection, 0)
-        self.waiting.pop(connection, None)
-        while self.waiting:
-            first, wanted = next(iter(self.waiting.items()))
-            if not self._grant(first, wanted):
-                return
-            del self.waiting[first]
-            first.memory_granted()
-
-    def _grant(self, connection: Connection, size_bytes: int) -> bool:
-        more = size_bytes - self._held.get(connection, 0)
-        # Where all that hold memory wait for more, one must get it beyond the limit, or none would ever go on.
-        stuck = self._held.keys() <= self.waiting.keys() | {connection}
-        if more > self._free_bytes and not stuck:
-            return False
-        self._free_bytes -= more
-        self._held[connection] = size_bytes
-        return True
 
 
 class CannotListen(Exception):
@@ -88,8 +55,6 @@ class Server:
         self.broker = broker
         self.known_requests = KnownRequests(broker)
         self.max_frame_bytes = config.socket_request_max_bytes
-        queued = config.queued_max_request_bytes
-        self.memory = Memory(queued if queued >= 0 else 1 << 62)
         self.addresses: list[tuple[str, int]] = []
         self._connections: set[Connection] = set()
         self._per_address: Counter[str] = Counter()
@@ -111,10 +76,11 @@ class Server:
         try:
             for listener in self.broker.config.listeners:
                 await self._listen(listener)
-            sweeper = asyncio.create_task(self._sweep())
+            watchers = [asyncio.create_task(self._sweep()), asyncio.create_task(self._watch_pace())]
             ready(self.addresses)
             await self._stop.wait()
-            sweeper.cancel()
+            for watcher in watchers:
+                watcher.cancel()
         finally:
             await self._shut_down()
 
@@ -141,13 +107,25 @@ class Server:
         for connection in list(self._connections):
             connection.finish()
         self.broker.release()
+        if await self._all_left(UNREAD_TIMEOUT_S):
+            return
+        for connection in list(self._connections):
+            if not connection.owes_answers:
+                _log.warning("stopped with answers that were not read peer=%s", connection.peer)
+                connection.abort()
+        if not await self._all_left(STOP_TIMEOUT_S - UNREAD_TIMEOUT_S):
+            _log.warning("stopped with answers still owed connections=%d", len(self._connections))
+
+    async def _all_left(self, timeout_s: float) -> bool:
+        """Wait until there are no connections; return whether that came to pass."""
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 while self._connections:
                     self._left.clear()
                     await self._left.wait()
         except TimeoutError:
-            _log.warning("stopped with answers still owed connections=%d", len(self._connections))
+            return False
+        return True
 
     # -- the table of connections ----------------------------------------------------------------------------
 
@@ -186,6 +164,15 @@ class Server:
                 if connection.idle_sweeps() >= sweeps_to_close:
                     _log.info("idle connection closed peer=%s", connection.peer)
                     connection.close()
+
+    async def _watch_pace(self) -> None:
+        """Cut off requests that come too slowly, again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(PACE_INTERVAL_S)
+            now_s, others_wait = loop.time(), self.broker.frame_memory.is_waited_for
+            for connection in self._connections.copy():
+                connection.check_pace(now_s, others_wait)
 
 
 def write_ready_file(path: Path, address: tuple[str, int]) -> None:

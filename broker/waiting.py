@@ -36,17 +36,26 @@ NOBODY: Final[Any] = object()
 _numbers = itertools.count()
 
 
+# What an answer to come weighs if its connection is to take no other request before.
+HOLDS_UP = 1 << 40
+# What a parked fetch weighs, about what it takes in memory. Its answer is read when it can leave.
+PARKED_WEIGHT_BYTES = 1000
+
+
 class Later:
     """A response to come: None until it is there, a message, or the exception that took its place.
 
-    Whoever waits for it sets `ready`, in the turn of the loop in which the `Later` was made.
+    Whoever waits for it sets `ready`, in the turn of the loop in which the `Later` was made. While it is waited for it
+    counts as `weight_bytes` of unsent answers: as many as keep the connection from taking further requests, unless
+    whoever makes it knows better.
     """
 
-    __slots__ = ("ready", "response")
+    __slots__ = ("ready", "response", "weight_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, weight_bytes: int = HOLDS_UP) -> None:
         self.ready: Callable[[], None] | None = None
         self.response: Any = None
+        self.weight_bytes = weight_bytes
 
     def resolve(self, response: Any) -> None:
         """Hand over the response, once, on the event loop and in a later turn than the one that made this."""
@@ -239,8 +248,9 @@ class FetchWaiter(Later):
         missing_bytes: int,
         max_wait_ms: int,
         answer: Callable[[], Any],
+        weight_bytes: int = PARKED_WEIGHT_BYTES,
     ) -> None:
-        super().__init__()
+        super().__init__(weight_bytes)
         self._answer: Callable[[], Any] | None = answer
         self._missing_bytes = missing_bytes
         self._parked = parked

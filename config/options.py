@@ -426,6 +426,15 @@ class BrokerConfig:
         doc="Bytes of fetches that wait for records, of all connections together, and half of that of one address. "
         "Above it a fetch is answered at once with what is there.",
     )
+    queued_max_response_bytes: int = option(
+        "queued.max.response.bytes",
+        LONG,
+        512 << 20,
+        at_least=1 << 20,
+        ours=True,
+        doc="Bytes of answers that clients have not taken yet, of all connections together. Above it every answer "
+        "leaves in pieces of 16 KiB, each when the last was taken; none is lost.",
+    )
     max_connections: int = option(
         "max.connections",
         INT,

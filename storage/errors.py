@@ -61,3 +61,7 @@ class DataDirLocked(StorageError):
 
 class ForeignDataDir(StorageError):
     """The folder holds something that is not this broker's data."""
+
+
+class TakesLong(Exception):
+    """A batch that is too large to be validated by a caller who must not wait."""

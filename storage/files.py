@@ -135,6 +135,14 @@ class FileSlice:
         """Return the length in bytes."""
         return self.length
 
+    def first(self, count: int) -> "FileSlice":
+        """Return the first `count` bytes, as a slice."""
+        return FileSlice(self.file, self.position, count)
+
+    def behind(self, count: int) -> "FileSlice":
+        """Return what is left behind the first `count` bytes."""
+        return FileSlice(self.file, self.position + count, self.length - count)
+
     def read(self) -> Readable:
         """Return the bytes, waiting for the disk where needed."""
         try:

@@ -7,6 +7,7 @@ event loop appends and reads, the flusher thread calls `flush`, the maintenance 
 A batch is either whole behind the end of the log or not there: an append that fails is cut off before the next begins.
 """
 
+import dataclasses
 import logging
 import threading
 from bisect import bisect_right
@@ -17,11 +18,12 @@ from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
+from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.records.recompress import recompress, target
-from tidelog.protocol.records.validate import Rules, ValidBatch, validate
+from tidelog.protocol.records.validate import Rules, ValidBatch, stamped, validate
 from tidelog.storage import files, folder_identity, lookup, producer_state, retention, verification
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.errors import LogOffline, Mismatch, NotInMemory, OffsetOutOfRange, ReadFailed
+from tidelog.storage.errors import LogOffline, Mismatch, NotInMemory, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.kept_times import keep_appended
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -35,6 +37,13 @@ __all__ = ["Appended", "FileSlice", "Log"]
 # What a recovery scans at most of what was flushed: so often are indexes and producers saved in between.
 SAVE_INTERVAL_BYTES = 16 << 20
 SNAPSHOTS_KEPT = 2
+# What of a batch is checked where it is appended, some milliseconds at most: its size as sent, and decompressed. And
+# where it may have to be compressed.
+PROMPT_BYTES = (4 << 20, 1 << 20)
+PROMPT_COMPRESSED_BYTES = (64 << 10, 64 << 10)
+
+# A batch as it is to be stored, and what is true of it.
+Checked = tuple[bytearray | memoryview, ValidBatch]
 
 _new = tuple.__new__
 _log = logging.getLogger(__name__)
@@ -144,6 +153,12 @@ class Log:
             "zstd": config.compression_zstd_level,
         }
         self._codec = target(config.compression_type, levels)
+        most, most_decompressed = PROMPT_BYTES if self._codec is None else PROMPT_COMPRESSED_BYTES
+        self._prompt_rules = dataclasses.replace(
+            self._rules,
+            max_batch_bytes=min(config.max_message_bytes, most),
+            max_decompressed_bytes=min(config.max_decompressed_bytes, most_decompressed),
+        )
         with self.lock:
             self.active.bound_indexes(config.segment_index_bytes)
             if not self.active.size:
@@ -152,18 +167,33 @@ class Log:
 
     # Appending.
 
-    def append(self, data: bytearray | memoryview, now_ms: int) -> Appended:
+    def check(self, data: bytearray | memoryview, now_ms: int) -> Checked:
+        """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError."""
+        valid = validate(data, self._rules, now_ms)
+        return (data, valid) if self._codec is None else recompress(data, valid, self._codec, self._rules)
+
+    def append(self, data: bytearray | memoryview, now_ms: int, checked: Checked | None = None) -> Appended:
         """Store one produced batch, in place given its offsets, behind all others; it is not forced to disk.
 
         Where the topic's `compression.type` asks for another codec, a copy in that is stored. Raise RecordsError for a
-        batch that may not be stored, StorageError where the log cannot take it; either way nothing of it is stored.
-        Event loop only.
+        batch that may not be stored, StorageError where the log cannot take it, TakesLong where `check` is to be called
+        first, on another thread; either way nothing of it is stored. Event loop only.
         """
         if self._log_append_time and now_ms < self.last_append_ms:
             now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
-        valid = validate(data, self._rules, now_ms)
-        if self._codec is not None:
-            data, valid = recompress(data, valid, self._codec, self._rules)
+        if checked is not None:
+            data, valid = checked
+            if self._log_append_time:
+                valid = stamped(data, valid, now_ms)  # Others were appended since.
+        else:
+            try:
+                valid = validate(data, self._prompt_rules, now_ms)
+            except BatchTooLarge as error:
+                if self._is_beyond_all_bounds(len(data)):
+                    raise
+                raise TakesLong(str(error)) from None
+            if self._codec is not None:
+                data, valid = recompress(data, valid, self._codec, self._rules)
         # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
         self.lock.acquire()
         try:
@@ -176,6 +206,13 @@ class Log:
         self.judge(unknown)
         with self.lock:
             return _new(Appended, self._store(data, valid, now_ms))
+
+    def _is_beyond_all_bounds(self, size_bytes: int) -> bool:
+        """Tell whether a batch that is too large to be checked promptly is too large for the topic as well."""
+        prompt, rules = self._prompt_rules, self._rules
+        if size_bytes > prompt.max_batch_bytes:
+            return size_bytes > rules.max_batch_bytes
+        return prompt.max_decompressed_bytes == rules.max_decompressed_bytes
 
     def _store(
         self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int

@@ -8,8 +8,10 @@ without a name stands for the defaults that were set for all brokers while they 
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import Elsewhere
 from tidelog.broker.topics import name_problem
 from tidelog.config.options import Described
 from tidelog.protocol.error_codes import ErrorCode
@@ -27,18 +29,25 @@ if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
 TOPIC, BROKER = 2, 4
+# Resources that are described on the event loop, some 100 us each.
+MOST_AT_ONCE = 50
 
 
 def handle(
     connection: "Connection", request: DescribeConfigsRequest, _version: int
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | Elsewhere:
     """Describe each resource asked for, once for each set of keys."""
+    answer = partial(_respond, connection.broker, request)
+    return answer() if len(request.resources) <= MOST_AT_ONCE else Elsewhere(answer)
+
+
+def _respond(broker: "Broker", request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     asked = {
         (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())): resource
         for resource in request.resources
     }
     return DescribeConfigsResponse(
-        results=[_describe(connection.broker, resource, request) for resource in asked.values()]
+        results=[_describe(broker, resource, request) for resource in asked.values()]
     )
 
 

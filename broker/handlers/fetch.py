@@ -4,19 +4,21 @@ Versions: 4-18 (13 and later name topics by id).
 Behaviour: answers at once when there are `min_bytes`, an error, or nothing to wait for; otherwise the fetch
 is parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as
 they lie in the log: a fetch into the middle of a batch gets the whole batch, and the first batch of a
-response is always whole, however large. What is not in memory is read by a reader thread, so a consumer of
-old records does not hold up the producers.
+response is always whole, however large. Records beyond 64 KiB are read while the client takes its answer. What is
+not in memory is read by a reader thread, so a consumer of old records does not hold up the producers.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import AT_ONCE_BYTES, Elsewhere, OnLoop
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
+from tidelog.broker.sender import MAX_UNSENT_BYTES
 from tidelog.broker.topics import missing
-from tidelog.broker.waiting import FetchWaiter, Later
+from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset,
@@ -36,22 +38,62 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 IDS_SINCE = 13  # the version from which topics are named by id
 EMPTY = b""
+# Partitions that are looked through on the event loop, 2 to 4 us each.
+MOST_AT_ONCE = 1000
+# What a parked fetch holds for each.
+WANTED_BYTES = 512
 
 
-def handle(connection: "Connection", request: FetchRequest, version: int) -> FetchResponse | Later:
+def handle(
+    connection: "Connection", request: FetchRequest, version: int
+) -> FetchResponse | Later | Elsewhere:
     """Answer now, or park the fetch."""
     if request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     broker = connection.broker
+    partitions = 0
+    for wanted in request.topics:
+        partitions += len(wanted.partitions)
+    if partitions > MOST_AT_ONCE:
+        return Elsewhere(partial(_fetch_many, broker, request, version, connection))
     try:
         fetch = _Fetch(broker, request, version, wait=False)
     except NotInMemory:
         return _fetch_from_disk(broker, request, version, connection)
-    missing_bytes = request.min_bytes - fetch.size_bytes
-    if missing_bytes <= 0 or fetch.failed or request.max_wait_ms <= 0 or not fetch.partitions:
+    if fetch.is_enough(request):
         return fetch.load(broker, connection)
-    again = partial(fetch_again, broker, request, version, connection)
-    return FetchWaiter(broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, again)
+    return _park(broker, request, fetch, partial(fetch_again, broker, request, version, connection))
+
+
+def _park(
+    broker: "Broker", request: FetchRequest, fetch: "_Fetch", again: Callable[[], FetchResponse | Later]
+) -> FetchWaiter:
+    """Wait for more than a fetch has found."""
+    missing_bytes = request.min_bytes - fetch.size_bytes
+    # The largest leaves room for another request: a connection that takes none does not see its client leave.
+    weight_bytes = max(PARKED_WEIGHT_BYTES, WANTED_BYTES * len(fetch.partitions))
+    weight_bytes = min(weight_bytes, MAX_UNSENT_BYTES // 2)
+    # What there is then is read when the answers before it have left.
+    answer = OnLoop(again)
+    return FetchWaiter(
+        broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, lambda: answer, weight_bytes
+    )
+
+
+def _fetch_many(
+    broker: "Broker", request: FetchRequest, version: int, owner: Hashable
+) -> FetchResponse | OnLoop:
+    """Do a fetch of very many partitions. Reader thread."""
+    fetch = _Fetch(broker, request, version, wait=True)
+    if fetch.is_enough(request):
+        return fetch.load_cold()
+
+    def park() -> FetchWaiter | Elsewhere:
+        if fetch.has_more:  # since: nobody would tell the waiter
+            return Elsewhere(partial(_fetch_many, broker, request, version, owner))
+        return _park(broker, request, fetch, partial(_fetch_from_disk, broker, request, version, owner))
+
+    return OnLoop(park)
 
 
 def fetch_again(
@@ -73,6 +115,7 @@ class _Fetch:
     """One pass over the partitions of a fetch: its response, and the slices of the logs that fill it."""
 
     __slots__ = (
+        "_ends",
         "_left_bytes",
         "_read_committed",
         "_slices",
@@ -87,6 +130,7 @@ class _Fetch:
         self.failed = False
         self._wait = wait
         self.partitions: list[Partition] = []
+        self._ends: list[int] = []  # of their logs, before they were read
         self.size_bytes = 0
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._read_committed = request.isolation_level == READ_COMMITTED
@@ -128,6 +172,7 @@ class _Fetch:
                 answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 self.failed = True
                 return answer
+        end = log.log_end_offset
         try:
             piece = log.read(
                 want.fetch_offset,
@@ -138,6 +183,7 @@ class _Fetch:
         except StorageError as error:
             return self._failure(want.partition, error_code(error), partition)
         self.partitions.append(partition)
+        self._ends.append(end)
         if piece.length:
             self.size_bytes += piece.length
             self._left_bytes = max(self._left_bytes - piece.length, 0)
@@ -157,8 +203,33 @@ class _Fetch:
             records=EMPTY,
         )
 
+    def is_enough(self, request: FetchRequest) -> bool:
+        """Tell whether there is something to answer, or nothing to wait for."""
+        return (
+            self.size_bytes >= request.min_bytes
+            or self.failed
+            or request.max_wait_ms <= 0
+            or not self.partitions
+        )
+
+    @property
+    def has_more(self) -> bool:
+        """Tell whether a log has grown since it was read."""
+        return any(
+            partition.log.log_end_offset != end
+            for partition, end in zip(self.partitions, self._ends, strict=True)
+        )
+
+    def _stream(self) -> FetchResponse:
+        """Fill the response with its slices as they are: they are read when they are sent."""
+        for answer, piece in self._slices:
+            answer.records = piece
+        return self.response
+
     def load(self, broker: "Broker", owner: Hashable) -> FetchResponse | Later:
         """Fill the response with the bytes of its slices: at once where they are in memory, later where not."""
+        if self.size_bytes > AT_ONCE_BYTES:
+            return self._stream()
         cold = []
         for answer, piece in self._slices:
             data = piece.read_nowait()
@@ -173,6 +244,8 @@ class _Fetch:
 
     def load_cold(self) -> FetchResponse:
         """Fill the response, waiting for the disk. Reader thread."""
+        if self.size_bytes > AT_ONCE_BYTES:
+            return self._stream()
         for answer, piece in self._slices:
             try:
                 answer.records = piece.read()

@@ -12,8 +12,10 @@ exactly.
 """
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import Elsewhere
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
 from tidelog.broker.waiting import Later
@@ -43,6 +45,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -5,
     -6,
 )
+# Partitions that are searched on the event loop: a few us each, if they are in memory.
+MOST_AT_ONCE = 1000
 # The version that brought each question.
 _SINCE = {
     LATEST: 0,
@@ -56,9 +60,11 @@ _SINCE = {
 
 def handle(
     connection: "Connection", request: ListOffsetsRequest, version: int
-) -> ListOffsetsResponse | Later:
+) -> ListOffsetsResponse | Later | Elsewhere:
     """Answer every partition of the request; on a reader thread where one of them would wait for the disk."""
     broker = connection.broker
+    if sum(len(asked.partitions) for asked in request.topics) > MOST_AT_ONCE:
+        return Elsewhere(partial(_respond, broker, request, version, wait=True))
     try:
         return _respond(broker, request, version, wait=False)
     except NotInMemory:

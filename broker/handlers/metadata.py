@@ -12,6 +12,7 @@ by name and others by id is answered for all of them, in Kafka for those by id.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import Elsewhere
 from tidelog.broker.maintenance import Task
 from tidelog.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.topics import (
@@ -42,29 +43,50 @@ NO_ID = bytes(16)
 ASKED_BY_ID_SINCE = 12
 # What a name takes in memory until its topic is created, about.
 NAME_BYTES = 600
+# Topics and partitions that are described on the event loop, 2 to 4 us each.
+MOST_AT_ONCE = 1000
 
 # Why a topic of that name was not created.
 Failures = dict[str, ErrorCode]
 
 
-def handle(connection: "Connection", request: MetadataRequest, version: int) -> MetadataResponse | Later:
+def handle(
+    connection: "Connection", request: MetadataRequest, version: int
+) -> MetadataResponse | Later | Elsewhere:
     """Describe the broker and the topics asked for, creating those that may be."""
     broker = connection.broker
+    answer = partial(_answer_at_once_or_elsewhere, connection, request, version)
     new = _new_names(broker, request, version)
     if not new:
-        return _answer(connection, request, version, {})
+        return answer({})
     # What there is no room for is not created now: whoever wants it asks again.
     count = min(len(new), broker.queued_topics.room_bytes(connection) // NAME_BYTES)
     failures = dict.fromkeys(new[max(count, 0) :], ErrorCode.LEADER_NOT_AVAILABLE)
     if count <= 0:
-        return _answer(connection, request, version, failures)
+        return answer(failures)
     held = broker.queued_topics.hold(connection, count * NAME_BYTES)
     return broker.maintenance.submit(
-        _create(broker, new[:count], failures),
-        owner=connection,
-        answer=partial(_answer, connection, request, version),
-        held=held,
+        _create(broker, new[:count], failures), owner=connection, answer=answer, held=held
     )
+
+
+def _answer_at_once_or_elsewhere(
+    connection: "Connection", request: MetadataRequest, version: int, failures: Failures
+) -> MetadataResponse | Elsewhere:
+    # All topics belong to the event loop: a reader thread gets them as they are now.
+    answer = partial(_answer, connection, request, version, failures, connection.broker.topics.all())
+    return Elsewhere(answer) if _is_large(connection.broker, request) else answer()
+
+
+def _is_large(broker: "Broker", request: MetadataRequest) -> bool:
+    """Tell whether the answer takes longer to make than the event loop has time for."""
+    if not request.topics:
+        return sum(len(topic.partitions) for topic in broker.topics.all()) > MOST_AT_ONCE
+    if len(request.topics) > MOST_AT_ONCE:
+        return True
+    named = (broker.topics.by_name.get(asked.name or "") for asked in request.topics)
+    by_id = (broker.topics.by_id.get(asked.topic_id) for asked in request.topics)
+    return sum(len(topic.partitions) for topic in {*named, *by_id} if topic) > MOST_AT_ONCE
 
 
 def _new_names(broker: "Broker", request: MetadataRequest, version: int) -> list[str]:
@@ -98,7 +120,11 @@ def _create(broker: "Broker", names: list[str], failures: Failures) -> Task[Fail
 
 
 def _answer(
-    connection: "Connection", request: MetadataRequest, version: int, failures: Failures
+    connection: "Connection",
+    request: MetadataRequest,
+    version: int,
+    failures: Failures,
+    every_topic: tuple[Topic, ...],
 ) -> MetadataResponse:
     broker = connection.broker
     host, port = connection.advertised
@@ -106,7 +132,7 @@ def _answer(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        topics=_topics(broker, request, version, failures),
+        topics=_topics(broker, request, version, failures, every_topic),
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
@@ -114,12 +140,16 @@ def _answer(
 
 
 def _topics(
-    broker: "Broker", request: MetadataRequest, version: int, failures: Failures
+    broker: "Broker",
+    request: MetadataRequest,
+    version: int,
+    failures: Failures,
+    every_topic: tuple[Topic, ...],
 ) -> list[MetadataResponseTopic]:
     """Describe each topic asked for once, however often and by whatever it is named."""
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
-        return [_describe(broker, topic, operations) for topic in broker.topics.all()]
+        return [_describe(broker, topic, operations) for topic in every_topic]
     found: dict[Topic | str | bytes, MetadataResponseTopic] = {}
     for asked in request.topics:
         topic_id = _id_of(asked, version)
@@ -159,6 +189,7 @@ def _missing(
 
 def _describe(broker: "Broker", topic: Topic, operations: int) -> MetadataResponseTopic:
     node = broker.node_id
+    nodes, none = [node], list[int]()  # shared: there may be very many partitions
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -170,9 +201,9 @@ def _describe(broker: "Broker", topic: Topic, operations: int) -> MetadataRespon
                 partition_index=partition.index,
                 leader_id=node,
                 leader_epoch=partition.log.leader_epoch,
-                replica_nodes=[node],
-                isr_nodes=[node],
-                offline_replicas=[],
+                replica_nodes=nodes,
+                isr_nodes=nodes,
+                offline_replicas=none,
             )
             for partition in topic.partitions
         ],

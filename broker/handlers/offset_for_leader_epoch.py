@@ -5,8 +5,10 @@ Behaviour: tells where the records of an epoch end (KIP-101, KIP-320), so that a
 it read was cut off by a crash. The epoch grows with every start after a crash, and at no other time.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import Elsewhere
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,12 +22,22 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
     from tidelog.broker.topics import Topic
 
+# Partitions that are looked up on the event loop, 2 us each.
+MOST_AT_ONCE = 1000
+
 
 def handle(
     connection: "Connection", request: OffsetForLeaderEpochRequest, _version: int
-) -> OffsetForLeaderEpochResponse:
+) -> OffsetForLeaderEpochResponse | Elsewhere:
     """Answer every partition of the request."""
-    by_name = connection.broker.topics.by_name
+    answer = partial(_respond, connection.broker.topics.by_name, request)
+    count = sum(len(asked.partitions) for asked in request.topics)
+    return answer() if count <= MOST_AT_ONCE else Elsewhere(answer)
+
+
+def _respond(
+    by_name: "dict[str, Topic]", request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

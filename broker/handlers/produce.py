@@ -4,7 +4,8 @@ Versions: 3-13 (13 names topics by id).
 Behaviour: every partition of a request is validated and appended on its own, and answers with its own code.
 acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`),
 acks=0 not at all. A batch that an idempotent producer sends again is answered with the offset it was given
-the first time. A refusal names the records that are to blame (version 8). zstd takes version 7 (KIP-110).
+the first time. A refusal names the records that are to blame (version 8). zstd takes version 7 (KIP-110). A batch that
+is large once decompressed is validated on a reader thread; the connection's other requests wait for it.
 `timeout_ms` is not looked at: the answer leaves when the disk has the records, and how long to wait for it is up to the
 client; a failed disk is answered at once.
 Departures from Kafka: acks=all means on disk, not in the page cache. Transactions are not built yet: a
@@ -12,10 +13,14 @@ transactional batch is refused with INVALID_TXN_STATE.
 """
 
 import logging
+from collections.abc import Generator
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import TURN_S, Elsewhere, NextTurn, OnLoop
 from tidelog.broker.codes import error_code
+from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.topics import Topic, Topics, missing
@@ -31,11 +36,12 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
-from tidelog.storage.errors import StorageError
-from tidelog.storage.log import Log
+from tidelog.storage.errors import StorageError, TakesLong
+from tidelog.storage.log import Checked, Log
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
+    from tidelog.broker.daemon import Broker
 
 _log = logging.getLogger(__name__)
 
@@ -44,23 +50,62 @@ IDS_SINCE = 13  # the version from which topics are named by id
 ZSTD_SINCE = 7  # the version from which a producer may know that codec
 _NO_RECORDS = memoryview(b"")
 
+# What is to be validated elsewhere, or None; what came of that.
+Appending = Generator[
+    tuple[Log, memoryview, int] | None, Checked | RecordsError | None, ProduceResponse | Later | None
+]
+
 
 class ProduceFailed(Exception):
     """A produce with acks=0 failed: closing the connection is the only way to let its producer know."""
 
 
-def handle(connection: "Connection", request: ProduceRequest, version: int) -> ProduceResponse | Later | None:
-    """Append every batch of the request."""
-    broker = connection.broker
-    now_ms = broker.clock.now_ms()
+def handle(
+    connection: "Connection", request: ProduceRequest, version: int
+) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
+    """Append every batch of the request, at once or in several turns."""
+    response = _go_on(_append_all(connection.broker, request, version), None)
+    if isinstance(response, Elsewhere | NextTurn):
+        connection.lend_buffer()
+    return response
+
+
+def _go_on(
+    appending: Appending, checked: Checked | RecordsError | None
+) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
+    """Append until all is done, the turn is over, or a batch is to be validated on a reader thread."""
+    try:
+        pending = appending.send(checked)
+    except StopIteration as done:
+        response: ProduceResponse | Later | None = done.value
+        return response
+    if pending is None:
+        return NextTurn(partial(_go_on, appending, None))
+    return Elsewhere(lambda: OnLoop(partial(_go_on, appending, _check(*pending))))
+
+
+def _check(log: Log, records: memoryview, now_ms: int) -> Checked | RecordsError:
+    try:
+        return log.check(records, now_ms)
+    except RecordsError as error:
+        return error
+
+
+def _append_all(broker: "Broker", request: ProduceRequest, version: int) -> Appending:
+    """Append every batch; yield what is to be validated elsewhere, or None where the turn is over."""
+    now_ms, turn_ends = broker.clock.now_ms(), monotonic() + TURN_S
     acks = request.acks
     by_id, topics = version >= IDS_SINCE, broker.topics
     durable: list[tuple[Log, PartitionProduceResponse]] = []
-    responses = []
+    responses: list[TopicProduceResponse] = []
+    partitions = 0
     for topic_data in request.topic_data:
         topic = find_topic(topics, topic_data, version)
-        answers = []
+        answers: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
+            if (responses or answers) and monotonic() > turn_ends:
+                yield None
+                now_ms, turn_ends = broker.clock.now_ms(), monotonic() + TURN_S
             partition = topic.partition(data.index) if topic else None
             if partition is None:
                 answer = _failure(data.index, missing(topic, by_id), "no such topic or partition")
@@ -71,10 +116,17 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
                 message = f"zstd takes Produce v{ZSTD_SINCE}, this is v{version}; choose another codec in the client"
                 answer = refuse(partition, data.index, UnsupportedCodec(message))
             else:
-                answer = append(partition, data.index, data.records or _NO_RECORDS, now_ms)
+                records = data.records or _NO_RECORDS
+                try:
+                    answer = append(partition, data.index, records, now_ms)
+                except TakesLong:
+                    checked = yield partition.log, records, now_ms
+                    now_ms = broker.clock.now_ms()
+                    answer = append(partition, data.index, records, now_ms, checked)
                 if not answer.error_code and partition.awaits_disk(acks):
                     durable.append((partition.log, answer))
             answers.append(answer)
+        partitions += len(answers)
         responses.append(
             TopicProduceResponse(
                 name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=answers
@@ -84,7 +136,8 @@ def handle(connection: "Connection", request: ProduceRequest, version: int) -> P
     later = None
     if durable:
         logs = [log for log, _ in durable]
-        later = broker.flusher.commit(logs, response, partial(_fail, durable, response))
+        failed = partial(_fail, durable, response)
+        later = broker.flusher.commit(logs, response, failed, ANSWER_BYTES * partitions)
     if acks == ACKS_NONE:
         _tell_by_closing(responses)
         return None
@@ -96,10 +149,18 @@ def find_topic(topics: Topics, wanted: TopicProduceData, version: int) -> Topic 
     return topics.by_id.get(wanted.topic_id) if version >= IDS_SINCE else topics.by_name.get(wanted.name)
 
 
-def append(partition: Partition, index: int, records: memoryview, now_ms: int) -> PartitionProduceResponse:
-    """Append one batch; return what came of it."""
+def append(
+    partition: Partition,
+    index: int,
+    records: memoryview,
+    now_ms: int,
+    checked: Checked | RecordsError | None = None,
+) -> PartitionProduceResponse:
+    """Append one batch, validated already or not; return what came of it. Raise TakesLong as `Log.append`."""
     try:
-        appended = partition.append(records, now_ms)
+        if isinstance(checked, RecordsError):
+            raise checked
+        appended = partition.append(records, now_ms, checked)
     except (RecordsError, StorageError) as error:
         return refuse(partition, index, error)
     return PartitionProduceResponse(

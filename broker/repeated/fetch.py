@@ -3,7 +3,8 @@
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from tidelog.broker.dispatch import Answer, Deferred, Route
+from tidelog.broker.answers import AT_ONCE_BYTES, Answer, OnLoop, Streamed
+from tidelog.broker.dispatch import Deferred, Route
 from tidelog.broker.handlers.fetch import IDS_SINCE, READ_COMMITTED, fetch_again
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated.parts import (
@@ -25,6 +26,7 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.protocol.wire.runtime import uvarint
 from tidelog.storage.errors import NotInMemory, StorageError
+from tidelog.storage.files import FileSlice
 
 if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
@@ -99,7 +101,9 @@ class _Fetch:
         numbers = "qqq" if self._has_start else "qq"
         self._pack_head = Struct(f">ii{len(self._before)}s{numbers}{len(self._between)}s").pack
 
-    def serve(self, view: memoryview, at: int, end: int, correlation_id: int) -> Answer | Deferred | None:
+    def serve(
+        self, view: memoryview, at: int, end: int, correlation_id: int
+    ) -> Answer | Streamed | Deferred | None:
         """Answer with what is there, or wait for more; None for what takes the long way."""
         (offset,) = number(view, at)
         log = self._log
@@ -116,11 +120,13 @@ class _Fetch:
             self._partitions,
             self._min_bytes,
             self._max_wait_ms,
-            lambda: self._answer_parked(offset, correlation_id, raw),
+            lambda: OnLoop(lambda: self._answer_parked(offset, correlation_id, raw)),
         )
         return Deferred(waiter, self._route, correlation_id)
 
-    def _answer_parked(self, offset: int, correlation_id: int, raw: bytes) -> Answer | FetchResponse | Later:
+    def _answer_parked(
+        self, offset: int, correlation_id: int, raw: bytes
+    ) -> Answer | Streamed | FetchResponse | Later:
         """Answer a fetch that has waited long enough with what is there."""
         log = self._log
         if log.failure is None:
@@ -131,16 +137,18 @@ class _Fetch:
         request, _ = self._route.read(memoryview(raw), body_position(self._route, raw), len(raw))
         return fetch_again(self._broker, request, self._route.version, self._partitions[0])
 
-    def _read(self, offset: int, correlation_id: int) -> Answer | None:
+    def _read(self, offset: int, correlation_id: int) -> Answer | Streamed | None:
         """Answer with the records from an offset on, if there are enough and they are in memory."""
         try:
             piece = self._log.read(offset, self._max_bytes, at_least_one=True, wait=False)
-            data = piece.read_nowait() if piece.length >= self._min_bytes else None
+            if piece.length < self._min_bytes:
+                return None
+            data = piece if piece.length > AT_ONCE_BYTES else piece.read_nowait()
         except (StorageError, NotInMemory):
             return None
         return None if data is None else self._pack(correlation_id, data)
 
-    def _pack(self, correlation_id: int, data: bytes | bytearray) -> Answer:
+    def _pack(self, correlation_id: int, data: bytes | bytearray | FileSlice) -> Answer | Streamed:
         """Put an answer together."""
         count, behind = len(data), self._behind
         length = uvarint(count + 1) if self._route.request_is_flexible else _length(count)
@@ -154,6 +162,8 @@ class _Fetch:
             )
         else:
             head = self._pack_head(size, correlation_id, self._before, watermark, watermark, self._between)
+        if isinstance(data, FileSlice):
+            return Streamed([head + length, data, behind], size + 4)
         if size <= SMALL_FRAME_BYTES:
             return [b"".join((head, length, data, behind))]
         return [head + length, data, behind]

@@ -3,7 +3,8 @@
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from tidelog.broker.dispatch import Answer, Route
+from tidelog.broker.answers import Answer
+from tidelog.broker.dispatch import Route
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated.parts import (
     PROBES,

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, NamedTuple
 
-from tidelog.broker.dispatch import Answer, Deferred, Route
+from tidelog.broker.answers import Answer, Streamed
+from tidelog.broker.dispatch import Deferred, Route
 from tidelog.protocol.wire.errors import WireError
 
 # (view, where what changes begins, end of the frame, correlation id) -> the answer; None where it takes the long way.
-Serve = Callable[[memoryview, int, int, int], Answer | Deferred | None]
+Serve = Callable[[memoryview, int, int, int], Answer | Streamed | Deferred | None]
 # Where what changes begins, and what serves a request that is otherwise the same.
 Learned = tuple[int, Serve]
 

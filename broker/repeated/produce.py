@@ -3,10 +3,11 @@
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from tidelog.broker.dispatch import Answer, Deferred, Route
+from tidelog.broker.answers import Answer
+from tidelog.broker.dispatch import Deferred, Route
 from tidelog.broker.handlers.produce import ZSTD_SINCE, append, fail, find_topic
 from tidelog.broker.partition import Partition
-from tidelog.broker.repeated.parts import PROBES, Learned, Request, template
+from tidelog.broker.repeated.parts import PROBES, Learned, Request, body_position, template
 from tidelog.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -14,8 +15,9 @@ from tidelog.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from tidelog.protocol.records.batch import HEADER_BYTES
+from tidelog.protocol.wire.errors import WireError
 from tidelog.protocol.wire.runtime import read_uvarint, uvarint
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import StorageError, TakesLong
 from tidelog.storage.log import Log
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 SINCE_VERSION = ZSTD_SINCE
 
 _NO_TAGS = bytes(3)  # of the partition, the topic and the request
-_length = Struct(">i").unpack_from
+_PROBE = bytes(range(1, 100))  # stands for records
+_length, _length_of = Struct(">i").unpack_from, Struct(">i").pack
 _numbers = Struct(">qqq")  # base offset, append time, log start offset
 
 
@@ -39,6 +42,26 @@ def partition_of(broker: "Broker", route: Route, request: ProduceRequest) -> Par
         return None
     topic = find_topic(broker.topics, topic_data, route.version)
     return topic.partition(data.index) if topic else None
+
+
+def _takes_any_records(route: Route, before: bytes) -> bool:
+    """Tell whether a request that begins so is whole with any records behind, and nothing but those.
+
+    It may have ended in tags, or have had its lengths written longer than they need be: then what stands before its
+    records ends elsewhere.
+    """
+    body = body_position(route, before)
+    if route.request_is_flexible:
+        if before[body - 1]:  # a header with tags
+            return False
+        whole = before + uvarint(len(_PROBE) + 1) + _PROBE + _NO_TAGS
+    else:
+        whole = before + _length_of(len(_PROBE)) + _PROBE
+    try:
+        request, end = route.read(memoryview(whole), body, len(whole))
+        return end == len(whole) and request.topic_data[0].partition_data[0].records == _PROBE
+    except (WireError, LookupError):
+        return False
 
 
 def learn(
@@ -55,6 +78,8 @@ def learn(
         position = raw.end - len(_NO_TAGS) - size_bytes - len(uvarint(size_bytes + 1))
     else:
         position = raw.end - size_bytes - 4
+    if not _takes_any_records(route, bytes(raw.view[raw.begin : position])):
+        return None
 
     def response(answer: PartitionProduceResponse) -> ProduceResponse:
         topic_answer = TopicProduceResponse(
@@ -87,7 +112,10 @@ def learn(
                 return None
         if stop <= at or log.failure is not None:  # no batch; or the topic or its disk is gone
             return None
-        answer = append(partition, index, view[at:stop], now_ms())
+        try:
+            answer = append(partition, index, view[at:stop], now_ms())
+        except TakesLong:
+            return None
         if answer.error_code:
             return route.encode(correlation_id, response(answer))
         offset, append_time_ms = answer.base_offset, answer.log_append_time_ms

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.dispatch import Answer, Deferred, Route
+from tidelog.broker.answers import Answer, Streamed
+from tidelog.broker.dispatch import Deferred, Route
 from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.handlers import list_offsets as list_offsets_handler
 from tidelog.broker.handlers import produce as produce_handler
@@ -15,8 +16,13 @@ from tidelog.broker.repeated.parts import NUMBER_BYTES, Learned, Request, Serve
 if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
-# Requests that are remembered: some 2 KB each.
-MOST_REMEMBERED = 16_384
+# What is remembered, all together; and of one request, what is compared. Nothing of a larger one is kept.
+MOST_REMEMBERED_BYTES = 32 << 20
+MOST_COMPARED_BYTES = 4096
+# What remembering takes beside what is compared, which is kept some four times: in the key, and in the answer's parts.
+ENTRY_BYTES = 1500
+# Requests that came once.
+MOST_SEEN = 16_384
 # More take the long way; after so many that did, all are forgotten, and learned anew.
 FORGET_AFTER = 100_000
 # Shapes in which one connection asks a version of an API: one for each length of a topic's name, as a rule.
@@ -59,7 +65,9 @@ class _Shape(NamedTuple):
         if not hole_bytes:
             return bytes(view[begin:at])
         behind = at + hole_bytes
-        return bytes(view[begin:at]) + bytes(view[behind:end]) if behind <= end else b""
+        if behind <= end < behind + MOST_COMPARED_BYTES:
+            return bytes(view[begin:at]) + bytes(view[behind:end])
+        return b""
 
 
 class KnownRequests:
@@ -69,7 +77,7 @@ class KnownRequests:
         self._broker = broker
         self._shapes: dict[int, list[_Shape]] = {}  # by API key and version
         self._seen: set[tuple[int, Partition]] = set()
-        self._remembered = 0
+        self.remembered_bytes = 0
         self._decoded = 0
 
     def shape_of(
@@ -86,15 +94,20 @@ class KnownRequests:
             again = shape.known.get(shape.key(view, begin, end))
             if again is not None and again[0] is partition:
                 return shape
+        if learner.hole_bytes and end - begin > MOST_COMPARED_BYTES:
+            return None
         if not self._is_worth_it((key_version, partition)):
             return None
         learned = learner.learn(self._broker, route, request, Request(view, begin, end), partition)
         if learned is None:
             return None
         at, serve = learned
+        if at - begin > MOST_COMPARED_BYTES:
+            return None
         shape = self._shape(key_version, at - begin, learner.hole_bytes)
         key = shape.key(view, begin, end)
-        self._remembered += key not in shape.known
+        if key not in shape.known:
+            self.remembered_bytes += _kept_bytes(key)
         shape.known[key] = partition, serve
         return shape
 
@@ -108,25 +121,25 @@ class KnownRequests:
                 self._shapes.clear()
         if what in self._seen:
             return not self._is_full(what[0])
-        if len(self._seen) >= MOST_REMEMBERED:
+        if len(self._seen) >= MOST_SEEN:
             self._seen.clear()
         self._seen.add(what)
         return False
 
     def _is_full(self, key_version: int) -> bool:
         shapes = self._shapes.get(key_version, ())
-        return self._remembered >= MOST_REMEMBERED or len(shapes) >= MOST_SHAPES_IN_ALL
+        return self.remembered_bytes >= MOST_REMEMBERED_BYTES or len(shapes) >= MOST_SHAPES_IN_ALL
 
     def forget(self, is_forgotten: Callable[[Partition], bool]) -> None:
         """Forget the requests about some partitions."""
-        self._remembered = 0
+        self.remembered_bytes = 0
         self._seen.clear()
         for shapes in self._shapes.values():
             for shape in shapes:
                 for key, (partition, _) in list(shape.known.items()):
                     if is_forgotten(partition):
                         del shape.known[key]
-                self._remembered += len(shape.known)
+                self.remembered_bytes += sum(map(_kept_bytes, shape.known))
 
     def _shape(self, key_version: int, prefix_bytes: int, hole_bytes: int) -> _Shape:
         """Return the shape with such a place for what changes."""
@@ -138,6 +151,10 @@ class KnownRequests:
         return shapes[-1]
 
 
+def _kept_bytes(key: bytes) -> int:
+    return ENTRY_BYTES + 4 * len(key)
+
+
 class RepeatedRequests:
     """The shapes in which one connection asks."""
 
@@ -147,7 +164,7 @@ class RepeatedRequests:
         self._known = known
         self.shapes: dict[int, list[_Shape]] = {}  # by API key and version
 
-    def serve(self, view: memoryview, position: int, end: int) -> Answer | Deferred | None:
+    def serve(self, view: memoryview, position: int, end: int) -> Answer | Streamed | Deferred | None:
         """Serve the request in view[position:end] if it is known; None where it has to be decoded."""
         if end - position < _FIXED_BYTES:
             return None
@@ -158,7 +175,8 @@ class RepeatedRequests:
             key = bytes(view[begin:at])  # _Shape.key, but for the call
             if hole_bytes:
                 behind = at + hole_bytes
-                key = key + bytes(view[behind:end]) if behind <= end else b""
+                fits = behind <= end < behind + MOST_COMPARED_BYTES
+                key = key + bytes(view[behind:end]) if fits else b""
             again = known.get(key)
             if again is not None:
                 return again[1](view, at, end, correlation_id)

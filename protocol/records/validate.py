@@ -141,6 +141,12 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
     return _new(ValidBatch, (header, oldest, newest, first, size, times or b""))
 
 
+def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> ValidBatch:
+    """Stamp a valid batch with another time of append, in place."""
+    header = batch.set_timestamps(data, 0, valid.header, valid.header.attributes, now_ms)
+    return valid._replace(header=header, min_timestamp=now_ms, max_timestamp=now_ms)
+
+
 def _check_oldest(
     records: batch.Buffer, position: int, header: BatchHeader, rules: Rules, now_ms: int
 ) -> None:

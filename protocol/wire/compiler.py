@@ -18,10 +18,11 @@ __all__ = ["Reader", "Writer", "reader_of", "reader_source", "writer_of", "write
 class Reader(Protocol):
     """Read a message from a buffer; give it and the position after it, or raise `WireError`.
 
-    Nothing at or after `end` is touched. The views in the message keep the buffer alive.
+    Nothing at or after `end` is touched. The views in the message keep the buffer alive. With more than `most`
+    elements and tags over all its arrays it is TooManyElements.
     """
 
-    def __call__(self, buffer: Any, position: int, end: int) -> tuple[Any, int]:
+    def __call__(self, buffer: Any, position: int, end: int, most: int = ...) -> tuple[Any, int]:
         """Read one message."""
 
 

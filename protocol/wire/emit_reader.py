@@ -37,11 +37,11 @@ _SCOPE: dict[str, Any] = {
     "WireError": WireError,
     "struct_error": error,
 }
-_LOCALS = "buffer position end view count size stop tags tag presence item elements error"
+_LOCALS = "buffer position end most view count size stop tags tag presence item elements error"
 
 
 class ReaderEmitter(Emitter):
-    """Emits `(buffer, position, end) -> (message, position)`."""
+    """Emits `(buffer, position, end, most) -> (message, position)`."""
 
     verb = "read"
 
@@ -51,7 +51,7 @@ class ReaderEmitter(Emitter):
     def emit(self) -> None:
         """Emit the function."""
         add, block = self.source.add, self.source.block
-        with block(f"def {self.name}(buffer, position, end):"):
+        with block(f"def {self.name}(buffer, position, end, most=MAX_ELEMENTS):"):
             add("view = memoryview(buffer)[:end]")
             add("elements = 0")
             with block("try:"):
@@ -185,8 +185,8 @@ class ReaderEmitter(Emitter):
     def count_elements(self, count: str) -> None:
         """Emit the check of what the whole message holds."""
         self.source.add(f"elements += {count}")
-        with self.source.block("if elements > MAX_ELEMENTS:"):
-            self.source.add("raise too_many(position)")
+        with self.source.block("if elements > most:"):
+            self.source.add("raise too_many(most, position)")
 
     def visit_tagged(self, node: TaggedSection, expression: str, path: str) -> None:
         """Emit the reading of the tagged section: defaults first, then whatever is there."""

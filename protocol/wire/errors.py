@@ -10,6 +10,10 @@ class WireError(Exception):
     """The bytes of a frame are not the message that they claim to be."""
 
 
+class TooManyElements(WireError):
+    """A message has more elements and tags than its reader was told to take."""
+
+
 class EncodeError(Exception):
     """A message holds a value that its version cannot carry: a mistake in our own code."""
 

@@ -7,7 +7,7 @@ by a length from the wire is checked here or in the compiled code before it is u
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.protocol.wire.errors import EncodeError, WireError
+from tidelog.protocol.wire.errors import EncodeError, TooManyElements, WireError
 
 __all__ = [
     "MAX_ELEMENTS",
@@ -84,9 +84,9 @@ def misfit(what: str, length: int, position: int, end: int) -> WireError:
     )
 
 
-def too_many(position: int) -> WireError:
-    """Make the error for a message with more elements than any client sends."""
-    return WireError(f"more than {MAX_ELEMENTS} elements and tags in one message, at position {position}")
+def too_many(most: int, position: int) -> WireError:
+    """Make the error for a message with more elements than it may have."""
+    return TooManyElements(f"more than {most} elements and tags in one message, at position {position}")
 
 
 def uvarint(value: int) -> bytes:

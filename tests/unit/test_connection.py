@@ -127,7 +127,7 @@ async def test_who_does_not_read_answers_is_not_served_on(
         client.send(FETCH, 11, number, fetch("t", 0))
     connection = served.connection_of(client)
     other = await connect(served)
-    while not connection._unsent_full:
+    while not connection._sender.is_full:
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert connection._blocked
     for number in range(60):
@@ -183,8 +183,7 @@ async def test_large_frames_wait_for_one_anothers_memory(serve: Serve, connect: 
     frame = encode_request(PRODUCE, 9, 1, "c", produce("t", b"x" * 600_000, acks=1))
     for client in clients:
         client.writer.write(frame[:-1])
-    held = served.server.memory
-    await until(lambda: bool(held.waiting))
+    await until(lambda: served.broker.frame_memory.is_waited_for)
     for client in clients:
         client.writer.write(frame[-1:])
     for client in clients:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tidelog.broker import dispatch
 from tidelog.broker.repeated.requests import KnownRequests, RepeatedRequests
 from tidelog.protocol.frame import (
+    MAX_HEADER_TAGS,
     decode_response,
     encode_request,
     read_request_header,
@@ -26,6 +27,7 @@ from tidelog.protocol.messages.api_versions import (
 )
 from tidelog.protocol.messages.list_offsets import LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse
 from tidelog.protocol.wire.errors import WireError
+from tidelog.protocol.wire.runtime import uvarint
 
 REQUEST = ListOffsetsRequest(replica_id=-1, topics=[])
 
@@ -120,10 +122,14 @@ def test_a_frame_cut_anywhere_is_a_wire_error(dispatched: Dispatched, version: i
 
 
 @pytest.mark.parametrize("version", [1, 7])
-def test_bytes_after_the_message_are_a_wire_error(dispatched: Dispatched, version: int) -> None:
+@pytest.mark.parametrize("spare", [b"\x00", b"\x00\x00\x00", b"whatever it is"])
+def test_bytes_behind_a_request_are_passed_over(dispatched: Dispatched, version: int, spare: bytes) -> None:
     frame = encode_request(LIST_OFFSETS, version, 1, "me", REQUEST)[4:]
-    with pytest.raises(WireError, match="1 bytes behind the request"):
-        dispatched(frame + b"\x00")
+    assert dispatched(frame + spare) == [(version, REQUEST)]
+
+
+@pytest.mark.parametrize("version", [1, 7])
+def test_bytes_behind_a_response_are_a_wire_error(version: int) -> None:
     response = b"".join(response_encoder(LIST_OFFSETS, version)(1, ListOffsetsResponse(topics=[])))[4:]
     with pytest.raises(WireError, match="ends at position"):
         decode_response(LIST_OFFSETS, version, response + b"\x00")
@@ -140,8 +146,12 @@ def test_tags_of_a_header_are_passed_over() -> None:
 def test_many_tags_of_a_header_are_passed_over_or_refused() -> None:
     some = b"\xac\x02" + b"\x07\x01z" * 300
     assert skip_header_tags(some, 0, len(some)) == len(some)
-    with pytest.raises(WireError, match="elements and tags"):
-        skip_header_tags(b"\xff\xff\xff\x7f" + bytes(64), 0, 68)
+    most = uvarint(MAX_HEADER_TAGS) + b"\x07\x01z" * MAX_HEADER_TAGS
+    assert skip_header_tags(most, 0, len(most)) == len(most)
+    more = uvarint(MAX_HEADER_TAGS + 1) + b"\x07\x01z" * (MAX_HEADER_TAGS + 1)
+    for tags in (more, b"\xff\xff\xff\x7f" + bytes(64)):
+        with pytest.raises(WireError, match="elements and tags"):
+            skip_header_tags(tags, 0, len(tags))
 
 
 def test_a_client_id_that_crosses_the_end_is_a_wire_error() -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from tidelog.broker.outbox import TRY_EVERY, Outbox
+import pytest
+
+from tidelog.broker.outbox import MOST_HELD, TRY_EVERY, Outbox
 
 
 class Transport:
@@ -17,6 +19,18 @@ class Transport:
 
     def writelines(self, parts: list[bytes]) -> None:
         self.written += b"".join(parts)
+
+
+class Broken(Transport):
+    """Cannot be written to."""
+
+    is_aborted = False
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError("closed")
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
 
 class Turns:
@@ -71,3 +85,26 @@ def test_answers_of_a_connection_stay_in_order_and_closing_loses_none() -> None:
     turns.send(client, b"behind")
     turns.end()
     assert client.written.endswith(b" behind")
+
+
+def test_what_is_held_is_bounded() -> None:
+    turns, client = Turns(), Transport()
+    for _ in range(TRY_EVERY + MOST_HELD - 1):
+        turns.send(client, b"a")
+    assert len(client.written) == TRY_EVERY
+    turns.send(client, b"a")
+    assert len(client.written) == TRY_EVERY + MOST_HELD
+
+
+def test_a_connection_that_cannot_be_written_to_is_closed_and_the_others_get_their_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turns, broken, client = Turns(), Broken(), Transport()
+    for _ in range(TRY_EVERY):
+        turns.send(client, b"-")
+    turns.send(broken, b"a")
+    turns.send(client, b"b")
+    turns.end()
+    assert client.written.endswith(b"b")
+    assert broken.is_aborted
+    assert "closed" in caplog.text

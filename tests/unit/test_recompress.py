@@ -148,7 +148,8 @@ def test_levels_are_honoured(tmp_path: Path, kind: str, option: str, low: int, h
     for level in (low, high):
         options: dict[str, Any] = {f"compression_{option}_level": level}
         log = open_log(tmp_path / str(level), compression_type=kind, **options)
-        log.append(batch([NOW], value), NOW)
+        data = batch([NOW], value)
+        log.append(data, NOW, log.check(data, NOW))
         sizes.append(log.size_bytes)
         assert scan(log)[0].value == value + b"0"
     assert sizes[1] < sizes[0] < len(value)

@@ -1,5 +1,6 @@
 """Requests that are like the one before: whatever comes, the answer is that of a broker that decodes each."""
 
+import asyncio
 import random
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from tests.support.served import Client, Connect, Serve, Served, connect, serve,
 from tidelog.broker.repeated import requests
 from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
@@ -26,6 +28,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.runtime import uvarint
 
 __all__ = ["connect", "serve"]
 
@@ -138,7 +141,8 @@ async def test_what_is_remembered_is_bounded_and_forgotten_after_a_while(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 20
-    monkeypatch.setattr(requests, "MOST_REMEMBERED", most)
+    one = requests.ENTRY_BYTES + 4 * 22  # so much is compared of such a request
+    monkeypatch.setattr(requests, "MOST_REMEMBERED_BYTES", most * one)
     monkeypatch.setattr(requests, "FORGET_AFTER", 3 * most)
     served = await serve(**KEEP)
     client = await connect(served)
@@ -148,6 +152,7 @@ async def test_what_is_remembered_is_bounded_and_forgotten_after_a_while(
         for _ in range(4):
             await client.ask(PRODUCE, 9, request("t", index, records(b"v"), topic_id, 9))
         sizes.append(remembered(served))
+        assert served.server.known_requests.remembered_bytes == sizes[-1] * one
     assert max(sizes) == most
     assert sizes[-1] < 10, "all was forgotten after a while"
 
@@ -338,3 +343,102 @@ async def test_a_fetch_that_waits_gets_what_comes(both: Both, connect: Connect, 
         assert not served.broker.parked
         assert not served.broker.topics.by_name["t"].partitions[0].waiters
     assert len([key_version for key_version in both.known_again if key_version == 1 << 16 | 11]) == 3
+
+
+async def test_nothing_is_kept_of_a_request_that_is_large(serve: Serve, connect: Connect) -> None:
+    """A tag of megabytes that nobody knows, in a fetch and behind the records of a produce."""
+    served = await serve(**KEEP)
+    client = await connect(served)
+    topic_id = await make_topic(client, "t")
+    await client.ask(PRODUCE, 9, request("t", 0, records(b"v"), topic_id, 9))
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
+    fetch = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])])
+    known = served.server.known_requests
+    for frame, api, version in (
+        (encode_request(FETCH, 12, 1, "test", fetch), FETCH, 12),
+        (encode_request(PRODUCE, 9, 1, "test", request("t", 0, records(b"v"), topic_id, 9)), PRODUCE, 9),
+    ):
+        before = known.remembered_bytes
+        for size in (requests.MOST_COMPARED_BYTES, 3_000_000):
+            for _ in range(4):
+                tagged = frame[4:-1] + b"\x01\x63" + uvarint(size) + bytes(size)
+                client.writer.write(len(tagged).to_bytes(4, "big") + tagged)
+                _, answer = await client.receive(api, version)
+                assert answer.responses[0]
+        assert known.remembered_bytes == before
+
+
+async def test_a_malformed_produce_is_refused_though_it_begins_as_one_that_came_before(both: Both) -> None:
+    """Behind the records of that one were tags: its records began earlier than its end would have them."""
+    data = records(b"v" * 200)
+    frame = encode_request(PRODUCE, 10, 5, "test", request("t", 0, data, both.topic_id, 10))[4:]
+    length = uvarint(len(data) + 1)
+    at, tags = frame.index(length + bytes(data)), b"\0\0\x01\x63\x01x"
+    tagged = frame[:-3] + tags
+    for _ in range(4):
+        both.first.writer.write(len(tagged).to_bytes(4, "big") + tagged)
+        _, answer = await both.first.receive(PRODUCE, 10)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    small = bytes(records(b"small"))
+    malformed = tagged[: at + len(tags) - 3] + uvarint(len(small) + 1) + small + bytes(3)
+    both.first.writer.write(len(malformed).to_bytes(4, "big") + malformed)
+    assert await asyncio.wait_for(both.first.reader.read(), 10) == b""
+
+
+@pytest.mark.parametrize("spare", [b"\0", b"\0\0\0", b"\x07" * 100])
+async def test_bytes_behind_a_request_change_nothing_whichever_way_it_takes(both: Both, spare: bytes) -> None:
+    topics = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=NOW)])]
+    want = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1000)
+    asked: list[tuple[Api, int, object]] = [
+        (LIST_OFFSETS, version, ListOffsetsRequest(replica_id=-1, topics=topics)) for version in (5, 7)
+    ]
+    for version in (11, 12):
+        fetched = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])])
+        asked.append((FETCH, version, fetched))
+    for api, version, question in asked:
+        frame = encode_request(api, version, 5, "test", question)[4:]
+        answers = []
+        for sent in [frame, frame + spare] * 4:
+            both.first.writer.write(len(sent).to_bytes(4, "big") + sent)
+            answers.append(await both.first.frame())
+        assert len(set(answers)) == 1
+    for version in (8, 9):
+        frame = encode_request(
+            PRODUCE, version, 5, "test", request("t", 1, records(b"v"), both.topic_id, version)
+        )[4:]
+        for _ in range(4):
+            for sent in (frame, frame + spare):
+                both.first.writer.write(len(sent).to_bytes(4, "big") + sent)
+                _, answer = await both.first.receive(PRODUCE, version)
+                assert answer.responses[0].partition_responses[0].error_code == 0
+    log = both.served.broker.topics.by_name["t"].partitions[1].log
+    assert log.log_end_offset == 16
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_fetch_with_exactly_min_bytes_is_answered_at_once(both: Both, more: int) -> None:
+    log = both.served.broker.topics.by_name["t"].partitions[0].log
+    there = log.read(0, 10**6, at_least_one=True).length
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
+    topics = [FetchTopic(topic="t", partitions=[want])]
+    fetch = FetchRequest(max_wait_ms=600_000, min_bytes=there + more, topics=topics)
+    for _ in range(4):
+        for client in (both.first, both.second):
+            client.send(FETCH, 11, 5, fetch)
+            if more:
+                await until(lambda: len(both.served.broker.parked) == 1)
+                both.served.broker.parked.release()
+            _, answer = await client.receive(FETCH, 11)
+            assert len(answer.responses[0].partitions[0].records) == there
+    assert not both.served.broker.parked
+
+
+async def test_a_fetch_with_one_failed_partition_among_good_ones_does_not_wait(both: Both) -> None:
+    wants = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=100)
+        for index, offset in ((1, 0), (0, 10**6), (1, 0))
+    ]
+    topics = [FetchTopic(topic="t", partitions=wants)]
+    answer = await both.first.ask(FETCH, 11, FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=topics))
+    codes = [part.error_code for part in answer.responses[0].partitions]
+    assert codes == [0, ErrorCode.OFFSET_OUT_OF_RANGE, 0]

@@ -170,20 +170,23 @@ async def test_names_beyond_the_bound_are_created_when_they_are_asked_for_again(
 async def test_creations_beyond_the_bound_are_refused_so_that_clients_ask_again(
     serve: Serve, connect: Connect
 ) -> None:
+    """One connection waits for one such request at a time; what is too much comes at once, or from several."""
     served = await serve(queued_max_topic_bytes="4096")
-    greedy, modest = await connect(served), await connect(served)
+    greedy, creating, deleting, modest = [await connect(served) for _ in range(4)]
     gate = _hold_up(served)
     greedy.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(100))))
     await until(lambda: served.broker.queued_topics.total_bytes > 4096)
-    refusals = [(CREATE_TOPICS, 7, _creation("more")), (DELETE_TOPICS, 5, _deletion("more"))]
-    for number, (api, version, request) in enumerate(refusals):
-        greedy.send(api, version, 2 + number, request)
+    many = [f"more-{number}" for number in range(LITTLE_BYTES // 100)]
+    creation, deletion = _creation("more"), _deletion("more")
+    creation.topics = [_creation(name).topics[0] for name in many]
+    deletion.topic_names = many
+    # Refused at once, while the thread is busy.
+    created = (await creating.ask(CREATE_TOPICS, 7, creation)).topics
+    deleted = (await deleting.ask(DELETE_TOPICS, 5, deletion)).responses
+    assert {answer.error_code for answer in (*created, *deleted)} == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
     modest.send(CREATE_TOPICS, 7, 1, _creation("mine"))
     gate.set()
     await greedy.receive(METADATA, 9)
-    created = (await greedy.receive(CREATE_TOPICS, 7))[1].topics[0]
-    deleted = (await greedy.receive(DELETE_TOPICS, 5))[1].responses[0]
-    assert created.error_code == deleted.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert (await modest.receive(CREATE_TOPICS, 7))[1].topics[0].error_code == NONE
 
 

@@ -434,7 +434,7 @@ def test_these_apis_are_served_and_no_others() -> None:
 def test_show_prints_the_codec(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list_offsets", "7"]) == 0
     shown = capsys.readouterr().out
-    assert "def read_list_offsets_request_v7(buffer, position, end):" in shown
+    assert "def read_list_offsets_request_v7(buffer, position, end, most=MAX_ELEMENTS):" in shown
     assert "def write_list_offsets_response_v7(list_offsets_response, put):" in shown
     compile(shown, "shown", "exec")
 

@@ -1,0 +1,183 @@
+"""The large answers of one connection on their way out: read and written piece by piece, as the client takes them.
+
+Owns what of them is not yet with the transport. A slice of a file is read when there is room for it: on the event loop
+where it is in memory, on a reader thread where it is not. So a client that does not read its answers makes us hold one
+piece and what the transport keeps of the last, however much it asked for. Knows nothing of requests.
+"""
+
+import asyncio
+import errno
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.broker.answers import MOST_PARTS, Part
+from tidelog.broker.waiting import Later
+from tidelog.storage.files import FileSlice, Readable
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+
+# With so much unsent a connection takes no further requests.
+MAX_UNSENT_BYTES = 1024 * 1024
+# What the transport keeps before it says that it has enough, and what one piece may add to that.
+TRANSPORT_BYTES = 64 * 1024
+# One piece a turn of the loop: the others wait for no more than its reading and sending, some 50 us.
+PIECE_BYTES = 256 * 1024
+# What comes from the disk must be worth the way to a reader thread and back.
+COLD_PIECE_BYTES = 1024 * 1024
+# While all clients together leave too much unread.
+SMALL_PIECE_BYTES = 16 * 1024
+
+
+class Sender:
+    """The parts that wait for the transport of one connection. Invariant: they leave in order."""
+
+    __slots__ = (
+        "_connection",
+        "_counted_bytes",
+        "_held_bytes",
+        "_is_busy",
+        "_parts",
+        "_quota",
+        "_transport",
+        "is_paused",
+        "queued_bytes",
+    )
+
+    def __init__(self, connection: "Connection", transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._quota = connection.broker.queued_answers
+        self._transport = transport
+        transport.set_write_buffer_limits(high=TRANSPORT_BYTES)
+        self._parts: deque[Part] = deque()
+        self._is_busy = False  # a turn is to come, or a piece is being read
+        self._held_bytes = 0  # of the parts that are in memory
+        self._counted_bytes = 0  # in the quota
+        self.queued_bytes = 0
+        self.is_paused = False  # the transport has enough
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether all has been handed to the transport."""
+        return not self.queued_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the client has left so much that it gets no further answers."""
+        return self.is_paused or self.queued_bytes >= MAX_UNSENT_BYTES
+
+    def send(self, parts: "list[Part] | list[bytes | bytearray]") -> None:
+        """Send these behind the others, from a later turn of the loop on."""
+        self._parts += parts
+        self.queued_bytes += sum(map(len, parts))
+        self._held_bytes += sum(len(part) for part in parts if not isinstance(part, FileSlice))
+        self._count()
+        self._go_on()
+
+    def pause(self) -> None:
+        """Write no more: the client does not take what was written."""
+        self.is_paused = True
+        self._count()
+
+    def resume(self) -> None:
+        """Go on."""
+        self.is_paused = False
+        self._count()
+        self._go_on()
+
+    def drop(self) -> None:
+        """Forget what was not sent: nobody will take it."""
+        self._parts.clear()
+        self.queued_bytes = self._held_bytes = 0
+        self.is_paused = False
+        self._count()
+
+    def _count(self) -> None:
+        """Bring the count up to date."""
+        held = self._held_bytes + (self._transport.get_write_buffer_size() if self.is_paused else 0)
+        if held != self._counted_bytes:
+            self._quota.add(self._connection, held - self._counted_bytes)
+            self._counted_bytes = held
+
+    def _go_on(self) -> None:
+        if self.queued_bytes and not self._is_busy and not self.is_paused:
+            self._is_busy = True
+            # Not at once: the outbox may hold answers that come before, until the end of this turn.
+            self._connection.broker.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Write the next piece; what of it is not in memory is read first."""
+        self._is_busy = False
+        if not self.queued_bytes or self.is_paused:
+            return
+        ready: list[Readable] = []
+        try:
+            parts = self._take(SMALL_PIECE_BYTES if self._quota.is_full else PIECE_BYTES)
+            for number, part in enumerate(parts):
+                data = part.read_nowait() if isinstance(part, FileSlice) else part
+                if data is None:
+                    self._read_cold(parts[number:])
+                    break
+                ready.append(data)
+            self._write(ready)
+        except Exception as fault:
+            self._connection.fail_sending(fault)
+            return
+        self._go_on()
+        self._connection.went_on()
+
+    def _take(self, size_bytes: int) -> list[Part]:
+        """Take parts of so many bytes from the queue; one that is in memory is taken whole."""
+        taken: list[Part] = []
+        parts = self._parts
+        while parts and size_bytes > 0:
+            part = parts.popleft()
+            if not isinstance(part, FileSlice):
+                self._held_bytes -= len(part)
+            elif part.length > size_bytes:
+                parts.appendleft(part.behind(size_bytes))
+                part = part.first(size_bytes)
+            taken.append(part)
+            size_bytes -= len(part)
+        return taken
+
+    def _write(self, pieces: list[Readable]) -> None:
+        if len(pieces) > MOST_PARTS:
+            pieces = [b"".join(pieces)]
+        self.queued_bytes -= sum(map(len, pieces))
+        if pieces:
+            self._transport.writelines(pieces)
+        self._count()
+
+    def _read_cold(self, parts: list[Part]) -> None:
+        """Read on a reader thread, and somewhat further."""
+        if not self._quota.is_full:
+            parts += self._take(COLD_PIECE_BYTES - sum(map(len, parts)))
+        self._is_busy = True
+        later = self._connection.broker.readers.submit(partial(_read_all, parts), self._connection)
+        later.ready = partial(self._came, later)
+
+    def _came(self, later: Later) -> None:
+        """Write what was read."""
+        self._is_busy = False
+        later.ready = None  # or each would keep the other, and what was read, until the collector comes
+        if not self.queued_bytes:  # dropped
+            return
+        if isinstance(later.response, Exception):
+            self._connection.fail_sending(later.response)
+            return
+        self._write(later.response)
+        self._go_on()
+        self._connection.went_on()
+
+
+def _read_all(parts: list[Part]) -> list[Readable]:
+    """Return the bytes of all parts. Reader thread."""
+    pieces: list[Readable] = []
+    for part in parts:
+        data = part.read() if isinstance(part, FileSlice) else part
+        if len(data) != len(part):
+            raise OSError(errno.EIO, f"{len(data)} bytes of {len(part)} are left")
+        pieces.append(data)
+    return pieces

@@ -1,0 +1,95 @@
+"""Answers that are made in steps: on a reader thread what takes long, on the event loop what belongs to it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from tidelog.broker.answers import Elsewhere, NextTurn, OnLoop, Streamed
+from tidelog.broker.waiting import Later
+
+if TYPE_CHECKING:
+    from tidelog.broker.connection import Connection
+
+_NO_ANSWER: list[bytes | bytearray] = []
+
+
+class Steps(Later):
+    """An answer in the making. Its connection takes no other request until what is left to do is to wait."""
+
+    __slots__ = ("_connection", "_encode", "_is_large", "_is_working", "_under_way")
+
+    def __init__(
+        self, connection: "Connection", encode: Callable[[Any], Any], *, is_large: bool = False
+    ) -> None:
+        """Make an answer; what a reader thread makes is encoded there, and all that is large."""
+        super().__init__()
+        self._connection = connection
+        self._encode = encode
+        self._is_large = is_large
+        self._is_working = False  # and does not merely wait
+        self._under_way: Later | None = None
+
+    def begin(self, step: Elsewhere | NextTurn | Later) -> Self:
+        """Take the first step."""
+        self._take(step)
+        return self
+
+    def _work(self, is_working: bool) -> None:
+        if is_working != self._is_working:
+            self._is_working = is_working
+            collector = self._connection.broker.collector
+            if is_working:
+                collector.hold_off()
+            else:
+                collector.let_go()
+
+    def _take(self, outcome: Any) -> None:
+        """Go on from what a step has come to. Event loop."""
+        if type(outcome) is OnLoop:
+            try:
+                outcome = outcome.go_on()
+            except Exception as fault:
+                outcome = fault
+        if type(outcome) is NextTurn:
+            self._work(True)
+            self._connection.broker.loop.call_soon(self._take, OnLoop(outcome.go_on))
+            return
+        if outcome is None:
+            outcome = _NO_ANSWER
+        elif self._is_large and not isinstance(outcome, Later | Elsewhere | Exception | list | Streamed):
+            message = outcome
+            outcome = Elsewhere(lambda: message)
+        self._work(type(outcome) is Elsewhere)
+        if type(outcome) is Elsewhere:
+            outcome = self._submit(outcome)
+        if isinstance(outcome, Later):
+            self._wait_for(outcome)
+        else:
+            self.resolve(outcome)
+
+    def _submit(self, step: Elsewhere) -> Later:
+        def make() -> Any:
+            made = step.make()
+            return made if type(made) is OnLoop else self._encode(made)
+
+        return self._connection.broker.readers.submit(make, self._connection)
+
+    def _wait_for(self, later: Later) -> None:
+        self._under_way = later
+        later.ready = partial(self._came, later)
+        later.charge(self._connection)
+        if later.weight_bytes < self.weight_bytes:
+            self._connection.lighten(self.weight_bytes - later.weight_bytes)
+            self.weight_bytes = later.weight_bytes
+
+    def _came(self, later: Later) -> None:
+        # Nothing refers to what it was made of any more, not even in a circle, which only the collector would find.
+        later.ready = self._under_way = None
+        self._take(later.response)
+
+    def cancel(self) -> None:
+        """Give up, wherever it has come to."""
+        self._work(False)
+        if self._under_way is not None:
+            self._under_way.ready = None
+            self._under_way.cancel()

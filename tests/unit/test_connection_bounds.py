@@ -1,0 +1,580 @@
+"""One client does not take what belongs to all: what a connection may hold and do, and that it loses nothing by it."""
+
+import asyncio
+import dataclasses
+import errno
+import logging
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.unit.test_connection import fetch, hold_flushes, produce
+from tidelog.broker import answers, dispatch, frame_memory, sender, server
+from tidelog.broker import connection as connections
+from tidelog.broker.connection import Connection
+from tidelog.protocol.frame import encode_request
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.storage.files import File, FileSlice
+from tidelog.storage.log import Log
+
+__all__ = ["connect", "serve"]
+
+MIB = 1 << 20
+READER = "reader"
+
+
+async def filled(served: Served, client: Client, batches: int = 4) -> None:
+    """Make topic "t" with batches of 900 KB."""
+    await client.make_topic("t")
+    for number in range(batches):
+        await client.ask(PRODUCE, 9, produce("t", b"%d" % number * 900_000, acks=1))
+
+
+def names(count: int) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=f"there-is-no-such-topic-{number}") for number in range(count)]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+
+# -- answers -------------------------------------------------------------------------------------------------
+
+
+async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await filled(served, client)
+    reads: list[int] = []
+    read = Log.read
+    monkeypatch.setattr(
+        Log, "read", lambda log, offset, *rest, **how: reads.append(offset) or read(log, offset, *rest, **how)
+    )
+    packet = b"".join(
+        encode_request(FETCH, 11, number, "test", fetch("t", 0, max_bytes=50 * MIB)) for number in range(20)
+    )
+    client.writer.write(packet)
+    await until(lambda: served.connection_of(client)._blocked)
+    for _ in range(50):
+        await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert len(reads) <= 3
+    held = served.broker.queued_answers.total_bytes
+    assert held <= sender.TRANSPORT_BYTES + sender.PIECE_BYTES + 1000
+    for number in range(20):
+        correlation_id, response = await client.receive(FETCH, 11)
+        records = bytes(response.responses[0].partitions[0].records)
+        assert correlation_id == number
+        assert len(records) > 4 * 900_000
+        assert all(b"%d" % n * 900_000 in records for n in range(4))
+    assert await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert served.broker.queued_answers.total_bytes == 0
+
+
+async def test_answers_behind_one_that_is_owed_count_too(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await filled(served, client, 1)
+    entered, let_through = hold_flushes(monkeypatch)
+    client.send(PRODUCE, 9, 0, produce("t", b"waits for the disk"))
+    await asyncio.wait_for(entered.wait(), 20)
+    for number in range(1, 60):
+        client.send(FETCH, 11, number, fetch("t", 0))
+    connection = served.connection_of(client)
+    await until(lambda: connection._blocked)
+    assert len(connection._owed) <= 4
+    let_through()
+    assert (await client.receive(PRODUCE, 9))[0] == 0
+    for number in range(1, 60):
+        correlation_id, response = await client.receive(FETCH, 11)
+        assert correlation_id == number
+        assert len(response.responses[0].partitions[0].records) > 900_000
+
+
+async def test_answers_of_parked_fetches_are_read_when_they_can_leave(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the long way and by the short one of requests that came before."""
+    served = await serve()
+    client, producer = await connect(served), await connect(served)
+    await client.make_topic("t")
+    count, value_bytes = 300, 60_000
+    for number in range(count):
+        client.send(FETCH, 11, number, fetch("t", 0, max_wait_ms=600_000))
+    await until(lambda: len(served.broker.parked) == count)
+    reads: list[int] = []
+    read = Log.read
+    monkeypatch.setattr(
+        Log, "read", lambda log, offset, *rest, **how: reads.append(offset) or read(log, offset, *rest, **how)
+    )
+    await producer.ask(PRODUCE, 9, produce("t", b"x" * value_bytes, acks=1))
+    await until(lambda: served.connection_of(client)._sender.is_paused)
+    assert not served.broker.parked
+    assert len(reads) < count / 2
+    for number in range(count):
+        correlation_id, response = await client.receive(FETCH, 11)
+        assert correlation_id == number
+        assert len(response.responses[0].partitions[0].records) > value_bytes
+
+
+@pytest.mark.parametrize("times", [1, 4])
+async def test_a_parked_fetch_that_has_to_wait_for_the_disk_too_keeps_its_place(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    served = await serve()
+    client, producer = await connect(served), await connect(served)
+    await client.make_topic("t")
+    for number in range(times):
+        client.send(FETCH, 11, number, fetch("t", 0, max_wait_ms=600_000))
+    client.send(API_VERSIONS, 2, times, ApiVersionsRequest())
+    await until(lambda: len(served.broker.parked) == times)
+    monkeypatch.setattr(FileSlice, "read_nowait", lambda _: None)
+    await producer.ask(PRODUCE, 9, produce("t", b"x" * 5000, acks=1))
+    for number in range(times):
+        correlation_id, response = await client.receive(FETCH, 11)
+        assert (correlation_id, bool(response.responses[0].partitions[0].records)) == (number, True)
+    assert (await client.receive(API_VERSIONS, 2))[0] == times
+    assert served.connection_of(client)._owed_bytes == 0
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+@pytest.mark.parametrize("partition_bytes", [50 * MIB, 1_000_000])
+async def test_large_answers_come_whole_whether_in_memory_or_not(
+    serve: Serve,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    is_warm: bool,
+    partition_bytes: int,
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await filled(served, client)
+    expected = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=partition_bytes))
+    threads = set()
+    pread = File.pread
+
+    def noted(file: File, count: int, position: int) -> bytes:
+        threads.add(threading.current_thread().name.partition("_")[0])
+        assert count <= sender.COLD_PIECE_BYTES
+        return pread(file, count, position)
+
+    monkeypatch.setattr(File, "pread", noted)
+    if not is_warm:
+        monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    # By the long way, and by the short one of requests that came before.
+    for _ in range(5):
+        assert await client.ask(FETCH, 11, fetch("t", 0, max_bytes=partition_bytes)) == expected
+    assert threads == (set() if is_warm else {READER})
+
+
+async def test_small_answers_behind_a_large_one_keep_their_place(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await filled(served, client)
+    for number in range(30):
+        if number % 3:
+            client.send(API_VERSIONS, 2, number, ApiVersionsRequest())
+        else:
+            client.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+    for number in range(30):
+        api, version = (API_VERSIONS, 2) if number % 3 else (FETCH, 11)
+        assert (await client.receive(api, version))[0] == number
+
+
+@pytest.mark.parametrize("how", ["an error", "too few bytes"])
+@pytest.mark.parametrize("is_warm", [True, False])
+async def test_an_answer_that_cannot_be_read_to_its_end_ends_the_connection_and_says_why(
+    serve: Serve,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    is_warm: bool,
+) -> None:
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await filled(served, client)
+
+    def bad(_file: File, count: int, position: int) -> bytes | None:
+        if position < 2 * MIB:
+            return bytes(count)
+        if how == "an error":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return bytes(count - 1)
+
+    monkeypatch.setattr(File, "pread", bad)
+    cold = (
+        how == "too few bytes" or not is_warm
+    )  # what is in memory is there to its end, or counts as not there
+    monkeypatch.setattr(File, "read_nowait", (lambda *_: None) if cold else bad)
+    client.send(FETCH, 11, 1, fetch("t", 0, max_bytes=50 * MIB))
+    client.send(API_VERSIONS, 2, 2, ApiVersionsRequest())
+    received = await asyncio.wait_for(client.reader.read(), 20)
+    assert int.from_bytes(received[:4], "big") > 4 * 900_000 > len(received)
+    assert [record.levelname for record in caplog.records if "answer cut short" in record.message] == [
+        "ERROR"
+    ]
+    assert await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert served.broker.queued_answers.total_bytes == 0
+
+
+async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_lost(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(queued_max_response_bytes=str(MIB))
+    deaf, client = await connect(served), await connect(served)
+    await filled(served, client)
+    others = served.connection_of(client)
+    served.broker.queued_answers.add(others, MIB)
+    asked: list[int] = []
+    first = FileSlice.first
+
+    def noted(piece: FileSlice, count: int) -> FileSlice:
+        asked.append(count)
+        return first(piece, count)
+
+    monkeypatch.setattr(FileSlice, "first", noted)
+    deaf.send(FETCH, 11, 1, fetch("t", 0, max_bytes=50 * MIB))
+    response = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=50 * MIB))
+    assert len(response.responses[0].partitions[0].records) > 4 * 900_000
+    assert max(asked) <= sender.SMALL_PIECE_BYTES
+    served.broker.queued_answers.add(others, -MIB)
+    assert (await deaf.receive(FETCH, 11))[1] == response
+    assert served.broker.queued_answers.total_bytes == 0
+
+
+async def test_an_answer_of_very_many_parts_leaves_whole(serve: Serve, connect: Connect) -> None:
+    """More than the 1024 that one writev takes, to a client that does not take them at once."""
+    served = await serve()
+    client = await connect(served)
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(900)]
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=f"t{n}", partitions=partitions) for n in range(4)]
+    )
+    for number in range(25):
+        client.send(LIST_OFFSETS, 7, number, request)
+    await asyncio.sleep(0)
+    for number in range(25):
+        correlation_id, response = await client.receive(LIST_OFFSETS, 7)
+        assert correlation_id == number
+        assert [len(topic.partitions) for topic in response.topics] == [900] * 4
+
+
+async def test_a_stop_does_not_wait_for_who_does_not_read(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "UNREAD_TIMEOUT_S", 0.1)
+    served = await serve()
+    deaf = await connect(served)
+    await filled(served, deaf)
+    for number in range(10):
+        deaf.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+    await until(lambda: served.connection_of(deaf)._sender.is_paused)
+    await served.stop()
+    assert "answers that were not read" in caplog.text
+
+
+async def test_a_silent_client_that_does_not_read_is_closed_in_the_end(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(connections_max_idle_ms="200")
+    deaf = await connect(served)
+    await filled(served, deaf)
+    for number in range(10):
+        deaf.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
+    await until(lambda: not served.server._connections)
+    assert served.broker.queued_answers.total_bytes == 0
+
+
+async def test_a_write_that_fails_for_another_reason_than_the_client_is_logged(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    connection = served.connection_of(client)
+    caplog.set_level(logging.DEBUG)
+    connection.connection_lost(OSError(errno.EINVAL, os.strerror(errno.EINVAL)))
+    connection.connection_lost(ConnectionResetError("gone"))
+    assert [record.levelname for record in caplog.records if "connection lost" in record.message] == [
+        "ERROR",
+        "DEBUG",
+    ]
+
+
+# -- turns ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_packet_full_of_requests_leaves_others_their_turn(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    busy, other = await connect(served), await connect(served)
+    for client in (busy, other):
+        await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    monkeypatch.setattr(connections, "TURN_S", 0)
+    order: list[Connection] = []
+    serve_one = connections.dispatch
+
+    def noted(connection: Connection, *frame: Any) -> Any:
+        order.append(connection)
+        return serve_one(connection, *frame)
+
+    monkeypatch.setattr(connections, "dispatch", noted)
+    frames = [encode_request(API_VERSIONS, 2, number, "test", ApiVersionsRequest()) for number in range(1000)]
+    busy.writer.write(b"".join(frames))
+    await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert len(order) < 500, "all that came in one packet was answered first"
+    assert [(await busy.receive(API_VERSIONS, 2))[0] for _ in frames] == list(range(1000))
+
+
+async def test_a_produce_of_very_many_batches_leaves_others_their_turn(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await client.make_topic("t")
+    monkeypatch.setattr("tidelog.broker.handlers.produce.TURN_S", 0)
+    records = produce("t", b"x").topic_data[0].partition_data[0].records
+    batches = [PartitionProduceData(index=0, records=records) for _ in range(300)]
+    topics = [TopicProduceData(name="t", partition_data=batches)]
+    client.send(PRODUCE, 9, 7, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+    client.send(PRODUCE, 9, 8, produce("t", b"behind", acks=1))
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    await until(lambda: log.log_end_offset > 0)
+    await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert log.log_end_offset < 300
+    _, response = await client.receive(PRODUCE, 9)
+    offsets = [answer.base_offset for answer in response.responses[0].partition_responses]
+    assert offsets == list(range(300))
+    _, response = await client.receive(PRODUCE, 9)
+    assert response.responses[0].partition_responses[0].base_offset == 300
+
+
+# -- large requests ------------------------------------------------------------------------------------------
+
+
+def decoded_by(monkeypatch: pytest.MonkeyPatch, key_version: int) -> list[str]:
+    """Take note of the threads that decode requests of a version from now on."""
+    threads: list[str] = []
+    route = dispatch._find_route(key_version)
+
+    def read(*arguments: Any) -> tuple[Any, int]:
+        request = route.read(*arguments)
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return request
+
+    monkeypatch.setitem(dispatch._routes, key_version, dataclasses.replace(route, read=read))
+    return threads
+
+
+async def test_a_large_request_is_served_elsewhere_and_those_behind_it_wait(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    threads = decoded_by(monkeypatch, 3 << 16 | 9)
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    many = names(20_000)
+    for number in range(3):
+        client.send(METADATA, 9, 10 + number, many)
+        client.send(PRODUCE, 9, 20 + number, produce("t", b"behind", acks=1))
+    for number in range(3):
+        correlation_id, response = await client.receive(METADATA, 9)
+        assert (correlation_id, len(response.topics)) == (10 + number, 20_000)
+        assert [topic.name for topic in response.topics] == [topic.name for topic in many.topics or []]
+        correlation_id, answer = await client.receive(PRODUCE, 9)
+        assert answer.responses[0].partition_responses[0].base_offset == number
+    assert threads == [READER] * 3
+    assert log.log_end_offset == 3
+
+
+@pytest.mark.parametrize("count", [10, 4000])
+async def test_what_is_decoded_elsewhere_depends_on_elements_and_not_on_records(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    threads = decoded_by(monkeypatch, 0 << 16 | 9)
+    records = produce("t", bytes(400_000)).topic_data[0].partition_data[0].records
+    parts = [PartitionProduceData(index=5, records=None) for _ in range(count)]
+    topics = [
+        TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)]),
+        TopicProduceData(name="t", partition_data=parts),
+        TopicProduceData(name="t", partition_data=parts[:100]),
+    ]
+    response = await client.ask(PRODUCE, 9, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+    assert [len(topic.partition_responses) for topic in response.responses] == [1, count, min(count, 100)]
+    assert response.responses[0].partition_responses[0].error_code == 0
+    # Not on the reader: the first try is on the loop, which gives up at its bound.
+    assert threads == (["MainThread"] if count == 10 else [READER])
+
+
+async def test_a_large_request_that_is_malformed_ends_its_connection_as_a_small_one_does(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    whole = encode_request(METADATA, 9, 1, "test", names(20_000))
+    cut = (len(whole) - 4 - 1000).to_bytes(4, "big") + whole[4:-1000]
+    client.writer.write(cut)
+    assert await asyncio.wait_for(client.reader.read(), 20) == b""
+    assert "bad request, connection closed" in caplog.text
+    assert await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+
+
+def wide_fetch(count: int, max_wait_ms: int, min_bytes: int = 1) -> FetchRequest:
+    """Fetch partition 0 of "t" from 0 and, to no avail, many others of another topic from their ends."""
+    first = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=MIB)
+    empty = [FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=MIB) for _ in range(count)]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=50 * MIB,
+        topics=[FetchTopic(topic="t", partitions=[first, *empty])],
+    )
+
+
+async def test_a_fetch_of_very_many_partitions_waits_as_others_do(serve: Serve, connect: Connect) -> None:
+    served = await serve(num_partitions="2")
+    client, producer = await connect(served), await connect(served)
+    await client.make_topic("t")
+    client.send(FETCH, 11, 1, wide_fetch(5000, max_wait_ms=600_000))
+    await until(lambda: len(served.broker.parked) == 1)
+    await producer.ask(PRODUCE, 9, produce("t", b"x", acks=1))
+    _, response = await client.receive(FETCH, 11)
+    parts = response.responses[0].partitions
+    assert len(parts) == 5001
+    assert bool(parts[0].records)
+    assert not any(part.records or part.error_code for part in parts[1:])
+    client.send(FETCH, 11, 2, wide_fetch(5000, max_wait_ms=20, min_bytes=MIB))
+    assert (await client.receive(FETCH, 11))[0] == 2
+
+
+async def test_a_client_that_leaves_takes_its_large_request_with_it(serve: Serve, connect: Connect) -> None:
+    served = await serve(num_partitions="2")
+    client = await connect(served)
+    await client.make_topic("t")
+    client.send(FETCH, 11, 1, wide_fetch(5000, max_wait_ms=600_000))
+    await until(lambda: len(served.broker.parked) == 1)
+    client.writer.close()
+    await until(lambda: not served.broker.parked)
+
+
+# -- frames --------------------------------------------------------------------------------------------------
+
+
+async def test_a_buffer_grows_with_what_has_come_and_not_with_what_is_said(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    client.writer.write((100 * MIB).to_bytes(4, "big") + bytes(16 * 1024))
+    await until(lambda: bool(served.server._connections))
+    connection = served.connection_of(client)
+    await until(lambda: connection._filled == 16 * 1024 + 4)
+    assert len(connection._buffer) == 32 * 1024
+    for filled_to in (40_000, 300_000, 5_000_000):
+        client.writer.write(bytes(filled_to - connection._filled))
+        await until(lambda: connection._filled == filled_to)  # noqa: B023
+        assert len(connection._buffer) <= 2 * filled_to + 1
+        frames = served.broker.frame_memory
+        assert frames.small.total_bytes + frames.large.total_bytes in (0, len(connection._buffer))
+    client.writer.close()
+    await until(lambda: not served.server._connections)
+    assert (frames.small.total_bytes, frames.large.total_bytes) == (0, 0)
+
+
+async def test_small_frames_do_not_wait_behind_large_ones(serve: Serve, connect: Connect) -> None:
+    served = await serve(queued_max_request_bytes=str(8 * MIB), socket_request_max_bytes=str(8 * MIB))
+    greedy = [await connect(served) for _ in range(6)]
+    client = await connect(served)
+    await client.make_topic("t")
+    for each in greedy:
+        each.writer.write((8 * MIB).to_bytes(4, "big") + bytes(3 * MIB))
+    await until(lambda: bool(served.broker.frame_memory.large.waiting))
+    response = await client.ask(PRODUCE, 9, produce("t", b"x" * 900_000, acks=1))
+    assert response.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+async def test_a_frame_that_trickles_is_cut_off(
+    serve: Serve,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_waited_for: bool,
+) -> None:
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+    bound = "PRESSED_OVER_S" if is_waited_for else "SLOWEST_OVER_S"
+    monkeypatch.setattr(connections, bound, 0.1)
+    served = await serve()
+    slow, steady, quiet = [await connect(served) for _ in range(3)]
+    await quiet.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    monkeypatch.setattr(frame_memory.FrameMemory, "is_waited_for", is_waited_for)
+    slow.writer.write((50 * MIB).to_bytes(4, "big") + bytes(100_000))
+    steady.writer.write((50 * MIB).to_bytes(4, "big"))
+
+    async def go_on() -> None:
+        for _ in range(40):
+            steady.writer.write(bytes(20_000))
+            if not slow.writer.transport.is_closing():
+                slow.writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    going_on = asyncio.create_task(go_on())
+    await until(lambda: "comes too slowly" in caplog.text)
+    await asyncio.sleep(0.1)
+    assert not going_on.done()
+    assert served.connection_of(steady)
+    await going_on
+    assert await quiet.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert caplog.text.count("comes too slowly") == 1
+
+
+async def test_a_client_that_we_hold_back_is_not_slow(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+    monkeypatch.setattr(connections, "SLOWEST_OVER_S", 0.1)
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    entered, let_through = hold_flushes(monkeypatch)
+    monkeypatch.setattr(connections, "MAX_REQUESTS_IN_FLIGHT", 1)
+    frame = encode_request(PRODUCE, 9, 1, "test", produce("t", b"x" * 9000))
+    client.writer.write(frame * 2 + frame[:5000])
+    await asyncio.wait_for(entered.wait(), 20)
+    await asyncio.sleep(0.3)
+    let_through()
+    client.writer.write(frame[5000:])
+    for _ in range(3):
+        await client.receive(PRODUCE, 9)
+
+
+def test_a_few_parts_are_sent_as_they_are_and_many_as_one() -> None:
+    assert answers.answer_of([b"one"]) == [b"one"]
+    assert answers.answer_of([b"a"] * answers.MOST_PARTS) == [b"a"] * answers.MOST_PARTS
+    assert answers.answer_of([b"a"] * (answers.MOST_PARTS + 1)) == [b"a" * (answers.MOST_PARTS + 1)]
+    large = answers.answer_of([b"a" * 50_000] * 2)
+    assert isinstance(large, answers.Streamed)
+    assert large.size_bytes == 100_000
