@@ -125,7 +125,7 @@ class Topics:
     def open(self) -> None:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
         options = {record.name: record.options for record in self._catalog.topics()}
-        self._logs.open(lambda name: self._config(name, options.get(name, {})))
+        self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
         for name in self._catalog.deletions():
             self._delete_folders(name)
         known = {record.name for record in self._catalog.topics()}
@@ -137,6 +137,10 @@ class Topics:
     def _adopt(self, name: str) -> None:
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
         partitions = 1 + max(log.partition for log in logs)
+        # From now on a crash may take what no flush has covered: what was copied here is covered first.
+        for log in logs:
+            log.flush()
+        self._logs.checkpoint()
         self._catalog.add_topic(TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {}))
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
 
@@ -203,6 +207,7 @@ class Topics:
         """Make the partitions that are not there yet."""
         config = self._config(record.name, record.options)
         partitions = []
+        made = []
         for index in range(record.partitions):
             log = self._logs.logs.get((record.name, index))
             if log is None:
@@ -211,7 +216,10 @@ class Topics:
                     if self.is_stopping:
                         raise BrokerStops(f"topic {record.name}: not created, the broker stops")
                 log = self._logs.create(record.name, index, record.id, config)
+                made.append(log)
             partitions.append(Partition(index, log))
+        if made:
+            self._logs.sync_made(made)
         topic = Topic(record, config, partitions)
         self._made[topic.name] = self._made_by_id[topic.id] = topic
         self._take_name(topic.name)
@@ -234,7 +242,7 @@ class Topics:
         self._leftovers.add(topic.name)
         # What is asked of it from now on is looked up, and not found: see `Log.failure` in broker/repeated/.
         for partition in topic.partitions:
-            partition.log.close(clean=False)
+            partition.log.refuse_writes("it was deleted")
         self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
         self._delete_folders(topic.name)
         _log.info("topic deleted topic=%s", topic.name)

@@ -26,6 +26,10 @@ class LogOffline(StorageError):
     """The disk refused a write or a flush; reads go on."""
 
 
+class FlushPostponed(StorageError):
+    """A flush could not begin for want of descriptors or memory: nothing is lost, and the next one may succeed."""
+
+
 class CorruptLog(StorageError):
     """The bytes asked for are damaged; the rest of the log is served."""
 

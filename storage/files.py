@@ -21,6 +21,20 @@ from tidelog.storage.errors import NotInMemory, ReadFailed
 
 Readable = bytes | bytearray
 Map = mmap.mmap
+_PAGE_BYTES = mmap.PAGESIZE
+
+
+class Shortage(OSError):
+    """A file could not be opened for want of descriptors or memory: nothing was done, and later it may work."""
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise Shortage(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 # Where the event loop reads what it only looks at: fresh memory for each look would cost more than the read.
@@ -35,8 +49,7 @@ class File:
     def __init__(self, path: Path, *, create: bool = False) -> None:
         """Open for reading and writing; `create` makes it if it is missing."""
         self._fd = -1
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags, 0o644)
+        self._fd = _open(path, os.O_RDWR | (os.O_CREAT if create else 0))
         self.path = path
         self.size = os.fstat(self._fd).st_size
         self._nowait = True
@@ -45,10 +58,6 @@ class File:
         """Close the descriptor with the last reference; `os` may be gone by then."""
         if self._fd >= 0:
             close(self._fd)
-
-    def fileno(self) -> int:
-        """Return the descriptor, for `sendfile`; valid while this object is referenced."""
-        return self._fd
 
     def append(self, data: Readable | memoryview) -> None:
         """Write at the end. After an error the file may hold part of `data` beyond `size`: truncate it there."""
@@ -112,6 +121,14 @@ class File:
     def sync(self) -> None:
         """Return once every byte written so far, and the size, are on disk."""
         os.fdatasync(self._fd)
+
+    def forget_clean(self, position: int) -> None:
+        """Have what is in memory from a position on read from the disk again, but for what is still to be written.
+
+        After a failed sync the system keeps pages as if they had been written: what is read would not be there. It
+        drops whole pages only, so the one in which the position lies is among them.
+        """
+        os.posix_fadvise(self._fd, position - position % _PAGE_BYTES, 0, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
@@ -197,7 +214,7 @@ _PART_BYTES = 65536
 def load(path: Path) -> bytes | None:
     """Return the content of a small file, or None if it is missing."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -220,12 +237,12 @@ def map_readonly(path: Path) -> bytes | mmap.mmap:
 
 def create(path: Path) -> None:
     """Make an empty file if it is missing."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    os.close(_open(path, os.O_WRONLY | os.O_CREAT))
 
 
 def write(path: Path, data: Readable) -> None:
     """Overwrite a file in place; after a crash it may be torn, so only for what shows it and can be made again."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = _open(path, os.O_WRONLY | os.O_CREAT)
     try:
         _write_all(fd, data)
         if os.fstat(fd).st_size > len(data):
@@ -252,13 +269,19 @@ def _write_all(fd: int, data: Readable) -> None:
 
 def sync(path: Path) -> None:
     """Return once a file's content is on disk; a missing file has none."""
-    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
-        os.fdatasync(file.fileno())
+    try:
+        fd = _open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
 
 
 def sync_folder(path: Path) -> None:
     """Return once the names in a folder are on disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:
@@ -272,13 +295,15 @@ class FileSystem:
 
     def __init__(self, folder: Path) -> None:
         """Hold the folder open: errors of writes from now on are told by `sync`."""
+        self._fd = -1
         self._syncfs: Callable[[int], int] | None = None
-        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fd = _open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self.device = os.fstat(self._fd).st_dev
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """Let the folder go."""
-        close(self._fd)
+        if self._fd >= 0:
+            close(self._fd)
 
     def sync(self) -> None:
         """Return once everything that has been written to it, by anybody, is on disk."""
@@ -295,19 +320,21 @@ class FileSystem:
 class DirtyMemory:
     """How much the system has still to write, to all disks together; looking takes no descriptor."""
 
-    __slots__ = ("_file",)
+    __slots__ = ("_fd",)
 
     def __init__(self) -> None:
         """Hold the system's table open."""
-        self._file = open("/proc/meminfo", "rb", buffering=0)  # noqa: SIM115  (closed with this object)
+        self._fd = -1
+        self._fd = _open(Path("/proc/meminfo"), os.O_RDONLY)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """Let it go."""
-        self._file.close()
+        if self._fd >= 0:
+            close(self._fd)
 
     def bytes(self) -> int:
         """Look."""
-        lines = os.pread(self._file.fileno(), _PART_BYTES, 0).split(b"\n")
+        lines = os.pread(self._fd, _PART_BYTES, 0).split(b"\n")
         return sum(
             int(line.split()[1]) << 10 for line in lines if line.startswith((b"Dirty:", b"Writeback:"))
         )

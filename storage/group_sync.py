@@ -72,9 +72,7 @@ class GroupSync:
             return ()
         if self._troubles.any:
             self._troubles.end(self._folder)
-        for log, mark in marks.items():
-            log.flushed(mark)
-        return marks
+        return {log for log, mark in marks.items() if log.flushed(mark)}
 
     def _is_much_dirty(self) -> bool:
         """Tell whether a sync of everything would take long; where nobody can tell, it would."""

@@ -6,6 +6,7 @@ that is an unclean start, after which a client may have read records that are go
 lost file is made again from the log.
 """
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
@@ -15,6 +16,8 @@ from tidelog.storage import checkpoints, files
 
 FILE_NAME = "leader-epoch-checkpoint"
 NONE = -1
+
+_log = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
@@ -84,15 +87,21 @@ class LeaderEpochs:
         known = entries[number - 1][0] if number else epoch
         return known, entries[number][1]
 
-    def save(self) -> None:
-        """Write the file; the log's next flush makes it durable."""
-        checkpoints.save_lines(
-            self.path, [f"{epoch} {offset}" for epoch, offset in self.entries], durably=False
-        )
+    def save(self, *, durably: bool = False) -> None:
+        """Write the file; unless `durably`, the log's next flush makes it durable."""
+        lines = [f"{epoch} {offset}" for epoch, offset in self.entries]
+        checkpoints.save_lines(self.path, lines, durably=durably)
         self.is_saved = True
 
     def sync(self) -> None:
-        """Return once the file is on disk, written if it never was."""
+        """Return once the file is on disk, written if it never was.
+
+        The log can do without it, so a full disk that refuses it is no failed flush.
+        """
         if not self.is_saved:
-            self.save()
+            try:
+                self.save()
+            except OSError as error:
+                _log.warning("epochs not saved file=%s error=%r", self.path, str(error))
+                return
         files.sync(self.path)

@@ -2,9 +2,12 @@
 
 Owns offsets, the order of appends, rolling, and what is on disk and what is not. Knows batches and files; nothing of
 requests. Structural changes take `lock` and publish a new tuple `segments`; readers take the tuple and never lock. The
-event loop appends and reads, the flusher thread calls `flush`, the maintenance thread everything else.
+event loop appends and reads, the flusher thread calls `flush`, the maintenance thread everything else. What must not
+meet a flush (cutting the log, giving its folder away) waits for it by `_flush_lock`, which is taken before `lock`.
 
 A batch is either whole behind the end of the log or not there: an append that fails is cut off before the next begins.
+Append times never go back: what was the last one is in a batch or in a summary that is on disk before the batch that
+held it is deleted, and a new segment begins with it.
 """
 
 import dataclasses
@@ -23,13 +26,21 @@ from tidelog.protocol.records.recompress import recompress, target
 from tidelog.protocol.records.validate import Rules, ValidBatch, stamped, validate
 from tidelog.storage import files, folder_identity, lookup, producer_state, retention, verification
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.errors import LogOffline, Mismatch, NotInMemory, OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.errors import (
+    FlushPostponed,
+    LogOffline,
+    Mismatch,
+    NotInMemory,
+    OffsetOutOfRange,
+    ReadFailed,
+    TakesLong,
+)
 from tidelog.storage.files import FileSlice
 from tidelog.storage.kept_times import keep_appended
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import Producers, ProducerState
 from tidelog.storage.roll_times import RollTimes
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import LOG, SUMMARY, Segment
 from tidelog.storage.unflushed import Unflushed
 
 __all__ = ["Appended", "FileSlice", "Log"]
@@ -37,6 +48,7 @@ __all__ = ["Appended", "FileSlice", "Log"]
 # What a recovery scans at most of what was flushed: so often are indexes and producers saved in between.
 SAVE_INTERVAL_BYTES = 16 << 20
 SNAPSHOTS_KEPT = 2
+_UNTIL_RESTART = "; reads go on; restart when the disk is well"
 # What of a batch is checked where it is appended, some milliseconds at most: its size as sent, and decompressed. And
 # where it may have to be compressed.
 PROMPT_BYTES = (4 << 20, 1 << 20)
@@ -94,9 +106,10 @@ class Log:
         # latest is enough.
         self._unsaved: tuple[int, Producers, int] | None = None
         self.last_flush_ms = 0  # by `flush.ms`
-        self.last_append_ms = max(segment.summary.last_append_ms for segment in segments[-2:])
+        self.last_append_ms = max(segment.summary.last_append_ms for segment in segments)
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.failure: str | None = None
+        self._has_unsaved_epochs = False
         self.deleted = retention.DeletedFiles(folder)
         self._flush_lock = threading.Lock()
         self._judging = threading.Lock()
@@ -218,7 +231,7 @@ class Log:
         self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int
     ) -> tuple[int, int, int, bool]:
         """Give a valid batch its offsets and write it; return what Appended holds."""
-        if self.failure is not None:
+        if self.failure is not None and not (self._has_unsaved_epochs and self.save_epochs()):
             raise self._offline()
         header = valid.header
         producer_id = header.producer_id
@@ -254,9 +267,7 @@ class Log:
         return base_offset, last_offset, now_ms if self._log_append_time else -1, False
 
     def _offline(self) -> LogOffline:
-        return LogOffline(
-            f"{self}: takes no writes since {self.failure}; reads go on; restart when the disk is well"
-        )
+        return LogOffline(f"{self}: takes no writes since {self.failure}")
 
     def _write_failed(self, error: OSError) -> LogOffline:
         """Restore the end of the log after a failed write; a full disk heals by itself, a file that stays torn not."""
@@ -264,7 +275,7 @@ class Log:
         try:
             self.active.cut_torn()
         except OSError as second:
-            self.failure = f"a failed write ({error}) could not be taken back ({second})"
+            self.failure = f"a failed write ({error}) could not be taken back ({second}){_UNTIL_RESTART}"
         return LogOffline(
             f"{self}: the batch was not stored: {error}; free space in {self.directory} or mend the disk"
         )
@@ -274,6 +285,8 @@ class Log:
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, if it holds anything, and begin a new one."""
         with self.lock, self._offline_on_error():
+            if self.failure is not None:
+                raise self._offline()
             self._roll(now_ms)
         self.write_snapshot()
 
@@ -281,21 +294,23 @@ class Log:
         old = self.active
         if not old.size:
             return old
-        new_base = self.log_end_offset
         old.finish()
-        new = self._create_segment(new_base, now_ms)
+        config = self.config
+        self._unflushed.add_names()
+        new = Segment.create(
+            self.directory,
+            self.log_end_offset,
+            config.index_interval_bytes,
+            config.segment_index_bytes,
+            now_ms,
+            self.last_append_ms,
+        )
+        # From here on nothing fails: the new segment is there, and what still goes wrong costs a start some time.
         old.seal()
         self._unflushed.sealed.append(old)
         self._publish((*self.segments, new))
         self._copy_producers()
         return new
-
-    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
-        config = self.config
-        self._unflushed.names = True
-        return Segment.create(
-            self.directory, base_offset, config.index_interval_bytes, config.segment_index_bytes, now_ms
-        )
 
     def _publish(self, segments: tuple[Segment, ...]) -> None:
         if segments[-1] is not self.active:
@@ -307,7 +322,7 @@ class Log:
     def roll_if_idle(self, now_ms: int) -> None:
         """Seal a segment whose `segment.ms` is over by the clock, though no append comes to notice."""
         due_ms = self._roll_times.idle_ms(self.active.summary)
-        if due_ms is not None and now_ms >= due_ms:
+        if due_ms is not None and now_ms >= due_ms and self.failure is None:
             self.roll(now_ms)
 
     # Reading.
@@ -415,65 +430,97 @@ class Log:
     def flush(self) -> int:
         """Return once everything appended before the call is on disk, with the offset behind it. Flusher thread.
 
-        A failure is final: the system may have dropped the pages, so that a second try would prove nothing.
+        FlushPostponed if it could not begin: it may be tried again. Any other failure is final: the system may have
+        dropped the pages, so that a second try would prove nothing.
         """
         with self._flush_lock:
             if self.failure is not None:
                 raise self._offline()
             # As a rule there is the tail of one file to sync, and no need for the lock that appends take. The order
             # matters: a roll says that there is more before it publishes another active segment.
-            target, cuts, active = self.log_end_offset, self._cuts, self.active
+            target, active = self.log_end_offset, self.active
             if target == self.recovery_point and not self._unflushed.sealed:
                 return target
-            if self._unflushed or self._is_save_due(active):
-                return self._flush_all()
-            with self._final_failure():
+            with self._failures():
+                if self._unflushed or self._is_save_due(active):
+                    return self._flush_all()
                 active.file.sync()
-            if cuts == self._cuts:
-                self.recovery_point = target
+            self.recovery_point = target
             return target
 
     def _flush_all(self) -> int:
         """Flush sealed segments and names too, and save now and then what recovery goes by."""
         with self.lock:
-            target, cuts = self.log_end_offset, self._cuts
-            pending = self._unflushed.take(self.active.file, self._save_if_due())
-        with self._final_failure():
-            self._unflushed.sync(pending, self.epochs)
+            active, target = self.active, self.log_end_offset
+            pending = self._unflushed.pending(active.file, self._save_if_due())
+        self._unflushed.sync(pending, self.epochs)
         with self.lock:
-            if cuts == self._cuts:
-                self.recovery_point = target
-                if pending.saved is not None and pending.saved[0] is self.active:
-                    self.active.write_summary(pending.saved[1])
+            self._unflushed.done(pending)
+            self.recovery_point = target
+            # A summary is written by name, and what retention has taken away meanwhile has none any more.
+            for segment in pending.sealed:
+                if segment in self.segments:
+                    segment.note_flushed()
+            if pending.saved is not None and active is self.active:
+                active.write_summary(pending.saved)
         return target
+
+    def save_epochs(self) -> bool:
+        """Put the leader epochs on disk, wholly; where that fails take no writes until it succeeds, and return false.
+
+        Records of an epoch that a crash would begin again could not be told from those that it took.
+        """
+        try:
+            self.epochs.save(durably=True)
+        except OSError as error:
+            self._has_unsaved_epochs = True
+            self.failure = f"its leader epochs could not be saved ({error}); free space in {self.directory}"
+            _log.warning("epochs not saved log=%s error=%r", self, str(error))
+            return False
+        if self._has_unsaved_epochs:
+            self._has_unsaved_epochs = False
+            self.failure = None
+        return True
 
     def flush_mark(self) -> tuple[int, int] | None:
         """Return what a sync of the whole file system, begun now, puts on disk; None where `flush` has more to do."""
-        target, cuts, active = self.log_end_offset, self._cuts, self.active
-        if self.failure is not None or self._unflushed or self._is_save_due(active):
-            return None
-        return target, cuts
+        with self._flush_lock:
+            # The same order as in `flush`.
+            mark, active = (self.log_end_offset, self._cuts), self.active
+            if self.failure is not None or self._unflushed or self._is_save_due(active):
+                return None
+            return mark
 
-    def flushed(self, mark: tuple[int, int]) -> None:
-        """Take note that a sync which began after `flush_mark` has succeeded."""
+    def flushed(self, mark: tuple[int, int]) -> bool:
+        """Take note that a sync which began after `flush_mark` has succeeded; return whether that proves anything.
+
+        It does not for a log that was cut meanwhile, or had a failed flush: what that sync did not find dirty may be
+        what the failed one lost.
+        """
         with self._flush_lock:
             target, cuts = mark
-            if cuts == self._cuts:
-                self.recovery_point = max(self.recovery_point, target)
+            if cuts != self._cuts or self.failure is not None:
+                return False
+            self.recovery_point = max(self.recovery_point, target)
+            return True
 
     @contextmanager
-    def _final_failure(self) -> Iterator[None]:
-        """Take no more writes after a failed sync."""
+    def _failures(self) -> Iterator[None]:
+        """Take no more writes after a failed sync; where a file could not even be opened nothing has been lost."""
         try:
             yield
+        except files.Shortage as error:
+            raise FlushPostponed(
+                f"{self}: not flushed yet: {error}; the next flush tries again; raise the limit of open files"
+            ) from error
         except OSError as error:
-            self.failure = f"a flush failed ({error})"
+            self.failure = f"a flush failed ({error}){_UNTIL_RESTART}"
             raise self._offline() from error
 
     def _is_save_due(self, active: Segment) -> bool:
         return active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES
 
-    def _save_if_due(self) -> tuple[Segment, bytes] | None:
+    def _save_if_due(self) -> bytes | None:
         """Save now and then what a recovery, once all is flushed, need not scan for; return the summary to come."""
         active = self.active
         if not self._is_save_due(active):
@@ -481,7 +528,7 @@ class Log:
         self._saved_bytes = active.size
         try:
             self._copy_producers()
-            return active, active.save()
+            return active.save()
         except OSError as error:
             _log.warning("state not saved log=%s error=%r", self, str(error))
             return None
@@ -531,31 +578,45 @@ class Log:
     # Cutting.
 
     def truncate(self, offset: int) -> None:
-        """Cut off the batch that holds `offset` and everything behind it."""
-        with self.lock, self._offline_on_error():
+        """Cut off the batch that holds `offset` and everything behind it; on return that is on disk.
+
+        No checkpoint may say by then that what is cut was flushed (`LogManager.truncate`): it would be taken for lost.
+        """
+        with self._flush_lock, self.lock:
             if offset >= self.log_end_offset:
                 return
-            kept = [segment for segment in self.segments if segment.base_offset < offset]
-            gone = self.segments[len(kept) :]
-            if not kept:
-                kept = [self.segments[0]]
-                gone = self.segments[1:]
-            self.deleted.remove_now(gone)
-            kept[-1].truncate(lookup.locate(kept[-1], offset)[0])
-            self._cuts += 1
-            self._unflushed.forget((*gone, kept[-1]))
-            self._publish(tuple(kept))
-            self._saved_bytes = 0
-            self._roll_times = RollTimes(self.config, self.active.summary)
-            self.log_end_offset = self.active.next_offset
-            self.recovery_point = min(self.recovery_point, self.log_end_offset)
-            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-            self.epochs.keep(self.log_end_offset)
-            self.epochs.begin(self.leader_epoch, self.log_end_offset)
-            self.epochs.save()
-            with self._snapshot_lock:
-                self._unsaved = None
-                self.load_producers(self.snapshots)
+            kept = [segment for segment in self.segments if segment.base_offset < offset] or [
+                self.segments[0]
+            ]
+            try:
+                self._cut(kept, lookup.locate(kept[-1], offset)[0])
+            except OSError as error:
+                self.failure = f"a cut failed half way ({error}){_UNTIL_RESTART}"
+                raise self._offline() from error
+
+    def _cut(self, kept: list[Segment], position: int) -> None:
+        gone = self.segments[len(kept) :]
+        self.deleted.remove_now(gone)
+        kept[-1].truncate(position)
+        kept[-1].file.sync()  # What is cut must not come back behind what is appended.
+        self._cuts += 1
+        self._unflushed.forget((*gone, kept[-1]))
+        self._publish(tuple(kept))
+        self._saved_bytes = 0
+        self._roll_times = RollTimes(self.config, self.active.summary)
+        self.log_end_offset = self.active.next_offset
+        self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.epochs.keep(self.log_end_offset)
+        self.epochs.begin(self.leader_epoch, self.log_end_offset)
+        self.epochs.save(durably=True)
+        with self._snapshot_lock:
+            self._unsaved = None
+            self.load_producers(self.snapshots)
+
+    def batch_start(self, offset: int) -> int:
+        """Return the first offset of the batch that holds an offset, or the log's end behind them all."""
+        return next((header.base_offset for _, _, header in self.headers(offset)), self.log_end_offset)
 
     def advance_start(self, offset: int) -> None:
         """Let the log start at `offset`, at most its end; whole segments before it go with the next retention."""
@@ -566,7 +627,7 @@ class Log:
     def enforce_retention(self, now_ms: int) -> int | None:
         """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago.
 
-        Return when there will be more to do if nothing is appended, None for never.
+        Return when there will be more to do if nothing is appended, None for never. Maintenance thread.
         """
         # Before segments go: those behind the latest snapshot may be all that tells of their producers.
         self.write_snapshot()
@@ -584,14 +645,25 @@ class Log:
 
     def _delete_and_roll(self, now_ms: int) -> None:
         with self._offline_on_error():
-            retention.enforce(self, now_ms)
+            self._drop_expired(now_ms)
             self.roll_if_idle(now_ms)
             self.deleted.remove_due(now_ms)
 
+    def _drop_expired(self, now_ms: int) -> None:
+        """Delete the oldest segments, as retention counts them; if that is all of them, begin a new one first."""
+        with self.lock:
+            count = retention.count(self, now_ms)
+            if count == len(self.segments) and self.failure is None:
+                self._roll(now_ms)
+            left = self.segments[count:]
+        # Only this thread takes segments away from the front, so that these are still the same ones below.
+        if not count or not self._keep_ends(left):
+            return
+        with self.lock:
+            self.drop_segments(count, now_ms)
+
     def drop_segments(self, count: int, now_ms: int) -> None:
-        """Delete the oldest segments; if that is all of them, begin a new one first. Call with `lock` held."""
-        if count == len(self.segments):
-            self._roll(now_ms)
+        """Delete the oldest segments, but not all. Call with `lock` held."""
         gone, left = self.segments[:count], self.segments[count:]
         self._unflushed.forget(gone)
         self._publish(left)
@@ -599,26 +671,65 @@ class Log:
         self.epochs.drop_before(self.log_start_offset)
         self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
 
+    def _keep_ends(self, left: tuple[Segment, ...]) -> bool:
+        """See to it that the log's end and its last append time are on disk in what retention leaves.
+
+        That is so if a batch that stays is. Where none is, what stays is flushed; where none stays, the new segment's
+        name and summary tell. Return false where that can no longer be done. Without the lock, as it may wait.
+        """
+        if any(segment.size and segment.base_offset < self.recovery_point for segment in left):
+            return True
+        if self.failure is not None:
+            return False
+        with self.lock:
+            active = self.active
+            is_empty = not any(segment.size for segment in left)
+            if is_empty:
+                active.save()
+        if is_empty:
+            files.sync(active.path(SUMMARY))
+            files.sync_folder(self.directory)
+        else:
+            self.flush()
+        return True
+
     def release(self) -> None:
         """Close the files of sealed segments; they are opened again when they are read."""
         for segment in self.segments:
             segment.release()
 
-    def close(self, clean: bool = True) -> bool:
-        """Flush and save everything; return whether that was done. With `clean` false let go, as a crash would."""
-        done = clean and self.failure is None
-        if done:
-            self.flush()
-            with self.lock, self._offline_on_error():
-                with suppress(Mismatch):  # Its files stay as they are: it has not been appended to.
-                    self.active.finish(flushed=True)
-                if self.log_end_offset:
-                    self._copy_producers()
-            self.write_snapshot()
+    def close(self) -> bool:
+        """Flush and save everything; return whether that was done."""
+        if self.failure is not None and not (self._has_unsaved_epochs and self.save_epochs()):
+            return False
+        self.flush()
+        with self.lock, self._offline_on_error():
+            with suppress(Mismatch):  # Its files stay as they are: it has not been appended to.
+                self.active.finish(flushed=True)
+            if self.log_end_offset:
+                self._copy_producers()
+        self.write_snapshot()
+        self.refuse_writes("it was closed")
+        return True
+
+    def refuse_writes(self, why: str) -> None:
+        """Take no more writes, for good."""
         with self.lock:
-            self.failure = self.failure or "it was closed"
+            self.failure = self.failure or why
+            self._has_unsaved_epochs = False
         self.producers.clear()
-        return done
+
+    def retire(self, folder: Path) -> None:
+        """Take no more writes, and touch no file by its old name: that of the log's folder is about to be `folder`.
+
+        The old name may soon be that of another topic's folder. Waits for a flush that is under way.
+        """
+        self.refuse_writes("it was deleted")
+        with self._flush_lock, self.lock, self._snapshot_lock:
+            self._unsaved = None
+            self.directory = folder
+            for segment in self.segments:
+                segment.folder = folder
 
     @contextmanager
     def _offline_on_error(self) -> Iterator[None]:

@@ -3,8 +3,13 @@
 Owns the folder: its lock, its identity, its checkpoints and the marker of a clean stop. Partitions are the folders
 `<topic>-<partition>`. Knows topics by name only; who made them, and with what options, it is told.
 
-Making a partition syncs nothing: the log's first flush puts its folder on disk before anything in it is acknowledged.
-The checkpoints are hints, written after what they say is true.
+Making a partition syncs nothing; `sync_made` does for all of a topic's, once they are made.
+The checkpoints are hints, written after what they say is true. They name partitions, not topics' ids, so an entry dies
+with what it describes: it is struck, durably, before the name of a deleted topic is free, and before the partition of
+that name is made.
+
+One thread at a time creates, deletes and checkpoints (the broker's maintenance thread): so none of these can write an
+entry back that another has struck.
 """
 
 import logging
@@ -48,6 +53,8 @@ class LogManager:
         self.logs: dict[tuple[str, int], Log] = {}
         self.cluster_id = ""
         self.directory_id = ""
+        self._entries: set[tuple[str, int]] = set()  # the partitions that a checkpoint on disk may name
+        self._doomed: set[Path] = set()  # folders of deleted partitions that have not been removed
         self._defaults = defaults
         self._now_ms = now_ms
         self._producer_memory = ProducerMemory(defaults.producer_state_max_bytes)
@@ -61,29 +68,39 @@ class LogManager:
         self.cluster_id, self.directory_id = identity
         self._lock = lock
 
-    def open(self, config_of: Callable[[str], TopicConfig] | None = None) -> None:
+    def open(
+        self,
+        config_of: Callable[[str], TopicConfig] | None = None,
+        is_ours: Callable[[str], bool] = lambda _: True,
+    ) -> None:
         """Lock the folder, unless `lock` did, and load every log in it; each is ready on return.
 
-        `config_of` gives a topic's options. After an unclean stop logs are recovered, a few at a time.
+        `config_of` gives a topic's options; `is_ours` tells a topic that was made here from one whose folders were
+        copied here. After an unclean stop logs are recovered, a few at a time.
         """
         if self._lock is None:
             self.lock()
         assert self._lock is not None
         with files.holding(self._lock):
             clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
-            files.remove(self.directory / CLEAN_SHUTDOWN)
-            self._load(config_of or (lambda _: self._defaults.topic_defaults()), clean)
+            if clean:
+                # On disk, too: a marker that comes back would vouch for what is written from now on.
+                files.remove(self.directory / CLEAN_SHUTDOWN)
+                files.sync_folder(self.directory)
+            self._load(config_of or (lambda _: self._defaults.topic_defaults()), is_ours, clean)
         if not clean and self.logs:
             _log.info("recovered logs=%d after an unclean stop data=%s", len(self.logs), self.directory)
 
-    def _load(self, config_of: Callable[[str], TopicConfig], clean: bool) -> None:
+    def _load(
+        self, config_of: Callable[[str], TopicConfig], is_ours: Callable[[str], bool], clean: bool
+    ) -> None:
         points = load_offsets(self.directory / RECOVERY_POINTS)
         starts = load_offsets(self.directory / LOG_STARTS)
         now_ms = self._now_ms()
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             key = (topic, partition)
-            known = recovery.Known(clean, points.get(key, 0), starts.get(key, 0))
+            known = recovery.Known(clean, points.get(key, 0), starts.get(key, 0), is_ours(topic))
             log = recovery.load(folder, topic, partition, configs[topic], known, now_ms)
             return self._share(log)
 
@@ -95,6 +112,16 @@ class LogManager:
             with ThreadPoolExecutor(min(RECOVERY_THREADS, os.cpu_count() or 1), "recovery") as pool:
                 logs = list(pool.map(lambda each: load(*each), found))
         self.logs = {(log.topic, log.partition): log for log in logs}
+        self._entries = points.keys() | starts.keys()
+        try:
+            if not clean:
+                # A folder whose name the next crash took would be made anew, and its leader epochs begin again.
+                files.sync_folder(self.directory)
+            self._strike_absent()
+        except OSError as error:
+            _log.warning(
+                "not all is on disk that the start has found data=%s error=%r", self.directory, str(error)
+            )
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
         """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
@@ -114,7 +141,13 @@ class LogManager:
         if (topic, partition) in self.logs:
             raise StorageError(f"{name}: exists")
         folder = self.directory / name
+        if files.status(folder) is not None:
+            raise StorageError(
+                f"{folder}: is there already, but not served; move it away, or restart to serve it"
+            )
         try:
+            if (topic, partition) in self._entries:
+                self._strike_absent()
             files.make_folder(folder)
             folder_identity.save_topic_id(folder, topic_id)
             segment = Segment.create(
@@ -134,34 +167,68 @@ class LogManager:
         log.disk = self.disk
         return log
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic's logs: their folders get a name that no start would load, and are removed.
+    def sync_made(self, logs: Iterable[Log]) -> None:
+        """Return once logs that were made are on disk by name, so that no start takes them for new ones.
 
-        After a StorageError call it again; the logs take no writes any more.
+        The first sync puts the others on disk as well, as a rule, and they have nothing more to wait for.
         """
-        gone = [log for log in self.logs.values() if log.topic == topic]
-        doomed = [log.directory.with_name(f"{log}.{uuid.uuid4().hex}{DELETE_SUFFIX}") for log in gone]
         try:
-            for log, folder in zip(gone, doomed, strict=True):
-                log.close(clean=False)
-                files.rename(log.directory, folder)
+            for log in logs:
+                files.sync_folder(log.directory)
+            files.sync_folder(self.directory)
+        except OSError as error:
+            raise StorageError(f"{self.directory}: cannot be synced: {error}") from error
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic's logs and what the checkpoints say of them, so that its name is free.
+
+        The folders get names that no start would load, are removed, and then the entries are struck: removing first
+        frees the space that striking may need. A crash in between leaves entries without a folder, which the next
+        start strikes. After a StorageError call it again; the logs take no writes any more.
+        """
+        try:
+            for log in [log for log in self.logs.values() if log.topic == topic]:
+                folder = self.directory / f"{log}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
+                log.retire(folder)
+                files.rename(self.directory / str(log), folder)
+                self._doomed.add(folder)
                 del self.logs[topic, log.partition]
-            if gone:
-                files.sync_folder(self.directory)
+            # Even if nothing is left to rename: an earlier try may have come as far as that.
+            files.sync_folder(self.directory)
+            while self._doomed:
+                files.remove_folder(self._doomed.pop())
+            self._strike_absent()
         except OSError as error:
             raise StorageError(f"topic {topic}: its folders cannot be deleted: {error}") from error
-        for folder in doomed:
-            files.remove_folder(folder)
+
+    def truncate(self, topic: str, partition: int, offset: int) -> None:
+        """Cut a log as `Log.truncate` does; the checkpoint says first that what goes need not be there."""
+        log = self.logs[topic, partition]
+        try:
+            log.recovery_point = min(log.recovery_point, log.batch_start(offset))
+            self.checkpoint()
+        except OSError as error:
+            raise StorageError(f"{log}: not cut: {error}") from error
+        log.truncate(offset)
+
+    def _strike_absent(self) -> None:
+        """Write the checkpoints anew, durably, if they name a partition that is not here."""
+        if not self._entries <= self.logs.keys():
+            self.checkpoint()
 
     def checkpoint(self) -> None:
         """Write down how far each log is on disk, and where each begins."""
-        logs = list(self.logs.items())
+        logs = self.logs.copy()
+        self._entries |= logs.keys()
+        points = {key: log.recovery_point for key, log in logs.items()}
+        starts = {key: log.log_start_offset for key, log in logs.items()}
         try:
-            save_offsets(self.directory / RECOVERY_POINTS, {key: log.recovery_point for key, log in logs})
-            save_offsets(self.directory / LOG_STARTS, {key: log.log_start_offset for key, log in logs})
+            save_offsets(self.directory / RECOVERY_POINTS, points)
+            save_offsets(self.directory / LOG_STARTS, starts)
         except OSError as error:
             self.disk.refused(error)
             raise
+        self._entries = set(logs)
 
     def write_snapshots(self) -> None:
         """Write the snapshots of producers that rolls and flushes have asked for."""
@@ -209,9 +276,12 @@ class LogManager:
             return
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
             clean = all(list(pool.map(_closed, self.logs.values())))
-        self.checkpoint()
-        if clean:
-            files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        try:
+            self.checkpoint()
+            if clean:
+                files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+        except OSError as error:
+            _log.error("the next start recovers data=%s error=%r", self.directory, str(error))
         self.abandon()
 
     def abandon(self) -> None:

@@ -1,15 +1,23 @@
-"""From a partition's folder to a log: what is believed, what is verified, what is cut.
+"""From a partition's folder to a log: what is believed, what is verified, what is cut, what is missing.
 
-Owns the judgement about what a crash left behind:
+Owns the judgement about what a crash or a bad disk left behind:
 
 1. Files that a deletion or a replacement left half done are removed.
 2. What a summary describes is believed if the summary says that it was flushed, and after a crash if the last of it is
    what it was; the rest of it is verified before it is first read (`blocks`). What lies behind is scanned, and any
    other segment from its start: every batch is verified, and the indexes come out as if the batches had just been
    appended. A summary that is not true is replaced, durably, before the log takes an append.
-3. Bytes at the end of the log that are no whole batch, with no batch behind them, are a write that never finished:
-   they are cut, and empty segments behind them with it. They cannot have been acknowledged as being on disk.
-4. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
+3. An empty segment that begins within another is a roll that was never finished: it is removed. Where both hold batches
+   nobody can say which are right: such a log is refused.
+4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
+   what a crash took of the last appends: it is cut, and all that is behind it, which cannot have been acknowledged as
+   being on disk. In a log that came from elsewhere, or was closed, only what no batch follows is cut.
+5. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
+6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
+   says up to where they are lost, and what is appended comes behind them. No offset is given out twice.
+7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
+   retention needs one, but never one that is yet to come. It says nothing of times that a client was told, as only
+   batches of LogAppendTime have such.
 
 Doing all this twice gives what doing it once gives.
 """
@@ -20,13 +28,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
-from tidelog.storage import files, verification
+from tidelog.storage import continuity, files, verification
+from tidelog.storage.continuity import Opened
 from tidelog.storage.errors import Mismatch
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state import SUFFIX as SNAPSHOT
 from tidelog.storage.retention import DELETED
-from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.summary import NONE, Summary
 
 # Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
@@ -37,32 +46,49 @@ _log = logging.getLogger(__name__)
 
 
 class Known(NamedTuple):
-    """What the data folder remembers of a log; nothing, for one that came from elsewhere."""
+    """What the data folder remembers of a log; nothing, for one that came from elsewhere and is not `ours`."""
 
     clean: bool = False
     recovery_point: int = 0
     log_start_offset: int = 0
+    ours: bool = False
 
 
 class _Found(NamedTuple):
+    """What is in a folder, in order: `lost` are the bases of segments whose log is gone and was not deleted."""
+
     bases: list[int]
     snapshots: list[int]
+    lost: list[int]
 
 
 def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: Known, now_ms: int) -> Log:
-    """Open the log in a folder; on return it can be read and appended to."""
-    found = _sort_out(folder)
+    """Open the log in a folder; on return it can be read and appended to.
+
+    CorruptLog if two segments hold the same offsets, ForeignDataDir if one is in an older message format.
+    """
+    found = _sort_out(folder, known.ours)
     last = len(found.bases) - 1
-    segments = [_open_segment(folder, base, config, known, n == last) for n, base in enumerate(found.bases)]
-    _cut_torn_tail(segments, known.recovery_point)
-    _begin_segment_if_needed(segments, folder, config, known, now_ms)
+    opened = [
+        _open_segment(folder, base, config, known, n == last, now_ms) for n, base in enumerate(found.bases)
+    ]
+    continuity.drop_half_made(opened)
+    segments = [each.segment for each in opened]
+    flushed_to = max([known.recovery_point, *(each.flushed_to for each in opened)])
+    if known.ours and not known.clean:
+        continuity.cut_unflushed(segments, flushed_to)
+    continuity.cut_torn_tail(segments, flushed_to)
+    maker = continuity.Maker(folder, config, now_ms)
+    continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
+    continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
+    continuity.bound_damage(segments)
     for segment in segments[:-1]:
         if segment.is_active:
-            verification.tell_damage(segment)
             segment.finish()
             segment.seal()
     segments[-1].is_active = True
-    verification.tell_damage(segments[-1])
+    for segment in segments:
+        verification.tell_damage(segment)
     log = Log(
         folder,
         topic,
@@ -72,41 +98,58 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
     )
-    _load_epochs(log, known.clean or not found.bases)
+    _load_epochs(log, known.clean)
     log.load_producers(found.snapshots)
     return log
 
 
-def _sort_out(folder: Path) -> _Found:
-    """Remove leftovers; return the base offsets of the segments and the offsets of the snapshots, in order."""
-    bases: list[int] = []
+def _sort_out(folder: Path, ours: bool) -> _Found:
+    """Finish deletions, remove other leftovers and sidecars without a log; return what is there."""
+    bases: set[int] = set()
+    deleted: set[int] = set()
     snapshots: list[int] = []
-    orphans: list[str] = []
+    leftovers: list[str] = []
+    sidecars: list[str] = []
     for name, _ in files.list_folder(folder):
         stem, dot, suffix = name.partition(".")
         suffix = dot + suffix
+        is_segment = len(stem) == _DIGITS and stem.isdecimal()
         if name.endswith(_LEFTOVERS):
-            files.remove(folder / name)
-        elif len(stem) != _DIGITS or not stem.isdecimal():
+            leftovers.append(name)
+            if is_segment and suffix == LOG + DELETED:
+                deleted.add(int(stem))
+        elif not is_segment:
             continue
         elif suffix == LOG:
-            bases.append(int(stem))
+            bases.add(int(stem))
         elif suffix == SNAPSHOT:
             snapshots.append(int(stem))
         elif suffix in SUFFIXES:
-            orphans.append(name)
+            sidecars.append(name)
+    if ours and deleted:
+        # We delete from the front: what a crash brought back of older segments was deleted with the others.
+        for base in [base for base in bases if base < max(deleted)]:
+            files.remove(folder / f"{base:020d}{LOG}")
+            bases.remove(base)
+            deleted.add(base)
+    orphans = {name: base for name in sidecars if (base := int(name[:_DIGITS])) not in bases}
     for name in orphans:
-        if int(name[:_DIGITS]) not in bases:
-            files.remove(folder / name)
-    return _Found(bases, snapshots)
+        files.remove(folder / name)
+    if deleted:
+        # The logs that are marked as deleted tell so of the others, and that nothing is lost, until that is on disk.
+        files.sync_folder(folder)
+    for name in leftovers:
+        files.remove(folder / name)
+    return _Found(sorted(bases), snapshots, sorted(set(orphans.values()) - deleted))
 
 
 def _open_segment(
-    folder: Path, base_offset: int, config: TopicConfig, known: Known, is_last: bool
-) -> Segment:
+    folder: Path, base_offset: int, config: TopicConfig, known: Known, is_last: bool, now_ms: int
+) -> Opened:
     """Open a segment and know its batches: from its summary, from the log, or from both."""
     name = f"{base_offset:020d}"
-    size, modified_ms = files.status(folder / (name + LOG)) or (0, 0)
+    size, modified_ms = files.status(folder / (name + LOG)) or (0, now_ms)
+    modified_ms = min(modified_ms, now_ms)
     summary = Summary.load(folder / (name + SUMMARY))
     fresh = Summary(0, 0, base_offset, modified_ms, config.index_interval_bytes)
     if summary is not None:
@@ -115,18 +158,20 @@ def _open_segment(
     segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes)
     if summary is None and size == 0:
         segment.believe(fresh, finished=known.clean)
-        return segment
+        return Opened(segment, NONE)
+    flushed_to = summary.next_offset if summary is not None and summary.flushed else NONE
     if summary is None or not summary.flushed or summary.log_bytes > size:
         if summary is not None and summary.flushed:
             files.write_atomically(segment.path(SUMMARY), fresh.encode())
         segment.is_active = True
         if size:
+            segment.file.forget_clean(0)
             segment.rebuild()
-        return _dated(segment, modified_ms)
+        return Opened(_dated(segment, modified_ms), flushed_to)
     is_whole = summary.log_bytes == size
     segment.believe(summary, finished=is_whole and (known.clean or not is_last))
     if is_whole and known.clean:
-        return segment
+        return Opened(segment, flushed_to)
     segment.is_active = not is_whole
     if not _is_as_described(segment):
         segment = verification.judge(segment, _epoch_at(folder))
@@ -134,9 +179,10 @@ def _open_segment(
     if not is_whole:
         segment.summary.flushed = 0
         segment.size = size
+        segment.file.forget_clean(summary.log_bytes)
         segment.scan()
         _dated(segment, modified_ms)
-    return segment
+    return Opened(segment, flushed_to)
 
 
 def _is_as_described(segment: Segment) -> bool:
@@ -154,60 +200,27 @@ def _epoch_at(folder: Path) -> Callable[[int], int]:
 
 
 def _dated(segment: Segment, modified_ms: int) -> Segment:
-    """Let the time of the file stand in for append times that nobody wrote down."""
+    """Let the time of the file stand in for append times that nobody wrote down, where retention goes by them."""
     summary = segment.summary
     if summary.batch_count:
-        summary.last_append_ms = max(summary.last_append_ms, modified_ms)
+        if summary.max_timestamp <= 0 or summary.last_append_ms < summary.max_timestamp:
+            summary.last_append_ms = max(summary.last_append_ms, modified_ms)
         if summary.first_append_ms == NONE:
             summary.first_append_ms = min(summary.created_ms, summary.last_append_ms)
     return segment
 
 
-def _ends_in_damage(segment: Segment) -> bool:
-    damage = segment.summary.damage
-    return bool(damage) and damage[-1].end == segment.size
-
-
-def _cut_torn_tail(segments: list[Segment], recovery_point: int) -> None:
-    """Cut what no batch follows and no flush has covered, and the empty segments behind it."""
-    while holding := [number for number, segment in enumerate(segments) if segment.size]:
-        last = segments[holding[-1]]
-        if not _ends_in_damage(last) or last.next_offset < recovery_point:
-            return
-        if last.summary.damage[-1].next_offset != OFFSET_MAX:
-            return  # It was whole once: the offset behind it is known.
-        for segment in reversed(segments[holding[-1] + 1 :]):
-            for suffix in reversed(SUFFIXES):
-                files.remove(segment.path(suffix))
-        del segments[holding[-1] + 1 :]
-        torn = last.size
-        last.cut_tail()
-        _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
-
-
-def _begin_segment_if_needed(
-    segments: list[Segment], folder: Path, config: TopicConfig, known: Known, now_ms: int
-) -> None:
-    """Have a last segment that can be appended to: behind damage that is kept, and behind lost offsets, a new one."""
-    end = segments[-1].next_offset if segments else 0
-    if segments and not _ends_in_damage(segments[-1]) and end >= known.log_start_offset:
-        return
-    # Offsets below the recovery point were acknowledged: they are not given out again.
-    base = max(end, known.log_start_offset, known.recovery_point)
-    segments.append(
-        Segment.create(folder, base, config.index_interval_bytes, config.segment_index_bytes, now_ms)
-    )
-
-
 def _load_epochs(log: Log, clean: bool) -> None:
     """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101)."""
     end = log.log_end_offset
-    epochs = LeaderEpochs.load(log.directory)
-    log.epochs = epochs or log.epochs  # Batches that are looked at below may have to be judged by them.
-    changed = False
+    loaded = LeaderEpochs.load(log.directory)
+    epochs = loaded or LeaderEpochs(log.directory)
+    log.epochs = epochs  # Batches that are looked at below may have to be judged by them.
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
-    newest = -1 if clean or not end else max((h.leader_epoch for _, _, h in log.headers(end - 1)), default=-1)
-    if epochs is None or newest > epochs.latest:
+    newest = NONE if clean else _newest_epoch(log)
+    latest = max(epochs.latest, newest)
+    changed = False
+    if not epochs.entries or newest > epochs.latest or epochs.entries[0][1] > log.log_start_offset:
         changed = True
         epochs = LeaderEpochs(log.directory)
         for _, _, header in log.headers(log.log_start_offset):
@@ -217,11 +230,20 @@ def _load_epochs(log: Log, clean: bool) -> None:
         changed = True
     if not clean:
         # Records that a client read may be gone, with the file that named their epoch: it was 0 at least.
-        epochs.begin(max(epochs.latest, newest, 0) + 1, end)
+        epochs.begin(max(latest, 0) + 1, end)
         changed = True
     elif epochs.latest < 0:
-        epochs.begin(0, end)
-    if changed:
-        epochs.save()
+        epochs.begin(max(latest, 0), end)
     log.epochs = epochs
     log.leader_epoch = epochs.latest
+    if changed:
+        log.save_epochs()
+
+
+def _newest_epoch(log: Log) -> int:
+    """Return the leader epoch of the last batch that can be read, or -1."""
+    for segment in reversed(log.segments):
+        if segment.summary.batch_count:
+            headers = log.headers(segment.next_offset - 1)
+            return max((header.leader_epoch for _, _, header in headers), default=NONE)
+    return NONE

@@ -19,14 +19,16 @@ DELETED = ".deleted"
 UNLIMITED = -1
 
 
-def enforce(log: "Log", now_ms: int) -> None:
-    """Delete the oldest segments of a log that lie before its start, have expired, or are too much."""
-    with log.lock:
-        count = _before_start(log)
-        count = max(count, _expired(log.segments, log.config.retention_ms, now_ms))
-        count = max(count, _surplus(log.segments, log.config.retention_bytes))
-        if count:
-            log.drop_segments(count, now_ms)
+def count(log: "Log", now_ms: int) -> int:
+    """Count the oldest segments that are to go. Call with the log's lock held.
+
+    As in Kafka, each rule looks at what the one before it leaves: first what lies before the log's start goes, then
+    what is too much, then what has expired.
+    """
+    segments = log.segments
+    number = _before_start(segments, log.log_start_offset)
+    number += _surplus(segments[number:], log.config.retention_bytes)
+    return number + _expired(segments[number:], log.config.retention_ms, now_ms)
 
 
 def next_due_ms(log: "Log", now_ms: int) -> int | None:
@@ -37,49 +39,58 @@ def next_due_ms(log: "Log", now_ms: int) -> int | None:
     oldest = log.segments[0]
     if log.config.retention_ms == UNLIMITED:
         return None
-    return (stamp_ms(oldest) if oldest.size else now_ms) + log.config.retention_ms + 1
+    return (now_ms if _has_nothing_to_expire(oldest) else stamp_ms(oldest)) + log.config.retention_ms + 1
 
 
 def stamp_ms(segment: Segment) -> int:
-    """Return when a segment's age begins: its largest timestamp, but not later than its last append."""
+    """Return when a segment's age begins: its largest timestamp, but not later than its last append.
+
+    One that stands for records that were lost (`recovery`) is as old as that discovery.
+    """
     summary = segment.summary
+    if not summary.batch_count:
+        return summary.created_ms
     if summary.max_timestamp <= 0:
         return summary.last_append_ms
     return min(summary.max_timestamp, summary.last_append_ms)
 
 
-def _before_start(log: "Log") -> int:
+def _has_nothing_to_expire(segment: Segment) -> bool:
+    return segment.is_active and not segment.size
+
+
+def _before_start(segments: tuple[Segment, ...], log_start_offset: int) -> int:
     """Count the segments that end at or before the log's start; the active one never does."""
-    count = 0
-    for following in log.segments[1:]:
-        if following.base_offset > log.log_start_offset:
+    number = 0
+    for following in segments[1:]:
+        if following.base_offset > log_start_offset:
             break
-        count += 1
-    return count
-
-
-def _expired(segments: tuple[Segment, ...], retention_ms: int, now_ms: int) -> int:
-    """Count the segments that are too old, up to the first that is not; an empty one has nothing to expire."""
-    count = 0
-    if retention_ms != UNLIMITED:
-        for segment in segments:
-            if not segment.size or now_ms - stamp_ms(segment) <= retention_ms:
-                break
-            count += 1
-    return count
+        number += 1
+    return number
 
 
 def _surplus(segments: tuple[Segment, ...], retention_bytes: int) -> int:
     """Count the oldest segments that can go while at least `retention_bytes` stay; never the active one."""
-    count = 0
+    number = 0
     if retention_bytes != UNLIMITED:
         surplus = sum(segment.size for segment in segments) - retention_bytes
         for segment in segments[:-1]:
             surplus -= segment.size
             if surplus < 0:
                 break
-            count += 1
-    return count
+            number += 1
+    return number
+
+
+def _expired(segments: tuple[Segment, ...], retention_ms: int, now_ms: int) -> int:
+    """Count the segments that are too old, up to the first that is not."""
+    number = 0
+    if retention_ms != UNLIMITED:
+        for segment in segments:
+            if _has_nothing_to_expire(segment) or now_ms - stamp_ms(segment) <= retention_ms:
+                break
+            number += 1
+    return number
 
 
 class DeletedFiles:
@@ -104,10 +115,15 @@ class DeletedFiles:
         return min((due_ms for due_ms, _ in self._due), default=None)
 
     def remove_due(self, now_ms: int) -> None:
-        """Remove the files whose time has come."""
-        for due_ms, path in self._due:
-            if due_ms <= now_ms:
-                files.remove(path)
+        """Remove the files whose time has come; on disk, all have been renamed by then.
+
+        Else a crash might bring back older segments than those that are gone, with a gap between them and the rest.
+        """
+        due = [path for due_ms, path in self._due if due_ms <= now_ms]
+        if due:
+            files.sync_folder(self.folder)
+        for path in due:
+            files.remove(path)
         self._due = [entry for entry in self._due if entry[0] > now_ms]
 
     def remove_now(self, segments: Iterable[Segment]) -> None:

@@ -10,6 +10,7 @@ and `slice` give no byte of it that was not verified since, and `Mismatch` says 
 be made anew (`verification`).
 """
 
+import contextlib
 import itertools
 import logging
 from pathlib import Path
@@ -80,12 +81,29 @@ class Segment:
 
     @classmethod
     def create(
-        cls, folder: Path, base_offset: int, interval: int, index_bytes_max: int, now_ms: int
+        cls,
+        folder: Path,
+        base_offset: int,
+        interval: int,
+        index_bytes_max: int,
+        now_ms: int,
+        last_append_ms: int = NONE,
     ) -> "Segment":
-        """Make the files of a new, active segment. Their names are durable once the folder is synced."""
-        segment = cls(folder, base_offset, 0, Summary(0, 0, base_offset, now_ms, interval), index_bytes_max)
-        for suffix in (LOG, INDEX, TIME_INDEX):
-            files.create(segment.path(suffix))
+        """Make the files of a new, active segment, all or none. Their names are durable once the folder is synced.
+
+        The log comes last: what a crash leaves without one is no segment. `last_append_ms` is when the log it belongs
+        to was last appended to.
+        """
+        summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
+        segment = cls(folder, base_offset, 0, summary, index_bytes_max)
+        try:
+            for suffix in (INDEX, TIME_INDEX, LOG):
+                files.create(segment.path(suffix))
+        except OSError:
+            for suffix in (LOG, INDEX, TIME_INDEX):
+                with contextlib.suppress(OSError):
+                    files.remove(segment.path(suffix))
+            raise
         segment.is_active = True
         segment._finished_size = 0
         segment._empty_indexes()
@@ -269,8 +287,9 @@ class Segment:
             self.last_offset_max = -1
 
     def cut_torn(self) -> None:
-        """Remove what a failed append left behind the published end."""
-        self.file.truncate(self.size)
+        """Remove what a failed append left behind the published end: nothing, if the file could not be opened."""
+        if self._file is not None:
+            self._file.truncate(self.size)
 
     def save(self, *, final: bool = False, flushed: bool = False, durably: bool = False) -> bytes:
         """Write indexes and summary as they stand, with `final` as if sealed; `durably` forces the summary to disk.
@@ -325,9 +344,16 @@ class Segment:
             self._file = self._offset_index = self._time_index = self._digests = None
 
     def sync(self) -> None:
-        """Return once the files of a sealed segment are on disk, and its summary says so."""
-        for suffix in (LOG, INDEX, TIME_INDEX):
+        """Return once the files of a sealed segment are on disk; one that was deleted meanwhile need not be."""
+        if self._file is not None:
+            self._file.sync()
+        else:
+            files.sync(self.path(LOG))
+        for suffix in (INDEX, TIME_INDEX):
             files.sync(self.path(suffix))
+
+    def note_flushed(self) -> None:
+        """Have the summary of a sealed segment say that all of it is on disk."""
         self.summary.flushed = 1
         self.write_summary(self.summary.encode())
 

@@ -66,7 +66,17 @@ def _suspicion(mismatches: set[int], unverified: Unverified, epoch_at: Callable[
 
 
 def tell_damage(segment: Segment) -> None:
-    """Name each range of bytes that cannot be read."""
+    """Name what cannot be read: each range of bytes, or the offsets for which there is none."""
     for start, end, next_offset in segment.summary.damage:
-        place = f"{segment.path(LOG)}@{start}-{end}"
-        _log.error("damaged bytes at=%s: kept, and answered as corrupt up to offset %d", place, next_offset)
+        if start == end:
+            _log.error(
+                "offsets lost from=%d to=%d at=%s: they were on disk; answered as corrupt, not given out again",
+                segment.next_offset,
+                next_offset - 1,
+                segment.path(LOG),
+            )
+        else:
+            place = f"{segment.path(LOG)}@{start}-{end}"
+            _log.error(
+                "damaged bytes at=%s: kept, and answered as corrupt up to offset %d", place, next_offset
+            )

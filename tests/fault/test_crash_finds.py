@@ -13,6 +13,7 @@ from tests.fault.crash.explore import explore
 from tests.fault.crash.scenarios import SCENARIOS
 from tidelog.storage import files, log_manager, retention, walk
 from tidelog.storage.log import Log
+from tidelog.storage.segment import Segment
 
 
 def nothing(*_: Any) -> None:
@@ -30,7 +31,7 @@ def promise_too_much(path: Any, offsets: Any, save: Callable[..., None] = log_ma
 BROKEN = {
     "a flush that syncs no file": ("roll", files.File, "sync", nothing),
     "a flush that does nothing": ("clean stop", Log, "flush", no_flush),
-    "sealed segments that are not synced": ("roll", files, "sync", nothing),
+    "sealed segments that are not synced": ("roll", Segment, "sync", nothing),
     "folders that are not synced": ("roll", files, "sync_folder", nothing),
     "a commit of many logs that syncs nothing": ("many logs", files.FileSystem, "sync", nothing),
     "torn batches that pass for whole": ("saves", walk, "check_crc", lambda *_: True),

@@ -1,8 +1,12 @@
 """What a crash or a bad disk leaves behind: torn tails, damage, lost and false files; and recovering twice."""
 
 import logging
+import os
 import random
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +25,8 @@ from tests.support.logs import (
     scan,
 )
 from tests.support.reference_index import differences
-from tidelog.storage import files, seek, walk
+from tidelog.config.options import TopicConfig
+from tidelog.storage import files, recovery, seek, walk
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
 
@@ -48,7 +53,6 @@ def copied(log: Log, folder: Path, data: bytes) -> Path:
 
 def test_I4_a_log_cut_at_every_byte_of_its_last_three_batches_keeps_all_whole_ones(tmp_path: Path) -> None:
     log = made(tmp_path / "a")
-    log.close()
     data = (tmp_path / "a" / f"{0:020d}.log").read_bytes()
     rows, starts = scan(log), [*positions(log), len(data)]
     for size in range(starts[-4], len(data) + 1):
@@ -138,14 +142,201 @@ def test_a_damaged_header_does_not_lose_the_batches_behind_it(tmp_path: Path, fi
     assert [is_damaged(again, offset) for offset in (7, 8, 9, 10)] == [False, True, True, False]
 
 
-def test_damage_with_batches_behind_it_is_kept_even_where_nothing_was_flushed(tmp_path: Path) -> None:
+def with_a_hole(log: Log, first: int, behind: int) -> bytes:
+    """Return the bytes of the log with those of some batches lost, as a crash loses pages that were never synced."""
+    data, starts = log.active.path(".log").read_bytes(), positions(log)
+    return data[: starts[first]] + bytes(starts[behind] - starts[first]) + data[starts[behind] :]
+
+
+@pytest.mark.parametrize(("flushed", "end"), [(0, 6), (6, 6), (7, 24), (24, 24)])
+def test_I4_damage_that_no_flush_was_behind_ends_the_log(tmp_path: Path, flushed: int, end: int) -> None:
     log = made(tmp_path / "a")
     rows, starts = scan(log), positions(log)
-    data = log.active.path(".log").read_bytes()
-    holes = data[: starts[3]] + bytes(starts[6] - starts[3]) + data[starts[6] :]
-    again = open_log(copied(log, tmp_path / "b", holes), **OPTIONS)
+    folder = copied(log, tmp_path / "b", with_a_hole(log, 3, 6))
+    again = open_log(folder, recovery_point=flushed, **OPTIONS)
+    assert again.log_end_offset == end
+    if end == 6:
+        assert (scan(again), again.size_bytes, again.damaged) == (rows[:6], starts[3], ())
+        again.close()
+        assert differences(folder, 150) == []
+    else:
+        assert scan(again) == rows[:6] + rows[12:]
+        assert again.damaged == (f"{0:020d}.log@{starts[3]}-{starts[6]}",)
+
+
+def test_damage_in_a_log_that_came_from_elsewhere_is_kept_though_nothing_tells_of_a_flush(
+    tmp_path: Path,
+) -> None:
+    log = made(tmp_path / "a")
+    rows = scan(log)
+    folder = copied(log, tmp_path / "b", with_a_hole(log, 3, 6))
+    again = recovery.load(folder, "topic", 0, TopicConfig(retention_ms=-1, **OPTIONS), recovery.Known(), NOW)
     assert scan(again) == rows[:6] + rows[12:]
-    assert again.damaged == (f"{0:020d}.log@{starts[3]}-{starts[6]}",)
+
+
+@pytest.mark.parametrize("kept", ["", "the first batch"])
+@pytest.mark.parametrize("flushed", [0, 4, 8])
+def test_I4_a_segment_behind_a_hole_that_no_flush_can_have_passed_goes(
+    tmp_path: Path, kept: str, flushed: int
+) -> None:
+    """A roll, then power is lost: the new segment is there, the end of the old one is not."""
+    log = made(tmp_path / "a", batches=4)
+    log.roll(NOW)
+    fill(log, [[NOW + 100]] if kept else [])
+    rows, starts = scan(log), positions(log)
+    folder = crash(log, tmp_path / "b")
+    for path in (*folder.glob("*.summary"), *folder.glob("*.snapshot")):
+        path.unlink()
+    os.truncate(folder / f"{0:020d}.log", starts[2])
+    again = open_log(folder, recovery_point=flushed, **OPTIONS)
+    if flushed <= 4:
+        assert (again.log_end_offset, scan(again)) == (4, rows[:4])
+        assert [path.name for path in folder.glob("*.log")] == [f"{0:020d}.log"]
+        assert again.append(batch([NOW]), NOW).base_offset == 4
+    else:
+        assert (again.log_end_offset, scan(again)) == (8 + bool(kept), rows[:4] + rows[8:])
+
+
+def lose(folder: Path, shape: str) -> tuple[int, int]:
+    """Take flushed data of a log of 24 offsets away; return the first offset that is gone, and the first behind it."""
+    logs = sorted(folder.glob("*.log"))
+    bases = [int(path.stem) for path in logs]
+    if shape == "the last log":
+        logs[-1].unlink()
+        return bases[-1], 24
+    if shape == "the last segment":
+        for path in folder.glob(f"{logs[-1].stem}.*"):
+            path.unlink()
+        return bases[-1], 24
+    if shape == "all logs":
+        for path in logs:
+            path.unlink()
+        return 0, 24
+    if shape == "all bytes":
+        for path in logs:
+            os.truncate(path, 0)
+        return 0, 24
+    if shape == "a log in between":
+        logs[1].unlink()
+        return bases[1], bases[2]
+    path = logs[-1] if shape == "the end" else logs[0]
+    with files_open(path) as file:
+        header = [header for _, header in walk.headers(file, 0, file.size)]
+    os.truncate(path, path.stat().st_size - header[-1].size_bytes)
+    return header[-1].base_offset, header[-1].last_offset + 1
+
+
+@contextmanager
+def files_open(path: Path) -> Iterator[files.File]:
+    yield files.File(path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "the end",
+        "the end of the first",
+        "the last log",
+        "the last segment",
+        "all logs",
+        "all bytes",
+        "a log in between",
+    ],
+)
+def test_I2_no_offset_that_was_on_disk_is_given_out_again(
+    tmp_path: Path, shape: str, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {**OPTIONS, "segment_bytes": 400}
+    log = made(tmp_path / "a", segment_bytes=400)
+    assert len(log.segments) == 3
+    rows = scan(log)
+    log.flush()
+    if clean:
+        log.close()
+    folder = crash(log, tmp_path / "b")
+    first, behind = lose(folder, shape)
+    if shape == "all bytes":
+        rows = []
+    rows = [row for row in rows if not first <= row.offset < behind]
+    for restart in range(4):
+        caplog.clear()
+        again = open_log(folder, clean=clean, recovery_point=24 + restart, **options)
+        told = re.findall(r"offsets lost from=(\d+) to=(\d+) at=", caplog.text)
+        assert [int(at) for at in (told[0][0], told[-1][1])] == [first, behind - 1]
+        assert (again.log_start_offset, again.log_end_offset) == (0, 24 + restart)
+        assert scan(again) == rows
+        for offset in range(24 + restart):
+            assert is_damaged(again, offset) == (first <= offset < behind), offset
+        with pytest.raises(CorruptLog, match=f"read on from {behind}"):
+            again.read(behind - 1, 1000, True)
+        for wanted in (NOW, NOW + 60, NOW + 113):
+            found = seek.first_at_or_after(again, wanted)
+            expected = next((row for row in rows if row.timestamp >= wanted), None)
+            assert (found and found[:2]) == (expected and (expected.timestamp, expected.offset))
+        assert again.append(batch([NOW + 200]), NOW).base_offset == 24 + restart
+        rows.append(Row(24 + restart, NOW + 200, b"v0"))
+        again.close() if clean else again.flush()
+        folder = crash(again, tmp_path / f"c{restart}")
+
+
+def test_what_was_lost_expires_with_what_is_around_it(tmp_path: Path) -> None:
+    log = made(tmp_path / "a", segment_bytes=400)
+    log.flush()
+    folder = crash(log, tmp_path / "b")
+    first, _ = lose(folder, "a log in between")
+    again = open_log(folder, recovery_point=24, now_ms=NOW + 50, segment_bytes=400, **OPTIONS)
+    again.update_config(again.config.override({"retention.ms": "1000"}))
+    again.enforce_retention(NOW + 1050)
+    assert (again.log_start_offset, is_damaged(again, first)) == (first, True)
+    again.enforce_retention(NOW + 1051)
+    assert again.log_start_offset == 24
+
+
+def test_a_gap_of_which_nothing_tells_is_read_over(tmp_path: Path) -> None:
+    """Compaction leaves such gaps in what Kafka wrote."""
+    log = made(tmp_path / "a", segment_bytes=400)
+    bases = [segment.base_offset for segment in log.segments]
+    log.close()
+    folder = crash(log, tmp_path / "b")
+    for path in {*folder.glob(f"{bases[1]:020d}.*"), *folder.glob("*.summary")}:
+        path.unlink()
+    again = open_log(folder, clean=True, recovery_point=24, segment_bytes=400, **OPTIONS)
+    assert again.read(bases[1], 1000, True).read()[:8] == bases[2].to_bytes(8, "big")
+    assert again.damaged == ()
+
+
+def test_an_empty_segment_within_another_is_removed(tmp_path: Path) -> None:
+    """What was left of a roll that found no room for its second file."""
+    log = made(tmp_path / "a", batches=6)
+    for clean in (True, False):
+        if clean:
+            log.close()
+        folder = crash_copy(tmp_path / "a", tmp_path / "b")
+        for suffix in (".log", ".index"):
+            (folder / f"{8:020d}{suffix}").touch()
+        for _ in range(2):
+            again = open_log(folder, clean=clean, recovery_point=12, **OPTIONS)
+            assert (again.log_end_offset, fetch_all(again)) == (12, scan(log))
+            assert not list(folder.glob(f"{8:020d}.*"))
+
+
+def test_segments_that_hold_the_same_offsets_are_refused_by_name(tmp_path: Path) -> None:
+    log = made(tmp_path / "a", batches=6)
+    folder = crash(log, tmp_path / "b")
+    other = made(tmp_path / "c", batches=1)
+    shutil.copy(other.active.path(".log"), folder / f"{8:020d}.log")
+    before = log_bytes(folder)
+    for _ in range(2):
+        with pytest.raises(CorruptLog) as refused:
+            open_log(folder, **OPTIONS)
+        for part in (
+            f"{0:020d}.log holds offsets up to 11",
+            f"{8:020d}.log begins with 8",
+            "move the other out",
+        ):
+            assert part in str(refused.value)
+        assert log_bytes(folder) == before
 
 
 def test_damage_at_the_end_below_the_flushed_point_is_kept_and_its_offsets_are_not_given_again(
@@ -354,9 +545,8 @@ def test_files_that_are_missing(tmp_path: Path, missing: str) -> None:
     (folder / f"{bases[1]:020d}{missing}").unlink()
     again = open_log(folder, segment_bytes=700, **OPTIONS)
     if missing == ".log":
-        # A segment that is gone leaves a gap; the rest is there.
         assert scan(again) == [row for row in rows if not bases[1] <= row.offset < bases[2]]
-        assert again.read(bases[1], 1000, True).read()[:8] == bases[2].to_bytes(8, "big")
+        assert is_damaged(again, bases[1])
     else:
         assert scan(again) == rows
         again.close()

@@ -6,6 +6,7 @@ scan with what the log answers.
 
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,8 @@ def open_log(
 ) -> Log:
     """Open the log in a folder, made if it is missing; not clean, as nothing else is said."""
     folder.mkdir(parents=True, exist_ok=True)
-    known = recovery.Known(clean, recovery_point, log_start_offset)
+    is_new = not any(folder.iterdir())
+    known = recovery.Known(clean or is_new, recovery_point, log_start_offset, ours=True)
     return recovery.load(folder, "topic", 0, TopicConfig(**{**KEEP_ALL, **options}), known, now_ms)
 
 
@@ -112,3 +114,12 @@ def index_bytes(folder: Path) -> dict[str, bytes]:
 def log_bytes(folder: Path) -> dict[str, bytes]:
     """Return the log files of a folder by name."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*.log"))}
+
+
+def held_open(folder: Path) -> int:
+    """Count this process's open files below a folder; what other tests left open comes and goes."""
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that the listing itself had
+            names.append(str(descriptor.readlink()))
+    return sum(name.startswith(f"{folder}/") for name in names)

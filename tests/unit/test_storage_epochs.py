@@ -1,11 +1,15 @@
 """Leader epochs: which one an offset has, and where one ends."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidelog.storage import leader_epochs
+from tests.support.logs import NOW, batch, fill, open_log, scan
+from tidelog.storage import files, leader_epochs
+from tidelog.storage.errors import LogOffline
 from tidelog.storage.leader_epochs import LeaderEpochs
 
 
@@ -81,3 +85,37 @@ def test_epochs_are_read_while_retention_drops_some(tmp_path: Path, monkeypatch:
     epochs = LeaderEpochs(tmp_path, [(0, 0), (1, 10), (2, 20), (3, 30)])
     monkeypatch.setattr(leader_epochs, "bisect_right", find_and_drop)
     assert epochs.at(25) == 2
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EMFILE])
+def test_P12_a_log_takes_no_writes_under_an_epoch_that_could_not_be_saved_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    fill(open_log(tmp_path), [[NOW]])
+    with monkeypatch.context() as patch:
+
+        def full(path: Path, data: bytes) -> None:
+            raise OSError(error, os.strerror(error))
+
+        patch.setattr(files, "write_atomically", full)
+        log = open_log(tmp_path)
+        for _ in range(2):
+            with pytest.raises(LogOffline, match=r"leader epochs could not be saved .*; free space in"):
+                log.append(batch([NOW]), NOW)
+        assert [row.offset for row in scan(log)] == [0]
+        assert not log.close()
+    assert log.append(batch([NOW]), NOW).base_offset == 1
+    saved = LeaderEpochs.load(tmp_path)
+    assert (log.failure, saved and saved.entries, log.flush()) == (None, ((0, 0), (1, 1)), 2)
+    assert log.close()
+
+
+def test_epochs_of_records_before_a_start_that_was_not_written_down_are_found_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW]])
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW]])
+    log.advance_start(3)
+    log.epochs.save()
+    log = open_log(tmp_path, clean=True, recovery_point=4)
+    assert (log.log_start_offset, log.epochs.entries, log.leader_epoch) == (0, ((0, 0), (1, 2)), 1)

@@ -115,7 +115,35 @@ def test_what_is_cut_meanwhile_is_not_taken_for_durable(
     tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files.FileSystem, "sync", lambda _: (logs[0].truncate(1), fill(logs[0], [[NOW]])))
+    monkeypatch.setattr(Log, "flush", lambda log: flushed.append(log))
+    flushed: list[Log] = []
     GroupSync(tmp_path).flush(logs)
+    # What was appended after the cut lies where the mark was, and no sync has been there.
+    assert [log.recovery_point for log in logs] == [1, 2, 2, 2]
+    assert flushed == [logs[0]]
+
+
+def test_what_is_appended_meanwhile_is_not_taken_for_durable(
+    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.FileSystem, "sync", lambda _: fill(logs[0], [[NOW]]))
+    assert GroupSync(tmp_path).flush(logs) == {}
+    assert [(log.recovery_point, log.log_end_offset) for log in logs] == [(2, 3), (2, 2), (2, 2), (2, 2)]
+
+
+def test_a_log_whose_own_flush_failed_meanwhile_is_not_saved_by_a_sync_of_all(
+    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync that failed was told of the lost pages; the one of all, which comes after, finds nothing to write."""
+
+    def fail_first(_: files.FileSystem) -> None:
+        disk.failing = logs[0].active.file
+        with pytest.raises(LogOffline):
+            logs[0].flush()
+
+    monkeypatch.setattr(files.FileSystem, "sync", fail_first)
+    failures = GroupSync(tmp_path).flush(logs)
+    assert list(failures) == [logs[0]]
     assert [log.recovery_point for log in logs] == [1, 2, 2, 2]
 
 

@@ -1,7 +1,9 @@
 """The data folder: whose it is, what is found in it, what a stop leaves."""
 
+import errno
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import signal
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOW, batch, fill, scan
+from tests.support.logs import NOW, batch, fill, held_open, scan
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.storage import files, folder_identity
 from tidelog.storage.errors import DataDirLocked, ForeignDataDir, StorageError
@@ -365,15 +367,6 @@ def test_retention_and_expiry_go_through_all_logs(data: Folder) -> None:
     assert {len(log.producers.producers) for log in data.manager.logs.values()} == {1}
 
 
-def held_open(folder: Path) -> int:
-    """Count this process's open files below a folder; what other tests left open comes and goes."""
-    names = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that the listing itself had
-            names.append(str(descriptor.readlink()))
-    return sum(name.startswith(f"{folder}/") for name in names)
-
-
 def test_S41_idle_partitions_hold_no_file_open(data: Folder) -> None:
     before = held_open(data.manager.directory)
     for number in range(50):
@@ -394,3 +387,221 @@ def test_a_thousand_partitions_are_made_without_a_sync(data: Folder, monkeypatch
         monkeypatch.setattr(f"tidelog.storage.files.{name}", None)
     for number in range(100):
         data.manager.create("t", number, TOPIC_ID, TopicConfig())
+
+
+def checkpoints(data: Folder) -> list[str]:
+    """Return the entries of both checkpoints on disk."""
+    names = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+    return [line for name in names for line in (data.path / name).read_text().splitlines()[2:]]
+
+
+def used(data: Folder, topic: str, partitions: int) -> None:
+    """Make a topic whose logs begin at 2 and were flushed up to 3, and write that down."""
+    for number in range(partitions):
+        log = data.manager.create(topic, number, TOPIC_ID, TopicConfig())
+        fill(log, [[NOW]] * 3)
+        log.flush()
+        log.advance_start(2)
+    data.manager.checkpoint()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_I1_a_topic_made_again_begins_anew(data: Folder, restart: bool) -> None:
+    used(data, "t", 3)
+    used(data, "kept", 1)
+    data.manager.delete_topic("t")
+    assert checkpoints(data) == ["kept 0 3", "kept 0 2"]
+    if restart:
+        data.crash()
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW], [NOW + 1]])
+    log.flush()
+    data.crash()
+    again = data.manager.logs["t", 0]
+    assert (again.log_start_offset, [row.offset for row in scan(again)]) == (0, [0, 1])
+    assert (data.manager.logs["kept", 0].log_start_offset, again.damaged) == (2, ())
+
+
+def test_I1_a_deletion_that_dies_at_any_step_leaves_nothing_that_a_new_topic_could_find(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = ("rename", "sync_folder", "remove_folder", "write_atomically")
+    step = done = 0
+    while not done:
+        used(data, "t", 2)
+        left = [step]
+
+        def dying(real, left=left):
+            def call(*args):
+                if left[0] == 0:
+                    raise OSError(errno.EIO, "the process died here")
+                left[0] -= 1
+                return real(*args)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in calls:
+                patch.setattr(f"tidelog.storage.files.{name}", dying(getattr(files, name)))
+            with suppress(StorageError):
+                data.manager.delete_topic("t")
+                done = 1
+        data.crash()
+        data.manager.delete_topic("t")  # The catalogue says that it was not finished.
+        assert [checkpoints(data), list(data.path.glob("t-*"))] == [[], []]
+        fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]])
+        data.crash()
+        assert [row.offset for row in scan(data.manager.logs["t", 0])] == [0]
+        data.manager.delete_topic("t")
+        step += 1
+    assert step > 6
+
+
+def test_I1_a_start_strikes_what_the_checkpoints_say_of_partitions_that_are_not_there(data: Folder) -> None:
+    used(data, "t", 2)
+    data.manager.abandon()
+    shutil.rmtree(data.path / "t-1")
+    data.open()
+    assert checkpoints(data) == ["t 0 3", "t 0 2"]
+
+
+def test_I1_no_partition_is_made_while_a_checkpoint_says_something_of_another_of_that_name(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used(data, "t", 1)
+    data.manager.abandon()
+    shutil.rmtree(data.path / "t-0")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_atomically", full)
+        data.open()
+        with pytest.raises(StorageError, match="No space left"):
+            data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    assert not (data.path / "t-0").exists()
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    assert (checkpoints(data), log.log_end_offset) == ([], 0)
+
+
+def test_a_deleted_log_touches_nothing_of_the_topic_that_has_its_name_next(data: Folder) -> None:
+    """A flush, a fetch or an append may still have the log in hand."""
+    old = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(old, [[NOW]] * 2)
+    old.roll(NOW)
+    fill(old, [[NOW]])
+    sealed = old.segments[0]
+    sealed.release()
+    data.manager.delete_topic("t")
+    new = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(new, [[NOW + 7]])
+    before = {path.name: path.read_bytes() for path in new.directory.iterdir()}
+    for use in (
+        old.flush,
+        lambda: old.append(batch([NOW]), NOW),
+        lambda: old.roll(NOW),
+        lambda: old.read(0, 99, True),
+    ):
+        with pytest.raises(StorageError):
+            use()
+    assert {path.name: path.read_bytes() for path in new.directory.iterdir()} == before
+
+
+def test_a_folder_that_is_not_served_is_not_written_over(data: Folder) -> None:
+    folder = data.path / "t-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(b"restored from a backup")
+    with pytest.raises(StorageError, match=rf"{folder}: is there already, but not served; move it away"):
+        data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    assert [path.name for path in folder.iterdir()] == [f"{0:020d}.log"]
+
+
+def test_the_marker_of_a_clean_stop_is_gone_from_the_disk_before_anything_is_loaded(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    data.manager.close()
+    steps: list[str] = []
+    for name in ("remove", "sync_folder", "list_folder"):
+        real = getattr(files, name)
+
+        def noted(path: Path, name: str = name, real=real):
+            steps.append(f"{name} {path.name}")
+            return real(path)
+
+        monkeypatch.setattr(files, name, noted)
+    data.open()
+    marker = steps.index("remove .kafka_cleanshutdown")
+    assert steps[marker + 1 : marker + 3] == ["sync_folder data", "list_folder data"]
+
+
+def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties.tmp").write_text("version")
+    folder = Folder(tmp_path)
+    assert (tmp_path / "meta.properties").exists()
+    assert not (tmp_path / "meta.properties.tmp").exists()
+    folder.manager.abandon()
+
+
+def test_KIP101_the_epoch_that_a_crash_begins_is_on_disk_before_anything_is_appended(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]])
+    data.manager.abandon()
+    steps: list[str] = []
+    for name in ("write_atomically", "sync_folder"):
+        real = getattr(files, name)
+
+        def noted(path: Path, *rest: bytes, name: str = name, real=real):
+            steps.append(f"{name} {path.name}")
+            return real(path, *rest)
+
+        monkeypatch.setattr(files, name, noted)
+    data.open()
+    assert data.manager.logs["t", 0].leader_epoch == 1
+    # The file wholly, with its folder, and the folder by its name.
+    assert steps == ["write_atomically leader-epoch-checkpoint", "sync_folder t-0", "sync_folder data"]
+
+
+def test_KIP101_an_epoch_that_left_no_batch_is_not_begun_again(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 3)
+    epochs = []
+    for _ in range(3):
+        log = data.crash().logs["t", 0]
+        epochs.append(log.leader_epoch)
+        fill(log, [[NOW]])  # Read, and then lost with its segment's name.
+        size = log.segments[0].size
+        os.truncate(log.active.path(".log"), 0 if not epochs[1:] else size // 2)
+    assert epochs == [1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["", "0\n0\n"])
+def test_epochs_that_a_full_disk_left_empty_are_found_in_the_batches(data: Folder, text: str) -> None:
+    fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]] * 3)
+    data.manager.close()
+    (data.path / "t-0" / "leader-epoch-checkpoint").write_text(text)
+    data.open()
+    assert data.manager.logs["t", 0].epochs.entries == ((0, 0),)
+
+
+def test_a_deletion_is_on_disk_though_an_earlier_try_came_as_far_as_the_rename(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    data.manager.delete_topic("renamed before a restart")
+    assert synced == [data.path]
+
+
+def test_a_cut_is_no_loss_after_a_crash(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW, NOW]] * 5)
+    log.flush()
+    data.manager.checkpoint()
+    data.manager.truncate("t", 0, 5)
+    assert (log.log_end_offset, log.recovery_point) == (4, 4)
+    data.crash()
+    again = data.manager.logs["t", 0]
+    assert (again.log_end_offset, again.damaged) == (4, ())

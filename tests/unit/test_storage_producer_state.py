@@ -145,6 +145,7 @@ def test_a_snapshot_of_what_a_crash_took_is_not_believed(tmp_path: Path) -> None
     assert snapshots(tmp_path) == [2]
     with open(tmp_path / f"{0:020d}.log", "r+b") as file:
         file.truncate(size + 5)
+    (tmp_path / f"{0:020d}.summary").unlink()  # It says that the log was flushed.
     again = open_log(tmp_path)
     assert snapshots(tmp_path) == []
     assert send(again, 1) == (1, 1, -1, False)

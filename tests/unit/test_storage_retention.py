@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.logs import NOW, fill, open_log, scan
+from tests.support.logs import NOW, fill, held_open, open_log, scan
+from tidelog.storage import files
 from tidelog.storage.log import Log
 
 HOUR = 3_600_000
@@ -49,6 +50,21 @@ def test_S26_P3_without_timestamps_the_last_append_counts(tmp_path: Path) -> Non
     assert log.log_start_offset == 0
     log.enforce_retention(NOW + 101)
     assert log.log_start_offset == 2
+
+
+@pytest.mark.parametrize("stamp", [0, -1])
+def test_P3_a_timestamp_of_0_counts_for_none(tmp_path: Path, stamp: int) -> None:
+    log = log_of(tmp_path, [stamp], retention_ms=100)
+    log.enforce_retention(NOW + 100)
+    assert log.log_start_offset == 0
+    log.enforce_retention(NOW + 101)
+    assert log.log_start_offset == 1
+
+
+def test_S24_a_timestamp_of_1_is_one(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [1], retention_ms=100)
+    log.enforce_retention(NOW)
+    assert log.log_start_offset == 1
 
 
 def test_P1_a_record_from_the_future_pins_nothing(tmp_path: Path) -> None:
@@ -102,6 +118,100 @@ def test_segments_before_the_log_start_go(tmp_path: Path) -> None:
     assert ([segment.base_offset for segment in log.segments], log.log_start_offset) == ([2, 4], 3)
 
 
+@pytest.mark.parametrize(("start", "bases"), [(1, [0, 2, 4]), (2, [2, 4]), (3, [2, 4]), (4, [4])])
+def test_a_segment_that_ends_where_the_log_starts_goes(tmp_path: Path, start: int, bases: list[int]) -> None:
+    log = log_of(tmp_path, [NOW, NOW], [NOW, NOW])
+    log.advance_start(start)
+    log.enforce_retention(NOW)
+    assert ([segment.base_offset for segment in log.segments], log.log_start_offset) == (bases, start)
+
+
+def test_I8_what_one_rule_deletes_does_not_hide_from_the_next_what_is_behind_it(tmp_path: Path) -> None:
+    """Kafka's order: what lies before the start, then what is too much, then what has expired of the rest."""
+    for number, (start, kept_bytes) in enumerate([(1, -1), (0, 3), (0, 2)]):
+        log = log_of(tmp_path / str(number), [NOW], [NOW - 500], [NOW - 500], [NOW], retention_ms=100)
+        one = log.size_bytes // 4
+        log.advance_start(start)
+        log.update_config(
+            log.config.override({"retention.bytes": str(kept_bytes * one if kept_bytes > 0 else -1)})
+        )
+        log.enforce_retention(NOW + 50)
+        assert log.log_start_offset == 3
+
+
+def test_epochs_go_with_their_records(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(3):
+        fill(log, [[NOW], [NOW]])
+        log.roll(NOW)
+        log = open_log(tmp_path)
+    assert list(log.epochs.entries) == [(0, 0), (1, 2), (2, 4), (3, 6)]
+    log.update_config(log.config.override({"retention.bytes": str(log.size_bytes // 3 + 1)}))
+    log.enforce_retention(NOW)
+    assert (log.log_start_offset, log.epochs.entries) == (2, ((1, 2), (2, 4), (3, 6)))
+    log.advance_start(5)
+    assert (log.epochs.entries, log.epoch_end(0)) == (((2, 5), (3, 6)), (0, 5))
+
+
+def order_of(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
+    """Note calls into `files`, by name and file."""
+    steps: list[str] = []
+    for name in names:
+        real = getattr(files, name)
+
+        def noted(path: Path, *rest: Any, name: str = name, real: Any = real) -> Any:
+            steps.append(f"{name} {path.name}")
+            return real(path, *rest)
+
+        monkeypatch.setattr(files, name, noted)
+    return steps
+
+
+def test_I1_what_is_left_of_an_emptied_log_is_on_disk_before_the_rest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "topic-0", retention_ms=100)
+    fill(log, [[NOW]] * 3)
+    log.flush()
+    steps = order_of(monkeypatch, "sync", "sync_folder", "rename")
+    log.enforce_retention(NOW + 101)
+    assert steps[:3] == [f"sync {3:020d}.summary", "sync_folder topic-0", f"rename {0:020d}.log"]
+
+
+def test_I1_what_is_left_is_flushed_if_none_of_it_was(tmp_path: Path) -> None:
+    for flushed in (False, True):
+        log = log_of(tmp_path / str(flushed), [NOW - 500], retention_ms=100)
+        log.flush()
+        fill(log, [[NOW]])
+        if flushed:
+            log.flush()
+            fill(log, [[NOW]])
+        log.enforce_retention(NOW)
+        assert (log.log_start_offset, log.recovery_point) == (1, 2)
+
+
+def test_files_are_removed_once_all_of_them_have_been_renamed_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(tmp_path / "topic-0", [NOW], retention_ms=100, file_delete_delay_ms=1000)
+    log.enforce_retention(NOW + 101)
+    steps = order_of(monkeypatch, "sync_folder", "remove")
+    log.enforce_retention(NOW + 1100)
+    assert steps == []
+    log.enforce_retention(NOW + 1101)
+    assert steps[:2] == ["sync_folder topic-0", f"remove {0:020d}.log.deleted"]
+
+
+def test_a_deleted_segment_is_let_go_though_nothing_is_ever_flushed(tmp_path: Path) -> None:
+    """With `flush.policy=none` the list of what is to be flushed would keep its file open, and its space taken."""
+    log = log_of(tmp_path, *[[NOW - 500]] * 5, retention_ms=100, file_delete_delay_ms=0)
+    fill(log, [[NOW]])
+    log.recovery_point = log.log_end_offset  # As if it had been; else retention would flush.
+    assert held_open(tmp_path) == 6
+    log.enforce_retention(NOW)
+    assert (log.log_start_offset, held_open(tmp_path)) == (5, 1)
+
+
 def test_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW], retention_ms=100, file_delete_delay_ms=1000)
     before = {path.name for path in tmp_path.glob(f"{0:020d}.*") if path.suffix != ".snapshot"}
@@ -144,3 +254,35 @@ def test_it_tells_when_to_come_again(tmp_path: Path) -> None:
     assert log.enforce_retention(NOW + 2000) == NOW + 7001
     assert log.enforce_retention(NOW + 7001) is None
     assert [segment.base_offset for segment in log.segments] == [2, 3]
+
+
+def test_P12_an_offline_log_still_lets_go_of_what_has_expired_but_not_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(tmp_path, [NOW - 500], retention_ms=100, segment_ms=1000)
+    fill(log, [[NOW]])
+    log.flush()
+    log.failure = "a test"
+    log.enforce_retention(NOW)
+    assert (log.log_start_offset, len(log.segments)) == (1, 1)
+    log.enforce_retention(NOW + 5000)
+    assert (log.log_start_offset, len(log.segments)) == (1, 1)
+    assert log.enforce_retention(NOW + 100_000) is not None
+    assert not list(tmp_path.glob("*.deleted"))
+
+
+@pytest.mark.parametrize("back", [0, 1, 2])
+def test_I2_what_a_crash_brings_back_of_a_deletion_goes_again_with_what_is_older(
+    tmp_path: Path, back: int
+) -> None:
+    """A power cut may lose any of the renames."""
+    log = log_of(tmp_path, [NOW - 500], [NOW - 500], [NOW - 500], [NOW], retention_ms=100)
+    log.flush()
+    log.enforce_retention(NOW)
+    for path in tmp_path.glob(f"{back:020d}.*.deleted"):
+        path.rename(path.with_suffix(""))
+    log = open_log(tmp_path, recovery_point=4)
+    expected = 3 if back < 2 else 2
+    assert (log.log_start_offset, [row.offset for row in scan(log)]) == (expected, [2, 3][expected - 2 :])
+    assert log.damaged == ()
+    assert {int(path.name[:20]) for path in tmp_path.glob("0*.log*")} == {*range(expected, 4), 4}

@@ -47,6 +47,15 @@ def test_S27_the_jitter_is_subtracted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert bases(log.segments) == [0, 2]
 
 
+def test_S27_a_first_timestamp_of_0_is_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=1000)
+    fill(log, [[0]], now_ms=NOW)
+    fill(log, [[1000]], now_ms=NOW + 5000)
+    assert len(log.segments) == 1
+    fill(log, [[1001]], now_ms=NOW + 5000)
+    assert len(log.segments) == 2
+
+
 def test_S28_without_timestamps_the_age_of_the_segment_counts(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_ms=100, now_ms=NOW)
     fill(log, [[-1]], now_ms=NOW + 90)

@@ -7,6 +7,7 @@ after each start. Refuses to know: what is done in between (`world`), and which 
 import itertools
 import random
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 from tests.fault.crash.ledger import Judge, Ledger, LogState, TopicState, Violation, cut
@@ -21,6 +22,17 @@ from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LogManager
 
 CONFIG = BrokerConfig(log_dir=FOLDER)
+
+
+class Loop:
+    """An event loop of one thread, that does at once what it is asked to."""
+
+    def call_soon_threadsafe(self, job: Callable[..., object], *arguments: object) -> None:
+        """Do it."""
+        job(*arguments)
+
+
+LOOP: Any = Loop()
 
 
 class Process:
@@ -101,10 +113,11 @@ class Process:
         self.steps.append("start")
         catalogue: Any = Catalogue(self.disk)
         self.logs = LogManager(FOLDER, config, lambda: self.now_ms)
-        self.topics = Topics(catalogue, self.logs, config)
+        self.topics = Topics(catalogue, self.logs, config, LOOP)
         try:
             self.logs.lock()
             self.topics.open()
+            self.sync = GroupSync(FOLDER)
         except Exception as error:
             if not self.disk.failed:
                 raise Violation("start", f"refused: {error!r}") from error
@@ -114,7 +127,6 @@ class Process:
             self.disk.heal()
             self.start()
             return
-        self.sync = GroupSync(FOLDER)
         self.judge()
         self.mark()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from tests.fault.crash.ledger import LogState, Sent, TopicState, Violation
 from tests.fault.crash.process import Process
+from tidelog.broker.maintenance import at_once
 from tidelog.broker.topics import Topic
 from tidelog.protocol.records import batch as record_batch
 from tidelog.protocol.records.build import Record, build_batch
@@ -28,7 +29,7 @@ class World(Process):
         self.steps.append(f"create {topic}")
         place = len(self.disk.journal)
         try:
-            made: Topic = self.topics.create(topic, partitions, options)
+            made: Topic = at_once(self.topics.create(topic, partitions, options))
         except (StorageError, OSError) as error:
             self.failed(f"create {topic}", error)
             return
@@ -282,7 +283,7 @@ class World(Process):
         self.put(topic, index, after)
         self.mark(place)
         try:
-            target.truncate(offset)
+            self.logs.truncate(topic, index, offset)
         except (StorageError, OSError) as error:
             self.failed(f"truncate {topic}-{index}", error)
             # Half made: what was to go may be there or not.

@@ -1,0 +1,181 @@
+"""Whether a log's segments follow one another: what is doubled, damaged or missing in or between them, and what then.
+
+Owns the rules 3 to 6 of `recovery`, which calls this once it knows each segment's batches. Knows nothing of how these
+are found. Works on the list of segments, oldest first, and changes it.
+"""
+
+import logging
+from bisect import insort
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.config.options import TopicConfig
+from tidelog.storage import files, walk
+from tidelog.storage.errors import CorruptLog
+from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.summary import NONE, Damage
+
+_log = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """A segment as it is, and the offset up to which it is known to have been on disk."""
+
+    segment: Segment
+    flushed_to: int
+
+
+class Maker(NamedTuple):
+    """What a new segment of a log is made with."""
+
+    folder: Path
+    config: TopicConfig
+    now_ms: int
+
+    def segment(self, segments: list[Segment], base_offset: int) -> Segment:
+        """Make a segment that goes on from others."""
+        last_append_ms = max((segment.summary.last_append_ms for segment in segments), default=NONE)
+        config = self.config
+        return Segment.create(
+            self.folder,
+            base_offset,
+            config.index_interval_bytes,
+            config.segment_index_bytes,
+            self.now_ms,
+            last_append_ms,
+        )
+
+
+def drop_half_made(opened: list[Opened]) -> None:
+    """Remove empty segments that begin within the one before; refuse a log where such a segment is not empty."""
+    number = 1
+    while number < len(opened):
+        before, segment = opened[number - 1].segment, opened[number].segment
+        if before.next_offset <= segment.base_offset:
+            number += 1
+        elif segment.size:
+            raise CorruptLog(
+                f"{before.path(LOG)} holds offsets up to {before.next_offset - 1}, and {segment.path(LOG)} begins with "
+                f"{segment.base_offset}: only one of them can be right there; move the other out of the folder"
+            )
+        else:
+            _remove(segment)
+            _log.warning("segment never begun file=%s: removed", segment.path(LOG))
+            del opened[number]
+
+
+def _remove(segment: Segment) -> None:
+    for suffix in reversed(SUFFIXES):
+        files.remove(segment.path(suffix))
+
+
+def _ends_in_damage(segment: Segment) -> bool:
+    damage = segment.summary.damage
+    return bool(damage) and damage[-1].end == segment.size
+
+
+def cut_unflushed(segments: list[Segment], flushed_to: int) -> None:
+    """Cut the log at the first damage or gap that no flush can have been behind."""
+    for number, segment in enumerate(segments):
+        before = segments[number - 1] if number else segment
+        if flushed_to <= before.next_offset < segment.base_offset and not _ends_in_damage(before):
+            _cut_from(segments, number)
+            return
+        for start, end, _ in segment.summary.damage:
+            offset = _offset_before(segment, start)
+            if offset >= flushed_to and start < end:
+                _cut_from(segments, number + 1)
+                _log.warning("what no flush covers is cut file=%s from=%d", segment.path(LOG), start)
+                segment.truncate(start)
+                segment.file.sync()  # What is cut must not come back behind what is appended.
+                return
+
+
+def _offset_before(segment: Segment, position: int) -> int:
+    """Return the offset behind the last batch before a position; -1 if that was flushed, as the summary says."""
+    offset, start = segment.base_offset, 0
+    if segment.unverified is not None:
+        offset, start = segment.unverified.next_offset, segment.unverified.end
+    for damage in segment.summary.damage:
+        if start <= damage.end <= position:
+            offset, start = damage.next_offset, damage.end
+    for _, header in walk.headers(segment.file, start, position):
+        offset = header.last_offset + 1
+    return offset if position >= start else NONE
+
+
+def _cut_from(segments: list[Segment], number: int) -> None:
+    """Remove the segments from this one on, the last first."""
+    for segment in reversed(segments[number:]):
+        _log.warning("what no flush covers is removed file=%s bytes=%d", segment.path(LOG), segment.size)
+        _remove(segment)
+    del segments[number:]
+
+
+def cut_torn_tail(segments: list[Segment], flushed_to: int) -> None:
+    """Cut what no batch follows and no flush has covered, and the empty segments behind it."""
+    while holding := [number for number, segment in enumerate(segments) if segment.size]:
+        last = segments[holding[-1]]
+        if not _ends_in_damage(last) or last.next_offset < flushed_to:
+            return
+        if last.summary.damage[-1].next_offset != OFFSET_MAX:
+            return  # It was whole once: the offset behind it is known.
+        _cut_from(segments, holding[-1] + 1)
+        torn = last.size
+        last.cut_tail()
+        _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
+
+
+def mark_lost_within(
+    segments: list[Segment], flushed_to: dict[Segment, int], lost: list[int], maker: Maker
+) -> None:
+    """Mark what is missing between two segments, where something says that it was there.
+
+    That is what was known to be flushed of the first, or the sidecars of one in between. Where nothing says so it may
+    never have been: compaction, which Kafka may have done here, leaves such gaps too.
+    """
+    for before, following in list(pairwise(segments)):
+        start, end = before.next_offset, following.base_offset
+        was_there = flushed_to[before] > start or any(start <= base < end for base in lost)
+        if start < end and was_there and not _ends_in_damage(before):
+            _mark_lost(segments, start, end, maker)
+
+
+def begin_segment_if_needed(
+    segments: list[Segment], log_start_offset: int, flushed_to: int, maker: Maker
+) -> None:
+    """Have a last segment that can be appended to: behind damage that is kept, and behind lost offsets, a new one."""
+    last = segments[-1] if segments else None
+    end = last.next_offset if last else 0
+    in_damage = last is not None and _ends_in_damage(last)
+    if last is not None and in_damage and (behind := last.summary.damage[-1].next_offset) != OFFSET_MAX:
+        end = behind  # The segment there was about to be made, or has been lost as well.
+    base = max(end, log_start_offset, flushed_to)
+    if last is not None and base == last.next_offset and not in_damage:
+        return
+    start = max(end, log_start_offset)
+    if start < base and not in_damage:
+        _mark_lost(segments, start, base, maker)
+    segments.append(maker.segment(segments, base))
+
+
+def _mark_lost(segments: list[Segment], start: int, end: int, maker: Maker) -> None:
+    """Have an empty segment stand for lost offsets, durably: no later start can tell them from any other gap."""
+    mark = next((segment for segment in segments if segment.base_offset == start and not segment.size), None)
+    if mark is None:
+        mark = maker.segment(segments, start)
+        insort(segments, mark, key=lambda segment: segment.base_offset)
+    mark.summary.damage = (Damage(0, 0, end),)
+    try:
+        mark.save(flushed=True, durably=True)
+    except OSError as error:
+        _log.warning("summary not written file=%s error=%r", mark.path(SUMMARY), str(error))
+
+
+def bound_damage(segments: list[Segment]) -> None:
+    """Say of damage at the end of a segment that it can be read on from where the next one begins."""
+    for before, following in pairwise(segments):
+        damage = before.summary.damage
+        if damage and damage[-1].next_offset > following.base_offset:
+            before.summary.damage = (*damage[:-1], damage[-1]._replace(next_offset=following.base_offset))

@@ -1,0 +1,437 @@
+"""What a flush puts on disk, what it may say is there, and what must wait for the next one."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.logs import NOW, batch, crash, fetch_all, fill, open_log, scan
+from tidelog.storage import files
+from tidelog.storage.errors import FlushPostponed, LogOffline
+from tidelog.storage.log import Log
+from tidelog.storage.summary import Summary
+
+EMFILE = errno.EMFILE
+
+
+class Syncs:
+    """Notes what is synced, by name; lets something happen, or fail, in the middle."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self.meanwhile: Callable[[], object] | None = None
+        self.failing: str | None = None
+        file_sync, sync, sync_folder = files.File.sync, files.sync, files.sync_folder
+        monkeypatch.setattr(files.File, "sync", lambda file: self._noted(file.path, file_sync, file))
+        monkeypatch.setattr(files, "sync", lambda path: self._noted(path, sync, path))
+        monkeypatch.setattr(files, "sync_folder", lambda path: self._noted(path, sync_folder, path))
+
+    def _noted(self, path: Path, real: Callable[..., None], argument: Any) -> None:
+        self.names.append(path.name)
+        if path.name == self.failing:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        real(argument)
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
+    return Syncs(monkeypatch)
+
+
+def name(base: int, suffix: str = ".log") -> str:
+    return f"{base:020d}{suffix}"
+
+
+def flushed_log(folder: Path, syncs: Syncs, **options: Any) -> Log:
+    """Make a log of which one batch is on disk and one is not."""
+    log = open_log(folder, **options)
+    fill(log, [[NOW]])
+    log.flush()
+    fill(log, [[NOW]])
+    syncs.names.clear()
+    return log
+
+
+@pytest.mark.parametrize("with_sealed", [False, True])
+def test_the_recovery_point_is_what_was_there_when_the_sync_began(
+    tmp_path: Path, syncs: Syncs, with_sealed: bool
+) -> None:
+    log = flushed_log(tmp_path, syncs)
+    if with_sealed:
+        log.roll(NOW)
+        fill(log, [[NOW]])
+    end = log.log_end_offset
+    syncs.meanwhile = lambda: fill(log, [[NOW]])
+    assert (log.flush(), log.recovery_point, log.log_end_offset) == (end, end, end + 1)
+    assert (log.flush(), log.recovery_point) == (end + 1, end + 1)
+
+
+@pytest.mark.parametrize("with_sealed", [False, True])
+def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the_next(
+    tmp_path: Path, syncs: Syncs, with_sealed: bool
+) -> None:
+    log = flushed_log(tmp_path / "topic-0", syncs)
+    if with_sealed:
+        log.roll(NOW)
+        fill(log, [[NOW]])
+    end = log.log_end_offset
+
+    def roll() -> None:
+        fill(log, [[NOW]])
+        log.roll(NOW)
+        fill(log, [[NOW]])
+
+    syncs.meanwhile = roll
+    assert (log.flush(), log.recovery_point) == (end, end)
+    assert log.flush_mark() is None
+    rolled = log.segments[-2].base_offset
+    syncs.names.clear()
+    assert log.flush() == end + 2
+    assert syncs.names[:4] == [
+        name(rolled),
+        name(rolled, ".index"),
+        name(rolled, ".timeindex"),
+        name(end + 1),
+    ]
+    assert syncs.names[-1] == "topic-0"
+    assert log.flush_mark() == (end + 2, 0)
+
+
+def test_a_mark_is_refused_while_something_is_pending(tmp_path: Path, syncs: Syncs) -> None:
+    log = flushed_log(tmp_path, syncs)
+    assert log.flush_mark() == (2, 0)
+    log.roll(NOW)
+    assert log.flush_mark() is None
+    log.flush()
+    fill(log, [[NOW]])
+    assert log.flush_mark() == (3, 0)
+
+
+@pytest.mark.parametrize("point", ["log_end_offset", "active"])
+def test_whatever_a_roll_comes_between_no_flush_says_more_than_it_synced(
+    tmp_path: Path, syncs: Syncs, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The flusher reads the end, the active segment and what is pending without the lock: in an order that holds."""
+    log = flushed_log(tmp_path, syncs)
+    rolled = []
+
+    class Watched(Log):
+        def __getattribute__(self, attribute: str) -> Any:
+            value = super().__getattribute__(attribute)
+            if attribute == point and not rolled and threading.current_thread() is thread:
+                rolled.append(True)
+                fill(log, [[NOW]])
+                log.roll(NOW)
+                fill(log, [[NOW]])
+            return value
+
+    targets: list[int] = []
+    thread = threading.Thread(target=lambda: targets.append(log.flush()))
+    log.__class__ = Watched
+    thread.start()
+    thread.join()
+    log.__class__ = Log
+    assert rolled
+    sealed, active = log.segments[-2:]
+    assert targets == [log.recovery_point]
+    if log.recovery_point > active.base_offset:
+        assert {name(sealed.base_offset), name(active.base_offset)} <= set(syncs.names)
+    elif log.recovery_point > 2:
+        assert name(sealed.base_offset) in syncs.names
+
+
+@pytest.mark.parametrize("what", [".log", ".index", "active", "folder"])
+def test_a_failed_sync_moves_no_recovery_point_and_is_final(tmp_path: Path, syncs: Syncs, what: str) -> None:
+    log = flushed_log(tmp_path / "topic-0", syncs)
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    names = {".log": name(0), ".index": name(0, ".index"), "active": name(2), "folder": "topic-0"}
+    syncs.failing = names[what]
+    for _ in range(2):
+        with pytest.raises(LogOffline, match=r"flush failed .*Input/output error.*restart"):
+            log.flush()
+        syncs.failing = None
+    assert (log.recovery_point, log.flush_mark(), log.close()) == (1, None, False)
+    assert not says_flushed(log, 0)
+    with pytest.raises(LogOffline):
+        log.append(batch([NOW]), NOW)
+    assert [row.offset for row in fetch_all(log)] == [0, 1, 2]
+
+
+def says_flushed(log: Log, base: int) -> bool:
+    """Return what the summary's file of a segment says."""
+    summary = Summary.load(log.directory / name(base, ".summary"))
+    assert summary is not None
+    return bool(summary.flushed)
+
+
+# Retention and flushes.
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_segment_deleted_during_its_flush_gets_no_summary_back(
+    tmp_path: Path, syncs: Syncs, released: bool
+) -> None:
+    log = flushed_log(tmp_path, syncs, retention_ms=100)
+    log.roll(NOW)
+    fill(log, [[NOW + 500]], now_ms=NOW + 500)
+    if released:
+        log.release()
+    # Not by way of what makes retention flush first.
+    log.recovery_point = 3
+    fill(log, [[NOW + 500]], now_ms=NOW + 500)
+    syncs.meanwhile = lambda: log.enforce_retention(NOW + 200)
+    assert log.flush() == 4
+    assert log.log_start_offset == 2
+    assert not (tmp_path / name(0, ".summary")).exists()
+    assert (tmp_path / name(0, ".summary.deleted")).exists()
+
+
+def test_a_segment_sealed_and_deleted_while_it_is_saved_gets_no_summary_back(
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = flushed_log(tmp_path, syncs)
+    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+
+    def delete() -> None:
+        log.roll(NOW)
+        log.recovery_point = 99  # Something that stays is on disk.
+        fill(log, [[NOW]])
+        log.advance_start(2)
+        log.enforce_retention(NOW)
+
+    syncs.meanwhile = delete
+    log.flush()
+    assert [segment.base_offset for segment in log.segments] == [2]
+    assert not (tmp_path / name(0, ".summary")).exists()
+
+
+def test_a_segment_sealed_while_it_is_saved_keeps_the_summary_of_its_sealing(
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = flushed_log(tmp_path, syncs)
+    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+
+    def roll() -> None:
+        fill(log, [[NOW]])
+        log.roll(NOW)
+
+    syncs.meanwhile = roll
+    log.flush()
+    fill(log, [[NOW]])
+    log.flush()
+    rows = scan(log)
+    monkeypatch.setattr("tidelog.storage.walk.verified", None)
+    again = open_log(crash(log, tmp_path.parent / "b"), recovery_point=0, clean=False, segment_bytes=1 << 30)
+    assert (again.segments[0].size, rows[:3]) == (log.segments[0].size, scan(again)[:3])
+
+
+# A lack of descriptors.
+
+
+class Descriptors:
+    """Lets a number of files be opened, and no more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left: int | None = None
+        self.error = EMFILE
+        opened = os.open
+
+        def counted(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+            if self.left is not None:
+                if self.left == 0:
+                    raise OSError(self.error, os.strerror(self.error), str(path))
+                self.left -= 1
+            return opened(path, flags, *rest, **more)
+
+        monkeypatch.setattr(files.os, "open", counted)
+
+    def refuse(self, kind: type[Exception], left: int, job: Callable[[], object]) -> bool:
+        """Do a job that may open so many files; tell whether it was refused for want of more."""
+        self.left = left
+        try:
+            job()
+        except kind as refusal:
+            return os.strerror(self.error) in str(refusal)
+        finally:
+            self.left = None
+        return False
+
+
+@pytest.fixture
+def descriptors(monkeypatch: pytest.MonkeyPatch) -> Descriptors:
+    return Descriptors(monkeypatch)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_lack_of_descriptors_is_no_failed_flush(
+    tmp_path: Path, syncs: Syncs, descriptors: Descriptors, error: int
+) -> None:
+    """At every open of the flush: it is put off, and the next one does all of it."""
+    folder = tmp_path / "topic-0"
+    log = open_log(folder)
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    log.release()
+    refused, descriptors.error = 0, error
+    while descriptors.refuse(FlushPostponed, refused, log.flush):
+        assert (log.recovery_point, log.failure, log.flush_mark()) == (0, None, None)
+        syncs.names.clear()
+        refused += 1
+        fill(log, [[NOW]])
+    assert refused >= 7
+    assert log.recovery_point == log.log_end_offset
+    wanted = {name(base, suffix) for base in (0, 1) for suffix in (".log", ".index", ".timeindex")}
+    assert wanted | {name(2), "topic-0", tmp_path.name} <= set(syncs.names)
+    assert log.close()
+
+
+def test_EMFILE_at_the_first_open_of_a_new_log_leaves_everything_right(
+    tmp_path: Path, descriptors: Descriptors
+) -> None:
+    log = open_log(tmp_path, segment_bytes=150, index_interval_bytes=0)
+    fill(log, [[NOW], [NOW]])
+    refused = 0
+    while descriptors.refuse(LogOffline, refused, lambda: log.append(batch([NOW]), NOW)):
+        assert (log.log_end_offset, log.failure) == (2, None)
+        assert [row.offset for row in fetch_all(log)] == [0, 1]
+        refused += 1
+    assert refused >= 4
+    fill(log, [[NOW], [NOW]])
+    assert [row.offset for row in fetch_all(log)] == [0, 1, 2, 3, 4]
+    for clean in (False, True):
+        again = open_log(
+            crash(log, tmp_path.parent / f"again-{clean}"), clean=clean and log.close(), recovery_point=5
+        )
+        assert [row.offset for row in fetch_all(again)] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
+@pytest.mark.parametrize("clean", [False, True])
+def test_I1_I2_a_segment_is_made_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, clean: bool
+) -> None:
+    folder = tmp_path / "a"
+    log = open_log(folder, segment_bytes=150)
+    fill(log, [[NOW], [NOW]])
+    create = files.create
+
+    def full(path: Path) -> None:
+        if path.name == name(2, suffix):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        create(path)
+
+    monkeypatch.setattr(files, "create", full)
+    with pytest.raises(LogOffline):
+        log.append(batch([NOW]), NOW)
+    assert not list(folder.glob(f"{2:020d}*"))
+    # The old segment goes on, past where the new one would have begun.
+    log.update_config(log.config.override({"segment.bytes": "300"}))
+    fill(log, [[NOW], [NOW]])
+    point = log.flush()
+    if clean:
+        log.close()
+    again = open_log(crash(log, tmp_path / "b"), clean=clean, recovery_point=point)
+    assert [row.offset for row in fetch_all(again)] == [0, 1, 2, 3]
+    assert again.append(batch([NOW]), NOW).base_offset == 4
+
+
+def test_a_full_disk_that_refuses_the_epochs_is_no_failed_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    log.epochs.is_saved = False
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write", full)
+    assert (log.flush(), log.failure) == (1, None)
+
+
+# Append times.
+
+LOG_APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
+
+
+def appended_ms(log: Log, now_ms: int) -> int:
+    return log.append(batch([NOW]), now_ms).append_time_ms
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill", "power cut"])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_S52_append_times_never_go_back_whatever_became_of_the_log(
+    tmp_path: Path, stop: str, emptied: bool
+) -> None:
+    options = {**LOG_APPEND_TIME, "retention_ms": 100, "file_delete_delay_ms": 0}
+    log = open_log(tmp_path / "a", **options)
+    assert appended_ms(log, NOW + 50) == NOW + 50
+    log.flush()
+    if emptied:
+        log.enforce_retention(NOW + 151)
+        log.enforce_retention(NOW + 151)
+        assert (log.log_start_offset, log.size_bytes) == (1, 0)
+    if stop == "clean":
+        log.close()
+    folder = crash(log, tmp_path / "b")
+    if stop == "power cut" and not emptied:
+        for path in folder.glob("*.summary"):
+            path.unlink()
+    for path in folder.glob("*.log"):
+        os.utime(path, (1, 1))
+    again = open_log(folder, clean=stop == "clean", recovery_point=1, now_ms=NOW - 500, **options)
+    assert appended_ms(again, NOW - 500) == NOW + 50
+    assert appended_ms(again, NOW + 51) == NOW + 51
+
+
+def test_S52_an_empty_log_hands_its_last_append_time_on_and_on(tmp_path: Path) -> None:
+    options = {**LOG_APPEND_TIME, "retention_ms": 100}
+    log = open_log(tmp_path / "0", **options)
+    appended_ms(log, NOW + 50)
+    log.enforce_retention(NOW + 500)
+    for generation in range(1, 5):
+        if generation % 2:
+            log.close()
+        folder = crash(log, tmp_path / str(generation))
+        log = open_log(folder, clean=generation % 2 == 1, recovery_point=1, now_ms=NOW, **options)
+        assert log.last_append_ms == NOW + 50
+    assert appended_ms(log, NOW) == NOW + 50
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_S52_the_time_of_a_copied_file_is_no_append_time(tmp_path: Path, stamped: bool) -> None:
+    options = LOG_APPEND_TIME if stamped else {}
+    log = open_log(tmp_path / "a", **options)
+    log.append(batch([NOW]), NOW)
+    folder = crash(log, tmp_path / "b")
+    later = NOW // 1000 + 86_400
+    os.utime(folder / name(0), (later, later))
+    again = open_log(folder, now_ms=NOW + 10, **LOG_APPEND_TIME)
+    # Of a log that stamps records the batches tell; otherwise it is some time up to now.
+    assert again.last_append_ms == (NOW if stamped else NOW + 10)
+    assert appended_ms(again, NOW + 10) == NOW + 10
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(-60, NOW - 60_000), (86_400, NOW + 10)])
+def test_S26_without_timestamps_the_time_of_the_file_stands_in_but_never_one_to_come(
+    tmp_path: Path, seconds: int, expected: int
+) -> None:
+    log = open_log(tmp_path / "a")
+    log.append(batch([-1]), NOW)
+    folder = crash(log, tmp_path / "b")
+    (folder / name(0, ".summary")).unlink()
+    at = NOW // 1000 + seconds
+    os.utime(folder / name(0), (at, at))
+    summary = open_log(folder, now_ms=NOW + 10).active.summary
+    assert (summary.last_append_ms, summary.created_ms) == (expected, expected)
