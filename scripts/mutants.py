@@ -12,20 +12,24 @@ import argparse
 import ast
 import contextlib
 import copy
+import multiprocessing
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "tests" / "equivalent-mutants.txt"
@@ -33,17 +37,18 @@ TIMEOUT_S = 300
 NOT_COPIED = (
     ".git",
     ".venv*",
-    "__pycache__",
     ".hypothesis",
     ".*_cache",
     "*.egg-info",
 )
 
+_NO_PROCESS = ["-m", "not all and not e2e and not java and not slow"]
+
 # Which tests have to notice, quickest first; those that are slower come once these have passed.
 TESTS = {
     "storage": (
-        ["tests/unit", "-k", "storage or dump"],
-        ["tests/fault", "tests/property/test_log_model.py", "-m", "not e2e and not java and not slow"],
+        ["tests/unit/test_storage_*.py", "tests/unit/test_cli_dump.py"],
+        ["tests/property/test_log_model.py", "tests/property/test_retention.py", "tests/fault", *_NO_PROCESS],
     ),
     "broker": (
         ["tests/unit", "-k", "not storage and not bench and not budgets and not docker and not kernel"],
@@ -53,9 +58,49 @@ TESTS = {
         ["tests/unit", "-k", "wire or records or kernel or frame or validate"],
         ["tests/property", "tests/conformance/test_messages.py"],
     ),
-    "config": (["tests/unit", "-k", "config"],),
-    "cli": (["tests/unit", "-k", "cli"], ["tests/e2e/test_cli.py"]),
+    "config": (["tests/unit/test_config*.py"],),
+    "cli": (["tests/unit/test_cli*.py"], ["tests/e2e/test_cli.py"]),
 }
+# What is run before all else for a file: most mutants die within a second of it.
+FIRST = {
+    "storage/batch_scan": ["seek"],
+    "storage/blocks": ["blocks"],
+    "storage/checkpoints": ["checkpoints"],
+    "storage/disk_space": ["disk_space"],
+    "storage/errors": ["log", "blocks"],
+    "storage/files": ["files", "log"],
+    "storage/folder_identity": ["log_manager"],
+    "storage/group_sync": ["group_sync"],
+    "storage/index_file": ["index_file"],
+    "storage/kept_times": ["seek"],
+    "storage/leader_epochs": ["epochs"],
+    "storage/log": ["log", "roll", "log_manager", "retention"],
+    "storage/log_manager": ["log_manager"],
+    "storage/lookup": ["log", "seek", "indexes"],
+    "storage/offset_index": ["indexes", "seek"],
+    "storage/producer_state": ["producer_state"],
+    "storage/recovery": ["log_manager", "epochs", "blocks"],
+    "storage/retention": ["retention"],
+    "storage/roll_times": ["roll"],
+    "storage/seek": ["seek"],
+    "storage/segment": ["log", "indexes", "roll", "blocks"],
+    "storage/summary": ["indexes", "blocks"],
+    "storage/time_index": ["indexes", "seek"],
+    "storage/troubles": ["troubles"],
+    "storage/unflushed": ["log", "log_manager"],
+    "storage/verification": ["blocks"],
+    "storage/walk": ["walk"],
+}
+# Loaded once, before a run's process is split off: a third of what the shortest takes.
+_PRELOADED = [
+    "pytest",
+    "hypothesis",
+    "hypothesis.strategies",
+    "pytest_asyncio.plugin",
+    "pytest_timeout",
+    "uvloop",
+    "xdist",
+]
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -80,27 +125,43 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 _LOG_CALLS = ("_log.", "logging.")
+_processes = multiprocessing.get_context("forkserver")
 
 
 class Mutant(NamedTuple):
-    """One change: the file, the function it is in, what stood there and what stands there now, and the whole text."""
+    """One change: the file, the number of the change in it, the function, and what stands there instead of what."""
 
     path: Path
+    number: int
     function: str
     line: int
-    before: str
-    after: str
-    text: str
+    change: str
 
     @property
     def name(self) -> str:
         """What the change is called, also when the lines around it have moved."""
-        return f"{self.path.relative_to(ROOT)}::{self.function}: {self.before} -> {self.after}"
+        return f"{self.path.relative_to(ROOT)}::{self.function}: {self.change}"
+
+    @property
+    def text(self) -> str:
+        """The whole file as it is with the change."""
+        tree = ast.parse(self.path.read_text())
+        next(islice(_mutations(tree), self.number, None))
+        return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Yield every mutant of a file."""
-    tree = ast.parse(path.read_text())
+    """Yield every mutant of a file; where a function allows the same change more than once, each has its number."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for number, (function, node, changed) in enumerate(_mutations(ast.parse(path.read_text()))):
+        change = f"{_short(node)} -> {_short(changed)}"
+        seen[function, change] += 1
+        nth = seen[function, change]
+        yield Mutant(path, number, function, node.lineno, change if nth == 1 else f"{change} ({nth})")
+
+
+def _mutations(tree: ast.Module) -> Iterator[tuple[str, ast.expr | ast.stmt, ast.expr | ast.stmt]]:
+    """Make every change in turn; yield (function, what stood there, what stands there now) while it is made."""
     for function, holder, field, index, node in _places(tree):
         for changed in _changes(node):
             siblings = getattr(holder, field)
@@ -108,12 +169,11 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
                 setattr(holder, field, changed)
             else:
                 siblings[index] = changed
-            text = ast.unparse(ast.fix_missing_locations(tree))
+            yield function, node, changed
             if index is None:
                 setattr(holder, field, node)
             else:
                 siblings[index] = node
-            yield Mutant(path, function, node.lineno, _short(node), _short(changed), text)
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str, int | None, ast.expr | ast.stmt]]:
@@ -188,11 +248,16 @@ def _short(node: ast.AST) -> str:
 
 
 def sample(paths: list[Path], count: int, seed: int) -> list[Mutant]:
-    """Choose mutants by chance, every file in proportion to how many it has."""
+    """Choose mutants by chance: of every file in proportion to how many it has, three at least; 0 for all."""
     equivalent = set(load_equivalent())
-    found = {m.name: m for path in paths for m in mutants_of(path) if m.name not in equivalent}
-    every = [found[name] for name in sorted(found)]
-    return random.Random(seed).sample(every, min(count, len(every))) if count else every
+    chance = random.Random(seed)
+    every = [[mutant for mutant in mutants_of(path) if mutant.name not in equivalent] for path in paths]
+    share = count / max(1, sum(map(len, every))) if count else 1.0
+    chosen = []
+    for found in every:
+        chosen += chance.sample(found, min(len(found), max(3, round(share * len(found)))))
+    chance.shuffle(chosen)
+    return chosen
 
 
 def load_equivalent() -> dict[str, str]:
@@ -207,51 +272,62 @@ def load_equivalent() -> dict[str, str]:
     return reasons
 
 
-def is_killed(copy_of: Path, mutant: Mutant) -> bool:
-    """Run the tests of a mutant's room in a copy of the checkout; tell whether one of them noticed."""
+def is_killed(copy_of: Path, mutant: Mutant, own_only: bool) -> bool:
+    """Run the tests of a mutant's room in a copy of the checkout, or those of its file; tell whether one noticed."""
     relative = mutant.path.relative_to(ROOT)
     target = copy_of / relative
     target.write_text(mutant.text)
+    first, *others = TESTS[relative.parts[0]]
+    names = [
+        f"tests/unit/test_{relative.parts[0]}_{name}.py"
+        for name in FIRST.get(str(relative.with_suffix("")), ())
+    ]
     try:
-        return any(_fails(copy_of, arguments) for arguments in TESTS[relative.parts[0]])
+        phases = [names] if own_only and names else [[*names, *first], *others]
+        return any(_fails(copy_of, arguments) for arguments in phases)
     finally:
-        target.write_text(mutant.path.read_text())
+        shutil.copy2(mutant.path, target)  # With its time: what was compiled of it is good again.
 
 
 def _fails(copy_of: Path, arguments: list[str]) -> bool:
-    # In file order: a mutant that dies in one order only would be told differently from run to run.
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-    ]
-    command += ["--timeout", "60", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(copy_of / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen(
-        command,
-        cwd=copy_of,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    """Run tests in a process of their own; tell whether it ended otherwise than well."""
+    ours, theirs = _processes.Pipe(duplex=False)
+    process = _processes.Process(target=_run_tests, args=(copy_of, arguments, theirs))
+    process.start()
+    theirs.close()
     try:
-        return process.wait(TIMEOUT_S) != 0
-    except subprocess.TimeoutExpired:
+        return not ours.poll(TIMEOUT_S) or ours.recv() != 0
+    except EOFError:
         return True
     finally:
         # What a mutated broker left running goes with the session of its tests.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.join()
+
+
+def _output_of(copy_of: Path) -> Path:
+    return copy_of.with_suffix(".txt")
+
+
+def _run_tests(copy_of: Path, arguments: list[str], result: Connection) -> None:
+    """Run tests in a copy of the checkout, in this process, and send pytest's status."""
+    os.setsid()
+    with _output_of(copy_of).open("wb") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    os.chdir(copy_of)
+    os.environ.update(PYTHONPATH=str(copy_of / "src"), PYTHONDONTWRITEBYTECODE="1")
+    sys.path.insert(0, str(copy_of / "src"))
+    # A name that stands twice is run once, where it stands first.
+    files = dict.fromkeys(
+        str(f) for name in arguments for f in sorted(copy_of.glob(name)) if name.endswith(".py")
+    )
+    others = [name for name in arguments if not name.endswith(".py")]
+    # In file order: a mutant that dies in one order only would be told differently from run to run.
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout", "30"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what was loaded before
+    result.send(int(pytest.main([*options, *files, *others])))
 
 
 def main() -> int:
@@ -263,6 +339,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="how many mutants; 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--own", action="store_true", help="run the tests of a mutant's own file alone: quick"
+    )
     parser.add_argument("--list", action="store_true", help="only name the mutants")
     options = parser.parse_args()
     roots = [(ROOT / path).resolve() for path in options.paths or (Path("storage"), Path("broker"))]
@@ -271,14 +350,15 @@ def main() -> int:
     if options.list:
         print(*(mutant.name for mutant in chosen), sep="\n")
         return 0
-    return run(chosen, options.workers)
+    return run(chosen, options.workers, options.own)
 
 
-def run(chosen: list[Mutant], workers: int) -> int:
+def run(chosen: list[Mutant], workers: int, own_only: bool) -> int:
     """Try each mutant, tell what survives as it does, and the counts by file at the end."""
     killed: Counter[str] = Counter()
     survived: list[Mutant] = []
     started = time.monotonic()
+    _processes.set_forkserver_preload(_PRELOADED)
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch, ThreadPoolExecutor(workers) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(workers):
@@ -286,14 +366,15 @@ def run(chosen: list[Mutant], workers: int) -> int:
             shutil.copytree(ROOT, target, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
             copies.put(target)
         for room in {mutant.path.relative_to(ROOT).parts[0] for mutant in chosen}:
-            if any(_fails(target, arguments) for arguments in TESTS[room]):
+            if any(_fails(target, arguments) for arguments in TESTS[room][: 1 if own_only else None]):
+                print(_output_of(target).read_text()[-5000:])
                 print(f"the tests of {room} fail without any change: mend that first")
                 return 2
 
         def attempt(mutant: Mutant) -> tuple[Mutant, bool]:
             copy_of = copies.get()
             try:
-                return mutant, is_killed(copy_of, mutant)
+                return mutant, is_killed(copy_of, mutant, own_only)
             finally:
                 copies.put(copy_of)
 
