@@ -90,9 +90,11 @@ def _create_all(
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
             if times[wanted.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands twice in the request")
-            result = yield from _create(broker, wanted, request.validate_only, accepted)
-            if len(results) >= MOST_DESCRIBED:
-                result.configs, result.topic_config_error_code = [], ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            result, config = yield from _create(broker, wanted, request.validate_only, accepted)
+            if len(results) < MOST_DESCRIBED:
+                result.configs = _describe(broker, config)
+            else:
+                result.topic_config_error_code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
             results.append(result)
         except Refused as refused:
             results.append(_failure(wanted.name, refused.code, str(refused)))
@@ -111,7 +113,7 @@ def _create_all(
 
 def _create(
     broker: "Broker", wanted: CreatableTopic, validate_only: bool, accepted: dict[str, str]
-) -> Task[CreatableTopicResult]:
+) -> Task[tuple[CreatableTopicResult, TopicConfig]]:
     problem = name_problem(wanted.name)
     if problem:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -128,15 +130,16 @@ def _create(
         topic = yield from broker.create_topic(wanted.name, partitions, dict(config.overrides))
         topic_id = topic.id
     accepted[metric_name(wanted.name)] = wanted.name
-    return CreatableTopicResult(
+    result = CreatableTopicResult(
         name=wanted.name,
         topic_id=topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
         num_partitions=partitions,
         replication_factor=1,
-        configs=_describe(broker, config),
+        configs=[],
     )
+    return result, config
 
 
 def _partition_count(broker: "Broker", wanted: CreatableTopic) -> int:
