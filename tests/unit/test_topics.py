@@ -318,16 +318,15 @@ async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait
         await client.ask(APIS[FETCH], 12, fetch("t", 1))
     topics, gate, closed = served.broker.topics, threading.Event(), threading.Event()
     log_of = topics.by_name["t"].partitions[0].log
-    close = log_of.close
+    refuse = log_of.refuse_writes
 
-    def closing(clean: bool = True) -> bool:
-        done = close(clean)
+    def refusing(why: str) -> None:
+        refuse(why)
         if not closed.is_set():
             closed.set()
             assert gate.wait(20)
-        return done
 
-    monkeypatch.setattr(log_of, "close", closing)
+    monkeypatch.setattr(log_of, "refuse_writes", refusing)
     deleting = asyncio.create_task(delete(other, "t"))
     assert await asyncio.to_thread(closed.wait, 10)
     client.send(APIS[FETCH], 12, 1, fetch("t", 60_000))
