@@ -14,8 +14,6 @@ Part = bytes | bytearray | FileSlice
 
 # Up to here records are read and sent with their answer. What is larger is read while the client takes it.
 AT_ONCE_BYTES = 64 * 1024
-# What one client asks for is worked on for so long at a stretch; then the others have their turn.
-TURN_S = 0.005
 # The parts of one writev: the system takes 1024 and refuses more. Few small parts are cheaper sent than copied.
 MOST_PARTS = 16
 

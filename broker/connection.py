@@ -14,7 +14,7 @@ from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from tidelog.broker.answers import TURN_S, Answer, Streamed
+from tidelog.broker.answers import Answer, Streamed
 from tidelog.broker.dispatch import Deferred, dispatch
 from tidelog.broker.handlers.produce import ProduceFailed
 from tidelog.broker.repeated.requests import RepeatedRequests
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 # Not the only one in this packet: has this client had its turn?
                 out_bytes += sum(map(len, out[counted:]))
                 counted = len(out)
-                turn_ends = turn_ends or monotonic() + TURN_S
+                turn_ends = turn_ends or self.broker.turns.ends()
                 if out_bytes + self._owed_bytes >= MAX_UNSENT_BYTES or monotonic() > turn_ends:
                     self._block()
                     self.broker.loop.call_soon(self.went_on)

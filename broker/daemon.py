@@ -18,6 +18,7 @@ from tidelog.broker.quota import Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.topics import Topic, Topics
+from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
@@ -64,6 +65,7 @@ class Broker:
         self.parked: Parked
         self.busy_poll: BusyPoll
         self.outbox: Outbox
+        self.turns: Turns
         self.flusher: Flusher
         self.maintenance: Maintenance
         self.readers: Readers
@@ -84,6 +86,7 @@ class Broker:
         self.parked = Parked(loop, self.queued_fetches)
         self.busy_poll = BusyPoll(loop)
         self.outbox = Outbox(loop)
+        self.turns = Turns(loop)
         self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, self._thread_ended)
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)

@@ -18,7 +18,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tidelog.broker.answers import TURN_S, Elsewhere, NextTurn, OnLoop
+from tidelog.broker.answers import Elsewhere, NextTurn, OnLoop
 from tidelog.broker.codes import error_code
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.partition import Partition
@@ -93,7 +93,7 @@ def _check(log: Log, records: memoryview, now_ms: int) -> Checked | RecordsError
 
 def _append_all(broker: "Broker", request: ProduceRequest, version: int) -> Appending:
     """Append every batch; yield what is to be validated elsewhere, or None where the turn is over."""
-    now_ms, turn_ends = broker.clock.now_ms(), monotonic() + TURN_S
+    now_ms, turn_ends = broker.clock.now_ms(), broker.turns.ends()
     acks = request.acks
     by_id, topics = version >= IDS_SINCE, broker.topics
     durable: list[tuple[Log, PartitionProduceResponse]] = []
@@ -105,7 +105,7 @@ def _append_all(broker: "Broker", request: ProduceRequest, version: int) -> Appe
         for data in topic_data.partition_data:
             if (responses or answers) and monotonic() > turn_ends:
                 yield None
-                now_ms, turn_ends = broker.clock.now_ms(), monotonic() + TURN_S
+                now_ms, turn_ends = broker.clock.now_ms(), broker.turns.ends()
             partition = topic.partition(data.index) if topic else None
             if partition is None:
                 answer = _failure(data.index, missing(topic, by_id), "no such topic or partition")

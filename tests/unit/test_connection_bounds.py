@@ -329,7 +329,7 @@ async def test_a_packet_full_of_requests_leaves_others_their_turn(
     busy, other = await connect(served), await connect(served)
     for client in (busy, other):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    monkeypatch.setattr(connections, "TURN_S", 0)
+    monkeypatch.setattr("tidelog.broker.turns.TURN_S", 0)
     order: list[Connection] = []
     serve_one = connections.dispatch
 
@@ -351,7 +351,7 @@ async def test_a_produce_of_very_many_batches_leaves_others_their_turn(
     served = await serve()
     client, other = await connect(served), await connect(served)
     await client.make_topic("t")
-    monkeypatch.setattr("tidelog.broker.handlers.produce.TURN_S", 0)
+    monkeypatch.setattr("tidelog.broker.turns.TURN_S", 0)
     records = produce("t", b"x").topic_data[0].partition_data[0].records
     batches = [PartitionProduceData(index=0, records=records) for _ in range(300)]
     topics = [TopicProduceData(name="t", partition_data=batches)]
