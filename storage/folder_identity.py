@@ -85,8 +85,8 @@ def _known_identity(folder: Path, node_id: int) -> Identity | None:
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
-    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    # Comments too: their names begin with # or !, as no name that we ask for does.
+    pairs = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 

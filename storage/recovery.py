@@ -234,6 +234,7 @@ def _load_epochs(log: Log, clean: bool) -> None:
         changed = True
     elif epochs.latest < 0:
         epochs.begin(max(latest, 0), end)
+    epochs.drop_before(log.log_start_offset)
     log.epochs = epochs
     log.leader_epoch = epochs.latest
     if changed:

@@ -119,3 +119,53 @@ def test_epochs_of_records_before_a_start_that_was_not_written_down_are_found_ag
     log.epochs.save()
     log = open_log(tmp_path, clean=True, recovery_point=4)
     assert (log.log_start_offset, log.epochs.entries, log.leader_epoch) == (0, ((0, 0), (1, 2)), 1)
+
+
+def test_a_log_that_starts_where_an_epoch_does_keeps_it_and_none_before(epochs: LeaderEpochs) -> None:
+    epochs.drop_before(0)
+    assert list(epochs.entries) == [(1, 0), (3, 10), (4, 25)]
+    epochs.drop_before(10)
+    assert list(epochs.entries) == [(3, 10), (4, 25)]
+    epochs.drop_before(25)
+    assert list(epochs.entries) == [(4, 25)]
+
+
+def test_an_epoch_that_began_is_not_begun_again(epochs: LeaderEpochs) -> None:
+    for epoch in (4, 3, -1):
+        epochs.begin(epoch, 30)
+    assert list(epochs.entries) == [(1, 0), (3, 10), (4, 25)]
+    assert epochs.latest == 4
+
+
+def test_retention_leaves_the_epochs_of_what_is_left(tmp_path: Path) -> None:
+    end = 0
+    for _ in range(4):  # after a stop that was not clean an epoch begins
+        log = open_log(tmp_path, recovery_point=end, index_interval_bytes=0)
+        fill(log, [[NOW], [NOW]])
+        log.flush()
+        end = log.log_end_offset
+        if log.leader_epoch == 1:
+            log.roll(NOW)
+    with log.lock:
+        log.drop_segments(1, NOW)
+    assert list(log.epochs.entries) == [(2, 4), (3, 6)]
+    assert [log.epoch_at(offset) for offset in (3, 4, 6)] == [-1, 2, 3]
+    assert [log.epoch_end(epoch) for epoch in range(5)] == [(0, 4), (1, 4), (2, 6), (3, 8), (-1, -1)]
+    log.close()
+    again = open_log(tmp_path, clean=True, recovery_point=8)
+    assert list(again.epochs.entries) == [(2, 4), (3, 6)]
+
+
+def test_a_flush_writes_what_was_never_saved_and_nothing_twice(
+    epochs: LeaderEpochs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync", synced.append)
+    epochs.sync()
+    assert epochs.path.read_text() == "0\n3\n1 0\n3 10\n4 25\n"
+    loaded = LeaderEpochs.load(epochs.path.parent)
+    assert loaded is not None
+    monkeypatch.setattr(files, "write", None)
+    epochs.sync()
+    loaded.sync()
+    assert synced == [epochs.path] * 3

@@ -1,14 +1,18 @@
 """The one module that calls the system for file work."""
 
+import contextlib
+import ctypes
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.logs import held_open
 from tidelog.storage import files
+from tidelog.storage.errors import NotInMemory, ReadFailed
 
 
 @pytest.fixture
@@ -109,3 +113,224 @@ def test_what_is_missing_is_no_error(tmp_path: Path) -> None:
     files.rename(missing, tmp_path / "other")
     files.remove_folder(missing)
     files.sync(missing)
+
+
+def test_what_one_call_does_not_write_the_next_ones_do(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(files.os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
+    file.append(b"abcdefgh")
+    file.write_at(b"ABCDEFG", 1)
+    assert (file.size, file.pread(99, 0)) == (18, b"0ABCDEFG89abcdefgh")
+
+
+def test_a_write_that_gets_nowhere_is_a_full_disk(file: files.File, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.os, "pwrite", lambda *_: 0)
+    with pytest.raises(OSError, match="No space left on device") as refused:
+        file.append(b"abc")
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(file.path))
+    assert file.size == 10
+
+
+def test_a_read_behind_the_end_asks_the_system_no_more_than_it_must(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    pread = os.pread
+    monkeypatch.setattr(
+        files.os, "pread", lambda fd, count, at: (asked.append((count, at)), pread(fd, count, at))[1]
+    )
+    assert (file.pread(4, 2), file.pread(4, 10), file.pread(4, 8)) == (b"2345", b"", b"89")
+    assert asked == [(4, 2), (4, 10), (4, 8), (2, 10)]
+
+
+@pytest.mark.parametrize("count", [1, len(files._scratch) - 1, len(files._scratch), len(files._scratch) + 1])
+def test_without_waiting_any_amount_is_read_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    file = files.File(tmp_path / "file", create=True)
+    file.append(bytes(n % 251 for n in range(1000)) * (1 + count // 1000) + b"more")
+    assert file.read(count, 3, False) == file.read(count, 3, True) == file.pread(count, 3)
+    monkeypatch.setattr(files.os, "preadv", lambda _fd, buffers, *_: len(buffers[0]) - 1)
+    with pytest.raises(NotInMemory, match=r"file@3"):
+        file.read(count, 3, False)
+
+
+def test_a_slice_whose_bytes_are_known_is_not_read(file: files.File, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, unknown = files.FileSlice(file, 2, 3, b"xyz"), files.FileSlice(file, 2, 3)
+    assert (len(known), len(unknown)) == (3, 3)
+    assert (unknown.read(), unknown.read_nowait()) == (b"234", b"234")
+    for name in ("pread", "preadv"):
+        monkeypatch.setattr(files.os, name, None)
+    assert (known.read(), known.read_nowait()) == (b"xyz", b"xyz")
+
+
+def test_an_error_of_the_disk_in_a_slice_is_named_with_its_place(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad(*_: object) -> int:
+        raise OSError(errno.EIO, "bad disk")
+
+    for name in ("pread", "preadv"):
+        monkeypatch.setattr(files.os, name, bad)
+    piece = files.FileSlice(file, 2, 3)
+    for read in (piece.read, piece.read_nowait):
+        with pytest.raises(ReadFailed, match=r"/file@2: .*bad disk"):
+            read()
+
+
+@pytest.mark.parametrize("size", [0, 1, 65535, 65536, 65537, 3 * 65536, 200_000])
+def test_a_file_is_loaded_whole_whatever_its_size(tmp_path: Path, size: int) -> None:
+    data = bytes(n % 251 for n in range(size))
+    (tmp_path / "file").write_bytes(data)
+    assert files.load(tmp_path / "file") == data
+    assert bytes(files.map_readonly(tmp_path / "file")) == data
+
+
+def test_a_file_that_is_written_over_holds_the_new_content_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(files.os, "write", lambda fd, data: write(fd, bytes(data)[:3]))
+    for content in (b"first one", b"longer than that", b"short", b"", b"x"):
+        files.write(tmp_path / "file", content)
+        assert (tmp_path / "file").read_bytes() == content
+        files.write_atomically(tmp_path / "other", content)
+        assert (tmp_path / "other").read_bytes() == content
+    files.create(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"x"
+    files.create(tmp_path / "new")
+    assert (tmp_path / "new").read_bytes() == b""
+
+
+def test_what_is_made_may_be_read_by_all_and_written_by_its_owner(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        files.make_folder(tmp_path / "a" / "b")
+        files.make_folder(tmp_path / "a" / "b")
+        files.File(tmp_path / "file", create=True)
+        files.create(tmp_path / "created")
+        files.write(tmp_path / "written", b"")
+        files.FolderLock(tmp_path / "lock").release()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in tmp_path.iterdir() if path.is_file()}
+    assert modes == dict.fromkeys(("file", "created", "written", "lock"), 0o644)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o7777 == 0o755
+
+
+def test_a_file_that_is_missing_is_made_only_if_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.File(tmp_path / "file")
+    assert not list(tmp_path.iterdir())
+    files.File(tmp_path / "file", create=True).append(b"x")
+    assert files.File(tmp_path / "file").size == 1
+
+
+def test_a_folder_is_listed_by_name_and_a_link_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "also").symlink_to(tmp_path / "folder")
+    assert files.list_folder(tmp_path) == [("also", False), ("file", False), ("folder", True)]
+
+
+def test_a_status_has_the_size_and_the_time_of_the_last_change(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    os.utime(tmp_path / "file", ns=(0, 1_700_000_000_123_999_999))
+    assert files.status(tmp_path / "file") == (3, 1_700_000_000_123)
+    assert files.device_of(tmp_path / "file") == (tmp_path / "file").stat().st_dev
+
+
+def test_syncs_reach_the_file_or_folder_that_they_are_asked_for(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(
+            files.os,
+            name,
+            lambda fd, name=name: synced.append((name, Path(f"/proc/self/fd/{fd}").readlink())),
+        )
+    file.sync()
+    files.sync(file.path)
+    files.sync_folder(file.path.parent)
+    assert synced == [("fdatasync", file.path), ("fdatasync", file.path), ("fsync", file.path.parent)]
+
+
+def test_a_file_system_that_cannot_be_synced_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = files.FileSystem(tmp_path)
+    assert system.device == tmp_path.stat().st_dev
+    system.sync()
+    asked = []
+
+    def refuse(fd: int) -> int:
+        asked.append(Path(f"/proc/self/fd/{fd}").readlink())
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_args, **_options: SimpleNamespace(syncfs=refuse))
+    system = files.FileSystem(tmp_path)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            system.sync()
+    assert asked == [tmp_path] * 2
+
+
+def test_free_bytes_are_those_that_anybody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = SimpleNamespace(f_bavail=3, f_frsize=7, f_bfree=100, f_bsize=11)
+    monkeypatch.setattr(files.os, "statvfs", lambda _: told)
+    assert files.free_bytes(tmp_path) == 21
+
+
+def descriptors_of(folder: Path) -> list[str]:
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the one that the listing itself had
+            names.append(str(descriptor.readlink()))
+    return sorted(name for name in names if name.startswith(str(folder)))
+
+
+def test_no_descriptor_is_left_behind(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.write_atomically(path, b"x")
+    files.write(path, b"xy")
+    files.create(path)
+    files.load(path)
+    files.sync(path)
+    files.sync_folder(tmp_path)
+    files.FileSystem(tmp_path)
+    lock = files.FolderLock(tmp_path / "lock")
+    with pytest.raises(BlockingIOError):
+        files.FolderLock(tmp_path / "lock")
+    assert descriptors_of(tmp_path) == [str(tmp_path / "lock")]
+    lock.release()
+    assert descriptors_of(tmp_path) == []
+    other = path.open("rb")  # has the number that the lock's file had
+    lock.release()
+    assert other.read() == b"xy"
+    other.close()
+
+
+def test_a_lock_is_given_back_where_what_follows_fails(tmp_path: Path) -> None:
+    lock = files.FolderLock(tmp_path / "lock")
+    with files.holding(lock):
+        pass
+    with pytest.raises(BlockingIOError):
+        files.FolderLock(tmp_path / "lock")
+    with pytest.raises(KeyboardInterrupt), files.holding(lock):
+        raise KeyboardInterrupt
+    files.FolderLock(tmp_path / "lock").release()
+
+
+def test_renaming_and_removing(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"x")
+    files.rename(tmp_path / "old", tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    files.remove(tmp_path / "new")
+    files.make_folder(tmp_path / "folder" / "inner")
+    (tmp_path / "folder" / "inner" / "file").touch()
+    files.remove_folder(tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == []

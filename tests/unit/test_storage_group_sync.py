@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import NOW, fill, open_log
-from tidelog.storage import files
+from tidelog.storage import files, group_sync
 from tidelog.storage.errors import LogOffline
-from tidelog.storage.group_sync import LOGS_MIN, GroupSync
+from tidelog.storage.group_sync import DIRTY_BYTES_MAX, LOGS_MIN, LOOK_EVERY_S, GroupSync
 from tidelog.storage.log import Log
 
 
@@ -157,3 +157,94 @@ def test_what_is_dirty_is_read_from_the_system() -> None:
     looks = ((told(), memory.bytes(), told()) for _ in range(10_000))
     before, dirty, _ = next(look for look in looks if look[0] == look[2])
     assert dirty == before
+
+
+def test_what_is_dirty_is_asked_for_now_and_then(
+    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr(group_sync.time, "monotonic", lambda: now_s[0])
+    group = GroupSync(tmp_path)
+
+    def together() -> bool:
+        before = disk.system_syncs
+        for log in logs:
+            fill(log, [[NOW]])
+        group.flush(logs)
+        return disk.system_syncs > before
+
+    disk.dirty_bytes = DIRTY_BYTES_MAX
+    assert together(), "as much as there may be"
+    disk.dirty_bytes += 1
+    now_s[0] += LOOK_EVERY_S / 2
+    assert together(), "not looked at again so soon"
+    now_s[0] += LOOK_EVERY_S
+    assert not together()
+    disk.dirty_bytes = 0
+    now_s[0] += LOOK_EVERY_S / 2
+    assert not together()
+    now_s[0] += LOOK_EVERY_S
+    assert together()
+
+
+def test_where_nobody_tells_what_is_dirty_each_is_synced_on_its_own(
+    tmp_path: Path,
+    disk: Disk,
+    logs: list[Log],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(_: files.DirtyMemory) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(group_sync, "LOOK_EVERY_S", -1.0)
+    group = GroupSync(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.DirtyMemory, "bytes", refuse)
+        for _ in range(2):
+            assert group.flush(logs) == {}
+            for log in logs:
+                fill(log, [[NOW]])
+    assert disk.system_syncs == 0
+    assert caplog.text.count("not told what is dirty") == 1
+    group.flush(logs)
+    assert disk.system_syncs == 1
+    for log in logs:
+        fill(log, [[NOW]])
+    monkeypatch.setattr(files.DirtyMemory, "bytes", refuse)
+    group.flush(logs)
+    assert caplog.text.count("not told what is dirty") == 2, "it had ended: it is news again"
+
+
+def test_few_that_need_no_more_than_a_sync_are_synced_one_by_one(
+    tmp_path: Path, disk: Disk, logs: list[Log]
+) -> None:
+    logs[0].device += 1
+    GroupSync(tmp_path).flush(logs)
+    assert syncs(disk) == (0, LOGS_MIN)
+    assert [log.recovery_point for log in logs] == [2] * LOGS_MIN
+
+
+def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
+    tmp_path: Path, disk: Disk, logs: list[Log], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for number, log in enumerate(logs):
+        log.partition = number
+    group = GroupSync(tmp_path)
+    disk.system_fails = True
+    disk.failing = logs[1].active.file
+    for _ in range(3):
+        assert list(group.flush(logs)) == [logs[1]]
+        for log in logs:
+            if log is not logs[1]:
+                fill(log, [[NOW]])
+    assert caplog.text.count("file system not synced") == 1
+    assert caplog.text.count(f"flush failed log={logs[1]}") == 1
+    assert "works again" not in caplog.text
+    disk.system_fails = False
+    disk.failing = None
+    logs[1].failure = None
+    for _ in range(2):
+        assert group.flush(logs) == {}
+    assert caplog.text.count(f"flush works again log={logs[1]}") == 1

@@ -10,7 +10,9 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -605,3 +607,86 @@ def test_a_cut_is_no_loss_after_a_crash(data: Folder) -> None:
     data.crash()
     again = data.manager.logs["t", 0]
     assert (again.log_end_offset, again.damaged) == (4, ())
+
+
+def test_a_new_id_never_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = iter([bytes([0xF8] + [0] * 15), bytes([0xFB] * 16), bytes([0x04] + [0] * 15)])
+    monkeypatch.setattr(folder_identity.uuid, "uuid4", lambda: SimpleNamespace(bytes=next(ids)))
+    assert folder_identity.new_id() == "B" + "A" * 21
+
+
+@pytest.mark.parametrize(
+    ("text", "topic_id"),
+    [
+        (b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n", TOPIC_ID),
+        (b"topic_id:AAECAwQFBgcICQoLDA0ODw", TOPIC_ID),
+        (b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0OD\n", None),
+        (b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0O\n", None),
+        (b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODxA\n", None),
+        (b"version: 0\n", None),
+        (b"\xff\n", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_the_topic_id_of_a_partition_is_what_its_folder_says(
+    tmp_path: Path, text: bytes | None, topic_id: bytes | None
+) -> None:
+    if text is not None:
+        (tmp_path / "partition.metadata").write_bytes(text)
+    assert folder_identity.load_topic_id(tmp_path) == topic_id
+
+
+def test_meta_properties_may_hold_comments_and_empty_lines_and_lack_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(
+        "#\n\n! node.id=7\n#cluster.id=y\n  version = 1  \nnode.id=1\ncluster.id=a=b\n"
+    )
+    assert folder_identity.identify(tmp_path, 1) == ("a=b", "")
+
+
+def test_logs_with_an_interval_are_flushed_when_it_is_over(data: Folder) -> None:
+    data.manager.abandon()
+    now_ms = NOW
+    manager = data.manager = LogManager(data.path, BrokerConfig(), lambda: now_ms)
+    manager.open()
+    assert manager.flush_intervals() is None
+    every = TopicConfig(flush_policy="interval", flush_ms=100)
+    logs = [
+        manager.create("never", 0, TOPIC_ID, TopicConfig(flush_policy="none")),
+        manager.create("seldom", 0, TOPIC_ID, replace(every, flush_ms=1000)),
+        manager.create("often", 0, TOPIC_ID, every),
+    ]
+
+    def points() -> list[int]:
+        nonlocal now_ms
+        assert manager.flush_intervals() == 100
+        return [log.recovery_point for log in logs]
+
+    for log in logs:
+        fill(log, [[NOW]])
+    assert points() == [0, 1, 1]
+    for log in logs:
+        fill(log, [[NOW]])
+    now_ms += 99
+    assert points() == [0, 1, 1]
+    now_ms += 1
+    assert points() == [0, 1, 2]
+    for log in logs:
+        fill(log, [[NOW]])
+    now_ms += 99
+    assert points() == [0, 1, 2], "it counts from the last flush"
+    now_ms += 801
+    assert points() == [0, 3, 3]
+
+
+def test_a_log_whose_flush_fails_keeps_no_other_from_being_flushed(
+    data: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = TopicConfig(flush_policy="interval", flush_ms=100)
+    bad, good = (data.manager.create(topic, 0, TOPIC_ID, config) for topic in ("bad", "good"))
+    for log in (bad, good):
+        fill(log, [[NOW]])
+    bad.failure = "the disk broke"
+    assert data.manager.flush_intervals() == 100
+    assert (bad.recovery_point, good.recovery_point) == (0, 1)
+    assert "flush failed log=bad-0" in caplog.text

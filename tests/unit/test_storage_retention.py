@@ -286,3 +286,35 @@ def test_I2_what_a_crash_brings_back_of_a_deletion_goes_again_with_what_is_older
     assert (log.log_start_offset, [row.offset for row in scan(log)]) == (expected, [2, 3][expected - 2 :])
     assert log.damaged == ()
     assert {int(path.name[:20]) for path in tmp_path.glob("0*.log*")} == {*range(expected, 4), 4}
+
+
+def test_a_log_that_starts_where_a_segment_does_loses_those_before_it_and_no_other(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW, NOW], [NOW, NOW], [NOW])
+    for start, bases in ((1, [0, 2, 4, 5]), (2, [2, 4, 5]), (3, [2, 4, 5]), (4, [4, 5]), (5, [5])):
+        log.advance_start(start)
+        log.enforce_retention(NOW)
+        assert [segment.base_offset for segment in log.segments] == bases
+    log.enforce_retention(NOW)
+    assert (log.log_start_offset, log.log_end_offset) == (5, 5)
+
+
+def test_S24_a_record_of_the_first_millisecond_of_1970_counts_by_its_append(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [0], [1], retention_ms=100)
+    log.enforce_retention(NOW + 100)
+    assert log.log_start_offset == 0, "the second expired long ago, but the first comes first"
+    assert log.enforce_retention(NOW + 100) == NOW + 101
+    log.enforce_retention(NOW + 101)
+    assert log.log_start_offset == 2
+
+
+def test_deleted_files_are_removed_each_at_its_time(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW - 10], [NOW], retention_ms=100, file_delete_delay_ms=1000)
+    for now_ms in (NOW + 91, NOW + 101):
+        log.enforce_retention(now_ms)
+    assert log.deleted.next_due_ms() == NOW + 1091
+    log.deleted.remove_due(NOW + 1091)
+    assert {path.name[:20] for path in tmp_path.glob("*.log.deleted")} == {f"{1:020d}"}
+    assert log.deleted.next_due_ms() == NOW + 1101
+    log.deleted.remove_due(NOW + 1101)
+    assert not list(tmp_path.glob("*.deleted"))
+    assert log.deleted.next_due_ms() is None

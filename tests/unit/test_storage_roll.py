@@ -167,3 +167,29 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
         "digests": crc32c(log.segments[0].path(".log").read_bytes()).to_bytes(4, "big"),
     }
     assert found == expected, json.dumps(found, default=str)
+
+
+def test_a_first_batch_of_the_first_millisecond_of_1970_counts_by_its_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=100, now_ms=NOW)
+    fill(log, [[0], [100]], now_ms=NOW + 10**6)
+    assert bases(log.segments) == [0]
+    fill(log, [[101]])
+    assert bases(log.segments) == [0, 2]
+
+
+def test_the_age_of_an_empty_segment_seals_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=100, now_ms=NOW)
+    fill(log, [[NOW]], now_ms=NOW + 500)
+    fill(log, [[NOW + 50]], now_ms=NOW + 600)
+    assert bases(log.segments) == [0]
+
+
+def test_S27_a_jitter_takes_no_more_than_all_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.randrange", lambda stop: stop - 1)
+    log = open_log(tmp_path, segment_ms=100, segment_jitter_ms=1000)
+    fill(log, [[NOW], [NOW + 1]])
+    assert bases(log.segments) == [0]
+    fill(log, [[NOW + 2]])
+    assert bases(log.segments) == [0, 2]

@@ -1,0 +1,104 @@
+"""A full disk is noticed, said once, and noticed again when it is over."""
+
+import errno
+import logging
+from pathlib import Path
+
+import pytest
+
+from tidelog.storage import files
+from tidelog.storage.disk_space import PROBE_BYTES, DiskSpace
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_full"),
+    [
+        (FULL, True),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (OSError(errno.EIO, "Input/output error"), False),
+        (ValueError("not of a disk"), False),
+    ],
+)
+def test_only_an_error_that_says_so_fills_the_disk(tmp_path: Path, error: Exception, is_full: bool) -> None:
+    disk = DiskSpace(tmp_path)
+    assert not disk.is_full
+    disk.refused(error)
+    assert disk.is_full == is_full
+
+
+def test_it_is_said_once_when_it_begins_and_once_when_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    disk = DiskSpace(tmp_path)
+    monkeypatch.setattr(files, "free_bytes", lambda folder: 17 if folder == tmp_path else -2)
+    for _ in range(2):
+        disk.refused(FULL)
+        disk.refused(FULL)
+        disk.look()
+        disk.look()
+        assert not disk.is_full
+    told = f"folder={tmp_path} free_bytes=17: writes are"
+    begins, ends = f"disk full {told} refused", f"disk no longer full {told} taken again"
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 4
+    for message, expected in zip(caplog.messages, [begins, ends] * 2, strict=True):
+        assert message.startswith(expected)
+
+
+def test_two_that_notice_it_at_once_say_it_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Late:
+        """Lets another come between the look at the state and its change."""
+
+        def __enter__(self) -> None:
+            disk.is_full = True
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    disk = DiskSpace(tmp_path)
+    disk._lock = Late()  # type: ignore[assignment]
+    disk.refused(FULL)
+    assert not caplog.records
+
+
+def test_it_is_over_when_a_file_of_some_size_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = DiskSpace(tmp_path)
+    write, written = files.write, []
+
+    def refuse(path: Path, data: bytes) -> None:
+        write(path, data[:100])
+        written.append(len(data))
+        raise FULL
+
+    disk.refused(FULL)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write", refuse)
+        disk.look()
+    assert disk.is_full
+    assert written == [PROBE_BYTES]
+    assert list(tmp_path.iterdir()) == [], "what was tried is taken away, or it would fill the disk"
+    disk.look()
+    assert not disk.is_full
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_while_there_is_space_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "write", None)
+    DiskSpace(tmp_path).look()
+
+
+def test_a_disk_that_does_not_tell_what_is_free_is_full_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: Path) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "free_bytes", refuse)
+    disk = DiskSpace(tmp_path)
+    disk.refused(FULL)
+    assert disk.is_full
+    assert "free_bytes=-1:" in caplog.text
