@@ -76,7 +76,7 @@ FIRST = {
     "storage/leader_epochs": ["epochs"],
     "storage/log": ["log", "roll", "log_manager", "retention"],
     "storage/log_manager": ["log_manager"],
-    "storage/lookup": ["log", "seek", "indexes"],
+    "storage/lookup": ["lookup", "log", "seek", "indexes"],
     "storage/offset_index": ["indexes", "seek"],
     "storage/producer_state": ["producer_state"],
     "storage/recovery": ["log_manager", "epochs", "blocks"],

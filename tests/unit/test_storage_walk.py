@@ -1,13 +1,16 @@
 """The walk over batches: where the next whole one begins behind bytes that are none."""
 
+import zlib
 from pathlib import Path
 
 import pytest
 
-from tests.support.batches import changed
-from tidelog.protocol.records.batch import set_base
+from tests.support.batches import NOW_MS, changed, resign
+from tidelog.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, read_header, set_base
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import files, walk
+from tidelog.storage.errors import CorruptLog, ForeignDataDir
+from tidelog.storage.walk import INT32_MAX
 
 
 def at(offset: int, value: bytes = b"v", count: int = 1) -> bytes:
@@ -69,3 +72,164 @@ def test_a_batch_inside_a_misplaced_one_is_not_taken_for_one_of_the_log(tmp_path
     data = at(0, count=2) + outer + last
     a, b = len(at(0, count=2)), len(at(0, count=2) + outer)
     assert found(tmp_path / "log", data) == [(0, a, 0), (a, b, -1), (b, len(data), 4)]
+
+
+EMPTY = resign(bytearray(HEADER.pack(5, 49, 0, 2, 0, 0, 2, NOW_MS, NOW_MS, -1, -1, -1, 0)))
+
+
+def test_a_batch_of_a_header_alone_is_found_at_the_very_end(tmp_path: Path) -> None:
+    """What compaction leaves of a producer's last batch."""
+    assert len(EMPTY) == HEADER_BYTES
+    for junk in (b"", b"\0" * 61, b"\2" * 7):
+        places = found(tmp_path / "log", junk + EMPTY)
+        assert places[-1] == (len(junk), len(junk) + 61, 5)
+        assert found(tmp_path / "log", junk + EMPTY[:-1]) == [(0, len(junk) + 60, -1)]
+
+
+def test_offsets_may_skip_some_but_not_some_that_the_next_batch_has(tmp_path: Path) -> None:
+    size = len(at(0))
+    for offsets, believed in (
+        ([0, 5, 6], [0, 5, 6]),  # compaction, or a batch that was lost
+        ([0, 5, 5], [0, -1, 5]),
+        ([0, 5, 3], [0, -1, 3]),
+        ([0, 5], [0, 5]),
+        ([2, 2], [-1, 2]),
+        ([0, INT32_MAX], [0, INT32_MAX]),
+        ([0, INT32_MAX + 1], [0, -1]),
+    ):
+        places = found(tmp_path / "log", b"".join(map(at, offsets)))
+        assert places == [(n * size, (n + 1) * size, offset) for n, offset in enumerate(believed)]
+
+
+def test_a_segment_holds_offsets_up_to_its_base_and_the_largest_int32(tmp_path: Path) -> None:
+    base = 1 << 40
+    data = at(base) + at(base + INT32_MAX - 1, count=2) + at(base + INT32_MAX + 1)
+    (tmp_path / "log").write_bytes(data)
+    walked = list(walk.verified(files.File(tmp_path / "log"), 0, len(data), base, base))
+    assert [each.header and each.header.base_offset for each in walked] == [base, base + INT32_MAX - 1, None]
+
+
+@pytest.mark.parametrize("refused", [None, 0, 1, 2])
+def test_who_knows_more_is_asked_what_to_believe(tmp_path: Path, refused: int | None) -> None:
+    """Told the offset that is next, or behind damage that of the batch behind."""
+    first, second, third = at(0, count=2), at(7), at(8)
+    junk = b"?" * 100
+    asked: list[tuple[int, int, int | None, int | None]] = []
+
+    def refuses(position: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
+        asked.append((position, header.base_offset, expected, following))
+        return len(asked) - 1 == refused
+
+    data = first + junk + second + third
+    (tmp_path / "log").write_bytes(data)
+    walked = list(walk.verified(files.File(tmp_path / "log"), 0, len(data), 0, 0, refuses))
+    a = len(first)
+    b = a + len(junk)
+    c = b + len(second)
+    assert asked[:2] == [(0, 0, 0, None), (b, 7, None, 8)]
+    assert asked[2] == ((c, 8, None, None) if refused == 1 else (c, 8, 8, None))
+    assert [each[:2] for each in walked] == [(0, a), (a, b), (b, c), (c, len(data))]
+    believed = [each.header and each.header.base_offset for each in walked]
+    offsets: list[int | None] = [0, None, 7, 8]
+    if refused is not None:
+        offsets[[0, 2, 3][refused]] = None
+    assert believed == offsets
+
+
+def test_what_is_misplaced_is_refused_without_asking(tmp_path: Path) -> None:
+    data = at(5) + at(5)
+    (tmp_path / "log").write_bytes(data)
+    asked = []
+    walked = walk.verified(
+        files.File(tmp_path / "log"), 0, len(data), 0, 0, lambda *args: bool(asked.append(args[0]))
+    )
+    assert [each.header is None for each in walked] == [True, False]
+    assert asked == [len(at(5))]
+
+
+def test_headers_of_whole_batches_are_listed_from_where_one_starts(tmp_path: Path) -> None:
+    batches = [at(0), at(1, b"x" * 300, 3), bytes(EMPTY), at(6)]
+    data = b"".join(batches)
+    (tmp_path / "log").write_bytes(data)
+    starts = [sum(map(len, batches[:n])) for n in range(5)]
+    for first in range(4):
+        for behind in range(first, 5):
+            listed = walk.headers(files.File(tmp_path / "log"), starts[first], starts[behind])
+            expected = [(starts[n], read_header(data, starts[n])) for n in range(first, behind)]
+            assert list(listed) == expected
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48])
+def test_a_batch_that_would_be_shorter_than_its_header_ends_a_listing(tmp_path: Path, length: int) -> None:
+    data = at(0) + bytes(EMPTY[:8]) + length.to_bytes(4, "big", signed=True) + bytes(EMPTY[12:]) + at(6)
+    (tmp_path / "log").write_bytes(data)
+    listed = walk.headers(files.File(tmp_path / "log"), 0, len(data))
+    assert [next(listed)[0], next(listed)[0]] == [0, len(at(0))]
+    with pytest.raises(CorruptLog, match=rf"log@{len(at(0))}: a batch of {length} bytes cannot be"):
+        next(listed)
+
+
+def test_a_listing_of_a_log_that_somebody_cut_says_where(tmp_path: Path) -> None:
+    data = at(0) + at(1)
+    (tmp_path / "log").write_bytes(data[: len(at(0)) + 60])
+    listed = walk.headers(files.File(tmp_path / "log"), 0, len(data))
+    assert next(listed)[0] == 0
+    with pytest.raises(CorruptLog, match=rf"log@{len(at(0))}: a batch is cut short"):
+        next(listed)
+
+
+def legacy(magic: int, body: bytes, size: int | None = None, crc: int | None = None) -> bytes:
+    """Make an entry of an older format: offset, size, CRC-32 of what follows it, magic, the rest."""
+    body = bytes([magic]) + body
+    crc = zlib.crc32(body) if crc is None else crc
+    size = 4 + len(body) if size is None else size
+    return bytes(8) + size.to_bytes(4, "big", signed=True) + crc.to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("body", [bytes(9), bytes(50), b"\0\2\2\2" * 100])
+@pytest.mark.parametrize("before", [b"", at(0)])
+@pytest.mark.parametrize("behind", [b"", b"\0" * 100])
+def test_a_whole_entry_of_an_older_format_is_refused_not_cut(
+    tmp_path: Path, magic: int, body: bytes, before: bytes, behind: bytes
+) -> None:
+    with pytest.raises(ForeignDataDir, match=rf"log@{len(before)}: message format v{magic} cannot be read"):
+        found(tmp_path / "log", before + legacy(magic, body) + behind)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        legacy(0, bytes(8)),
+        legacy(2, bytes(50)),
+        legacy(255, bytes(50)),
+        legacy(1, bytes(50), crc=1),
+        legacy(1, bytes(50))[:-1],
+        legacy(1, bytes(50), size=13),
+        legacy(1, bytes(50), size=-1),
+        legacy(1, bytes(50), size=54),
+    ],
+)
+def test_what_is_no_whole_entry_of_an_older_format_is_damage(tmp_path: Path, entry: bytes) -> None:
+    assert found(tmp_path / "log", at(0) + entry) == [
+        (0, len(at(0)), 0),
+        (len(at(0)), len(at(0)) + len(entry), -1),
+    ]
+
+
+def test_a_walk_reads_a_log_once_and_holds_no_more_than_a_chunk_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "CHUNK_BYTES", 4096)
+    data = b"".join(at(offset, b"x" * 500) for offset in range(100))
+    reads: list[int] = []
+    pread = files.File.pread
+    monkeypatch.setattr(
+        files.File, "pread", lambda file, count, at: (reads.append(count), pread(file, count, at))[1]
+    )
+    assert len(found(tmp_path / "log", data)) == 100
+    assert max(reads) == 4096
+    assert sum(reads) < 1.4 * len(data)  # what is cut by the end of a chunk is read again
+    reads.clear()
+    assert len(list(walk.headers(files.File(tmp_path / "log"), 0, len(data)))) == 100
+    assert sum(reads) < 1.4 * len(data)
