@@ -355,3 +355,119 @@ def test_what_a_crash_took_of_a_snapshots_log_is_forgotten_durably(
     open_log(tmp_path)
     assert snapshots(tmp_path) == [1]
     assert tmp_path in synced
+
+
+def test_the_longest_silent_are_forgotten_across_logs_until_there_is_room() -> None:
+    one = PRODUCER_BYTES + 2 + 24
+    memory = ProducerMemory(10_000 * one)
+    old, older, new = (ProducerState(memory) for _ in range(3))
+    for number in range(9000):
+        old.note(new_header(number), number, NOW + number)
+    for number in range(400):
+        older.note(new_header(number), number, NOW - 1000 + number)
+    for number in range(601):
+        new.note(new_header(number), number, NOW + 10_000 + number)
+    assert (len(older.producers), len(new.producers)) == (0, 601), "all of the one, none of the other"
+    left = sum(len(state.producers) for state in (old, older, new))
+    assert 10_000 - 10_000 // 16 - 256 < left <= 10_000 - 10_000 // 16
+    assert memory.held_bytes == left * one
+    assert list(memory.states) == [old, new]
+    assert list(old.producers) == list(range(9000 - len(old.producers), 9000))
+    older.note(new_header(1), 1, NOW + 20_000)
+    assert list(memory.states) == [old, new, older]
+
+
+def test_no_limit_is_passed_by_as_much_as_there_may_be() -> None:
+    one = PRODUCER_BYTES + 2 + 24
+    memory = ProducerMemory(20 * one)
+    state = ProducerState(memory)
+    for number in range(20):
+        state.note(new_header(number), number, NOW)
+    assert len(state.producers) == 20
+    state.note(new_header(20), 20, NOW)
+    assert 20 in state.producers or not state.producers
+    assert memory.held_bytes <= 20 * one
+
+
+def test_what_a_log_remembers_moves_to_the_memory_that_it_shares(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for n in range(7):
+        send(log, n, epoch=3)
+    send(log, 0, producer=9)
+    before = log.producers.copy()
+    memory = ProducerMemory(1 << 20)
+    log.producers.share(memory)
+    assert log.producers.copy() == before
+    assert memory.held_bytes == sum(PRODUCER_BYTES + len(packed) for packed in before.values())
+    assert list(memory.states) == [log.producers]
+    log.close()
+    assert (memory.held_bytes, memory.states) == (0, {})
+
+
+def test_a_new_epoch_forgets_the_batches_of_the_old_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for n in range(3):
+        send(log, n, epoch=1)
+    sent = send(log, 0, epoch=2)
+    assert [batch.base_sequence for batch in batches_of(log.producers.producers[PRODUCER])] == [0]
+    assert send(log, 0, epoch=2) == sent._replace(duplicate=True)
+    with pytest.raises(OutOfOrderSequence):
+        send(log, 2, epoch=2)
+
+
+def test_expiry_spares_who_sent_at_that_very_moment_and_those_behind(tmp_path: Path) -> None:
+    state = ProducerState()
+    for number in range(600):
+        state.note(new_header(number), number, NOW + number // 2)
+    state.expire(NOW)
+    assert len(state.producers) == 600
+    state.expire(NOW + 1)
+    assert list(state.producers) == list(range(2, 600))
+    state.expire(NOW + 10_000)
+    assert state.producers == {}
+
+
+def test_snapshots_that_are_of_no_use_are_removed_and_the_newest_good_one_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {}
+    for offset in (10, 20, 30, 40):
+        state = ProducerState()
+        state.note(new_header(offset), offset - 1, NOW)
+        states[offset] = state.copy()
+        producer_state.snapshot_path(tmp_path, offset).write_bytes(encode(state.copy()))
+    producer_state.snapshot_path(tmp_path, 30).write_bytes(b"torn")
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    state = ProducerState()
+    assert producer_state.load_latest(state, tmp_path, [10, 20, 30, 40], 39) == 20
+    assert state.copy() == states[20]
+    assert snapshots(tmp_path) == [10, 20]
+    assert synced == [tmp_path]
+    assert producer_state.load_latest(state, tmp_path, [10, 20], 20) == 20
+    assert synced == [tmp_path], "nothing was removed"
+    assert producer_state.load_latest(state, tmp_path, [10, 20], 9) is None
+    assert (state.copy(), snapshots(tmp_path)) == ({}, [])
+
+
+@pytest.mark.parametrize(("keep", "left"), [(2, [20, 30]), (3, [10, 20, 30]), (4, [10, 20, 30])])
+def test_older_snapshots_are_dropped(tmp_path: Path, keep: int, left: list[int]) -> None:
+    offsets = [30, 10, 20]
+    for offset in offsets:
+        producer_state.snapshot_path(tmp_path, offset).touch()
+    assert producer_state.drop_older(tmp_path, offsets, keep) == left
+    assert snapshots(tmp_path) == left
+
+
+def test_a_snapshot_keeps_every_batch_in_order_and_gives_it_back(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for n in range(7):
+        for producer in (3, 1):
+            send(log, 2 * n, 2, producer=producer, epoch=producer)
+    state = ProducerState()
+    assert state.restore(encode(log.producers.copy()))
+    assert state.copy() == log.producers.copy()
+    assert sorted(state.producers) == [1, 3]
+    assert encode({}) == struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
+    assert state.restore(encode({}))
+    assert state.copy() == {}

@@ -15,7 +15,7 @@ from tidelog.protocol.records import validate
 from tidelog.protocol.records.batch import HEADER
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import batch_scan, files, kept_times, lookup, seek
-from tidelog.storage.errors import NotInMemory, OffsetOutOfRange
+from tidelog.storage.errors import CorruptLog, NotInMemory, OffsetOutOfRange
 from tidelog.storage.kept_times import KeptTimes
 from tidelog.storage.log import Log
 
@@ -504,3 +504,174 @@ def test_largest_timestamp_looks_through_no_segment_on_the_event_loop(tmp_path: 
     with pytest.raises(NotInMemory):
         seek.largest_timestamp(log, wait=False)
     assert seek.largest_timestamp(log) == (NOW + 8, 2, 0)
+
+
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be in memory from now on."""
+    monkeypatch.setattr(files.File, "_fill_nowait", lambda *_: False)
+
+
+def test_unless_told_otherwise_a_lookup_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    fill(log, [[NOW], [NOW + 5], [NOW + 3]])
+    cold(monkeypatch)
+    assert seek.first_at_or_after(log, NOW + 1) == (NOW + 5, 1, 0)
+    assert log.read(1, 100, True).position > 0
+    assert [header.base_offset for _, _, header in log.headers(1)] == [1, 2]
+    for ask in (
+        lambda: seek.first_at_or_after(log, NOW + 1, False),
+        lambda: seek.first_at_or_after(log, NOW + 1, wait=False),
+        lambda: log.read(1, 100, True, False),
+    ):
+        with pytest.raises(NotInMemory):
+            ask()
+    log.advance_start(2)
+    assert seek.largest_timestamp(log) == (NOW + 3, 2, 0)
+
+
+def test_a_lookup_opens_only_segments_that_may_hold_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    for at in (10, 50, 30, 90, 70):
+        fill(log, [[NOW + at]])
+        log.roll(NOW)
+    log.advance_start(2)
+    log.release()
+    searched: list[int] = []
+    locate = lookup.locate_timestamp
+    monkeypatch.setattr(
+        lookup,
+        "locate_timestamp",
+        lambda segment, *args: (searched.append(segment.base_offset), locate(segment, *args))[1],
+    )
+    assert seek.first_at_or_after(log, NOW + 40) == (NOW + 90, 3, 0)
+    assert searched == [3], "not those before the start, nor those whose records are all older"
+    assert seek.first_at_or_after(log, NOW + 91) is None
+    assert searched == [3]
+    assert seek.first_at_or_after(log, NOW + 90) == (NOW + 90, 3, 0)
+    log.advance_start(4)
+    assert seek.first_at_or_after(log, NOW) == (NOW + 70, 4, 0)
+    assert searched == [3, 3, 4]
+
+
+def test_what_is_not_published_yet_is_not_looked_at(tmp_path: Path) -> None:
+    """The index of an active segment is a moment ahead of its size."""
+    log = open_log(tmp_path, index_interval_bytes=0)
+    for n in range(4):
+        log.append(batch([NOW + n], b"v" * 10_000), NOW)
+    starts = [position for _, position, _ in log.headers(0)]
+    for size, last in ((starts[3], 2), (starts[2], 1), (starts[1], 0)):
+        log.active.size = size
+        for n in range(4):
+            found = seek.first_at_or_after(log, NOW + n)
+            assert found == ((NOW + n, n, 0) if n <= last else None)
+
+
+@pytest.mark.parametrize("count", [3, 100])
+def test_a_compressed_batch_is_decompressed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW + (n * 37) % 101 for n in range(count)]], codec=4)
+    log = open_log(tmp_path, recovery_point=count)
+    decompressed = []
+    decompress = batch_scan.compression.decompress
+    monkeypatch.setattr(
+        batch_scan.compression, "decompress", lambda *args: (decompressed.append(1), decompress(*args))[1]
+    )
+    for _ in range(3):
+        agrees_with_a_scan(log)
+    scans = 3 * 2  # a scan, and the largest timestamp, of which a recovered segment does not know the record
+    assert len(decompressed) <= 1 + scans
+
+
+def test_a_large_batch_that_was_searched_is_found_again_without_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    for first in (0, 100, 200, 300):
+        fill(log, [[NOW + first + n for n in range(100)]], value=b"v" * 100)
+    for _ in range(3):  # the first is a walk, the second keeps all times of the batch
+        reads = reads_of(monkeypatch)
+        for number in (200, 250, 299, 300, 399):  # the first that an index leads to lies behind an entry
+            assert seek.first_at_or_after(log, NOW + number) == (NOW + number, number, 0)
+    assert not reads
+
+
+def test_records_that_claim_to_be_more_than_a_topic_allows_are_corrupt(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    fill(log, [[NOW] * 50], value=b"v" * 1000, codec=4)
+    log = open_log(tmp_path, recovery_point=50, max_decompressed_bytes=1000)
+    place = rf"{0:020d}\.log@0: "
+    with pytest.raises(CorruptLog, match=place):
+        seek.first_at_or_after(log, NOW)
+    with pytest.raises(CorruptLog, match=place):
+        seek.largest_timestamp(log)
+    log.advance_start(7)
+    with pytest.raises(CorruptLog, match=place):
+        seek.first_at_or_after(log, NOW)
+    with pytest.raises(CorruptLog, match=place):
+        seek.largest_timestamp(log)
+
+
+def test_S37_the_end_of_a_log_is_as_old_as_its_last_append(tmp_path: Path) -> None:
+    log = open_log(tmp_path, now_ms=NOW)
+    fill(log, [[5]], now_ms=NOW + 100)
+    assert seek.offsets_before(log, NOW + 99, 10) == []
+    assert seek.offsets_before(log, NOW + 100, 10) == [1, 0]
+    assert seek.offsets_before(log, NOW + 100, 1) == [1]
+    assert seek.offsets_before(log, 0, 10) == []
+    assert seek.offsets_before(log, -1, -5) == []
+    log.roll(NOW + 200)
+    assert seek.offsets_before(log, NOW + 150, 10) == [0], "an empty segment is as old as its making"
+    assert seek.offsets_before(log, NOW + 200, 10) == [1, 0]
+
+
+@pytest.mark.parametrize("count", [3, 100])
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_start_that_moves_into_a_batch_whose_times_are_kept_hides_what_is_before_it(
+    tmp_path: Path, codec: int, count: int
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW + 1000 - n for n in range(count)], [NOW + 500] * count], codec=codec)
+    for start in (0, 1, count - 1, count, count + 1):
+        log.advance_start(start)
+        for _ in range(3):
+            agrees_with_a_scan(log)
+
+
+@pytest.mark.parametrize("interval", [5000, 9000, 20_000])
+def test_small_batches_between_entries_that_lie_far_apart_are_not_passed_over(
+    tmp_path: Path, interval: int
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=interval)
+    for n in range(300):
+        fill(log, [[NOW + 2 * n]], value=b"v" * (30 if n % 7 else 900))
+    for n in range(300):
+        assert seek.first_at_or_after(log, NOW + 2 * n - 1) == (NOW + 2 * n, n, 0)
+
+
+def test_the_largest_timestamp_looks_at_no_segment_before_the_start(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for at in (9, 8, 7):
+        fill(log, [[NOW + at], [NOW]])
+        log.roll(NOW)
+    log.advance_start(2)
+    assert seek.largest_timestamp(log, wait=False) == (NOW + 8, 2, 0)
+    log.advance_start(4)
+    assert seek.largest_timestamp(log, wait=False) == (NOW + 7, 4, 0)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_batch_that_somebody_cut_in_the_file_is_corrupt(tmp_path: Path, codec: int) -> None:
+    log = open_log(tmp_path)
+    noise = random.Random(1)
+    records = [Record(n, NOW + n, None, noise.randbytes(40_000), ()) for n in range(10)]
+    log.append(memoryview(bytearray(build_batch(records, base_offset=0, codec=codec))), NOW)
+    log.active.file.truncate(200_000)
+    for _ in range(2):
+        with pytest.raises(CorruptLog, match=rf"{0:020d}\.log@0: "):
+            seek.first_at_or_after(log, NOW + 9)

@@ -1,0 +1,92 @@
+"""The summary of a segment as a file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from tidelog.storage.blocks import BLOCK_BYTES
+from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
+
+ALL = Summary(
+    flushed=1,
+    log_bytes=2 * BLOCK_BYTES + 1,
+    next_offset=1 << 40,
+    created_ms=3,
+    index_interval_bytes=4,
+    record_count=5,
+    batch_count=6,
+    first_timestamp=7,
+    min_timestamp=UNKNOWN,
+    max_timestamp=9,
+    max_timestamp_offset=NONE,
+    max_timestamp_last_offset=11,
+    first_append_ms=12,
+    last_append_ms=13,
+    indexed_position=14,
+    offset_entries=15,
+    time_entries=16,
+    offset_crc=(1 << 32) - 1,
+    time_crc=18,
+    damage=(Damage(1, 2, 3), Damage(4, 5, 1 << 62)),
+    digests=b"abcdefghijkl",
+)
+
+
+def signed(data: bytes) -> bytes:
+    return data[:-4] + crc32c(data[:-4]).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("damages", [0, 1, 2])
+@pytest.mark.parametrize(("log_bytes", "digests"), [(0, b""), (1, b"abcd"), (BLOCK_BYTES + 1, b"abcdefgh")])
+def test_what_is_written_is_read(tmp_path: Path, damages: int, log_bytes: int, digests: bytes) -> None:
+    summary = replace(ALL, damage=ALL.damage[:damages], log_bytes=log_bytes, digests=digests)
+    assert Summary.decode(summary.encode()) == summary
+    (tmp_path / "file").write_bytes(summary.encode())
+    assert Summary.load(tmp_path / "file") == summary
+
+
+def test_a_new_one_knows_nothing() -> None:
+    summary = Summary(0, 0, 5, 6, 7)
+    assert (summary.batch_count, summary.record_count, summary.indexed_position) == (0, 0, 0)
+    assert summary.first_timestamp == summary.max_timestamp == summary.max_timestamp_offset == NONE
+    assert summary.first_append_ms == summary.last_append_ms == NONE
+    assert summary.min_timestamp == UNKNOWN == -(1 << 63)
+
+
+def test_what_a_log_does_not_hold_is_its_times_and_interval() -> None:
+    assert ALL.only_times(77) == Summary(0, 0, 77, 3, 4, first_append_ms=12, last_append_ms=13)
+
+
+def test_what_is_torn_or_changed_anywhere_is_not_read(tmp_path: Path) -> None:
+    data = ALL.encode()
+    for size in range(len(data)):
+        assert Summary.decode(data[:size]) is None
+    for at in range(len(data)):
+        assert Summary.decode(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) is None
+    assert Summary.load(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(
+    "change", ["magic", "version", "few digests", "many digests", "no room for the damage"]
+)
+def test_what_is_whole_but_of_another_kind_is_not_read(change: str) -> None:
+    data = bytearray(ALL.encode())
+    if change == "magic":
+        data[0] ^= 1
+    elif change == "version":
+        data[5] = 3
+    elif change == "no room for the damage":
+        data[7] = 200
+    else:
+        digests = b"abcdefgh" if change.startswith("few") else b"abcdefghijklmnop"
+        data = bytearray(replace(ALL, digests=digests).encode())
+    assert Summary.decode(signed(bytes(data))) is None
+    assert Summary.decode(signed(ALL.encode())) == ALL
+
+
+def test_of_version_1_only_the_times_are_read() -> None:
+    data = bytearray(replace(ALL, digests=b"").encode())
+    data[5] = 1
+    assert Summary.decode(signed(bytes(data))) == ALL.only_times(ALL.next_offset)
