@@ -89,7 +89,7 @@ FIRST = {
     "storage/time_index": ["indexes", "seek"],
     "storage/troubles": ["troubles"],
     "storage/unflushed": ["log", "log_manager"],
-    "storage/verification": ["blocks", *_RECOVERED],
+    "storage/verification": ["verification", *_RECOVERED],
     "storage/walk": ["walk"],
 }
 # Loaded once, before a run's process is split off: a third of what the shortest takes.
@@ -338,6 +338,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="how many mutants; 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--again", type=Path, help="only what survived by this file, the output of an earlier run"
+    )
     parser.add_argument(
         "--own", action="store_true", help="run the tests of a mutant's own file alone: quick"
     )

@@ -1,0 +1,97 @@
+"""What is believed of a segment whose bytes are not those that its summary describes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import NOW, fill, is_damaged, open_log, scan
+from tidelog.storage.errors import CorruptLog
+from tidelog.storage.log import Log
+
+# Records a batch; the lengths differ, so that headers lie across the edges of blocks too.
+COUNTS = [1, 2, 1, 3, 1, 2, 1]
+OFFSETS = [sum(COUNTS[:n]) for n in range(len(COUNTS) + 1)]
+OFFSET, EPOCH = slice(0, 8), slice(12, 16)
+
+
+@pytest.fixture(params=[64, 1 << 16])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a log of two leader epochs that was stopped cleanly."""
+    monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", request.param)
+    monkeypatch.setattr("os.fsync", lambda fd: None)
+    monkeypatch.setattr("os.fdatasync", lambda fd: None)
+    log = open_log(tmp_path / "good")
+    for number, count in enumerate(COUNTS):
+        if number == 4:
+            log.flush()
+            log = open_log(tmp_path / "good", recovery_point=log.log_end_offset)
+        fill(log, [[NOW + number] * count], value=b"v" * (11 * number))
+    log.close()
+    return tmp_path / "good"
+
+
+def changed(folder: Path, changes: dict[int, tuple[slice, int]], lost: tuple[int, ...] = ()) -> Log:
+    """Add to fields of the headers of batches, spoil the last byte of others, and start again."""
+    copy = folder.with_name("bad")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    path = copy / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    places = [(position, header.size_bytes) for _, position, header in start(folder).headers(0)]
+    for number, (field, step) in changes.items():
+        at = places[number][0]
+        part = slice(at + field.start, at + field.stop)
+        value = int.from_bytes(data[part], "big") + step
+        data[part] = value.to_bytes(field.stop - field.start, "big")
+    for number in lost:
+        data[sum(places[number]) - 1] ^= 1
+    path.write_bytes(data)
+    return start(copy)
+
+
+def start(folder: Path) -> Log:
+    return open_log(folder, clean=True, recovery_point=OFFSETS[-1])
+
+
+def serves_all_but(log: Log, good: Path, lost: set[int]) -> None:
+    """See that what is answered is what was written, and that no more than the batches that are lost is refused."""
+    assert [is_damaged(log, offset) for offset in OFFSETS[:-1]] == [n in lost for n in range(len(COUNTS))]
+    offsets = {offset for n in lost for offset in range(OFFSETS[n], OFFSETS[n + 1])}
+    assert scan(log) == [row for row in scan(start(good)) if row.offset not in offsets]
+    assert log.log_end_offset == OFFSETS[-1]
+    for n in lost:
+        behind = next(m for m in range(n, len(OFFSETS)) if m not in lost)
+        with pytest.raises(CorruptLog, match=f"read on from {OFFSETS[behind]}$"):
+            log.read(OFFSETS[n], 1000, True)
+
+
+@pytest.mark.parametrize("number", range(len(COUNTS)))
+def test_an_offset_that_was_changed_is_seen(folder: Path, number: int) -> None:
+    for step in (-1, 1, 2, 256, 1 << 40):
+        if OFFSETS[number] + step >= 0:
+            serves_all_but(changed(folder, {number: (OFFSET, step)}), folder, {number})
+
+
+@pytest.mark.parametrize("number", range(1, len(COUNTS)))
+def test_an_offset_that_was_changed_behind_damage_is_seen(folder: Path, number: int) -> None:
+    """What is before it tells nothing then, but what is behind it does."""
+    for step in (-1, 1, 2):
+        log = changed(folder, {number: (OFFSET, step)}, lost=(number - 1,))
+        serves_all_but(log, folder, {number - 1, number})
+
+
+@pytest.mark.parametrize("number", range(len(COUNTS)))
+def test_a_leader_epoch_that_was_changed_is_seen(folder: Path, number: int) -> None:
+    for step in (1, 2, 1 << 20):
+        serves_all_but(changed(folder, {number: (EPOCH, step)}), folder, {number})
+
+
+def test_a_batch_between_damaged_ones_is_served(folder: Path) -> None:
+    for lost in ((0, 2), (1, 3, 5), (0, 6), (4, 5, 6), tuple(range(7))):
+        serves_all_but(changed(folder, {}, lost), folder, set(lost))
+
+
+def test_without_leader_epochs_no_batch_is_refused_for_its_own(folder: Path) -> None:
+    (folder / "leader-epoch-checkpoint").unlink()
+    serves_all_but(changed(folder, {3: (EPOCH, 5)}, lost=(1,)), folder, {1})
