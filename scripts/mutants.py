@@ -75,7 +75,7 @@ FIRST = {
     "storage/index_file": ["index_file"],
     "storage/kept_times": ["kept_times", "seek"],
     "storage/leader_epochs": ["epochs"],
-    "storage/log": ["log", "roll", "log_manager", "retention"],
+    "storage/log": ["log", "roll", "flush", "retention", "epochs", "log_manager", "seek"],
     "storage/log_manager": ["log_manager"],
     "storage/lookup": ["lookup", "log", "seek"],
     "storage/offset_index": ["indexes", "seek"],
@@ -88,7 +88,7 @@ FIRST = {
     "storage/summary": ["summary", "indexes"],
     "storage/time_index": ["indexes", "seek"],
     "storage/troubles": ["troubles"],
-    "storage/unflushed": ["log", "log_manager"],
+    "storage/unflushed": ["flush", "log_manager"],
     "storage/verification": ["verification", *_RECOVERED],
     "storage/walk": ["walk"],
 }

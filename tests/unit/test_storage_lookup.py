@@ -32,7 +32,7 @@ def batches_of(log: Log) -> list[tuple[int, BatchHeader]]:
 
 
 def spoil(log: Log, numbers: list[int]) -> Log:
-    """Flip a bit in some batches, and load the log as one that came from elsewhere."""
+    """Flip a bit in some batches, and load the log again, from its batches alone."""
     path = log.active.path(".log")
     data = bytearray(path.read_bytes())
     for position, header in [batches_of(log)[number] for number in numbers]:
@@ -41,7 +41,7 @@ def spoil(log: Log, numbers: list[int]) -> Log:
     interval = log.active.summary.index_interval_bytes
     for sidecar in log.directory.glob("*.summary"):
         sidecar.unlink()
-    return open_log(log.directory, index_interval_bytes=interval)
+    return open_log(log.directory, index_interval_bytes=interval, recovery_point=log.log_end_offset)
 
 
 @pytest.mark.parametrize("wait", [True, False])
