@@ -11,6 +11,8 @@ from tests.fault.crash.scenarios import SCENARIOS
 
 SEED = 1
 SHARE = 0.03
+# Seconds of one processor; a busy machine may take many times that.
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
