@@ -227,6 +227,11 @@ def load(path: Path) -> bytes | None:
         os.close(fd)
 
 
+def boot_id() -> bytes | None:
+    """Return what the system is known by until it is started again; None if it does not tell."""
+    return load(Path("/proc/sys/kernel/random/boot_id"))
+
+
 def map_readonly(path: Path) -> bytes | mmap.mmap:
     """Return the content as a read-only map; an empty or missing file as empty bytes."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:

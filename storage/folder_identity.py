@@ -14,6 +14,7 @@ from tidelog.storage.errors import DataDirLocked, ForeignDataDir
 META = "meta.properties"
 LOCK = ".lock"
 PARTITION_METADATA = "partition.metadata"
+BOOT = "boot-id"
 _VERSION = "1"
 # What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
 # And `meta.properties` half written, by a start that was cut off.
@@ -100,6 +101,27 @@ def new_id() -> str:
 
 def _encode(id_bytes: bytes) -> str:
     return base64.urlsafe_b64encode(id_bytes).decode().rstrip("=")
+
+
+def is_same_boot(folder: Path) -> bool:
+    """Tell whether the system has run on since the last start here, and no sync has failed.
+
+    Then all that was written is there, however the process ended: what is damaged, no crash has done it.
+    """
+    boot_id = files.boot_id()
+    return boot_id is not None and files.load(folder / BOOT) == boot_id
+
+
+def save_boot(folder: Path) -> None:
+    """Remember that a start has dealt, in this run of the system, with whatever the last one left."""
+    boot_id = files.boot_id()
+    if boot_id is not None and not is_same_boot(folder):
+        files.write_atomically(folder / BOOT, boot_id)
+
+
+def forget_boot(folder: Path) -> None:
+    """Let the next start take nothing that was written for granted: a sync has failed."""
+    files.remove(folder / BOOT)
 
 
 def save_topic_id(folder: Path, topic_id: bytes) -> None:

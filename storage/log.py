@@ -515,6 +515,8 @@ class Log:
             ) from error
         except OSError as error:
             self.failure = f"a flush failed ({error}){_UNTIL_RESTART}"
+            with suppress(OSError):
+                folder_identity.forget_boot(self.directory.parent)
             raise self._offline() from error
 
     def _is_save_due(self, active: Segment) -> bool:

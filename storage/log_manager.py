@@ -97,10 +97,11 @@ class LogManager:
         points = load_offsets(self.directory / RECOVERY_POINTS)
         starts = load_offsets(self.directory / LOG_STARTS)
         now_ms = self._now_ms()
+        was_cut_off = not folder_identity.is_same_boot(self.directory)
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             key = (topic, partition)
-            known = recovery.Known(clean, points.get(key, 0), starts.get(key, 0), is_ours(topic))
+            known = recovery.Known(clean, points.get(key, 0), starts.get(key, 0), is_ours(topic), was_cut_off)
             log = recovery.load(folder, topic, partition, configs[topic], known, now_ms)
             return self._share(log)
 
@@ -118,6 +119,7 @@ class LogManager:
                 # A folder whose name the next crash took would be made anew, and its leader epochs begin again.
                 files.sync_folder(self.directory)
             self._strike_absent()
+            folder_identity.save_boot(self.directory)
         except OSError as error:
             _log.warning(
                 "not all is on disk that the start has found data=%s error=%r", self.directory, str(error)

@@ -11,7 +11,8 @@ Owns the judgement about what a crash or a bad disk left behind:
    nobody can say which are right: such a log is refused.
 4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
    what a crash took of the last appends: it is cut, and all that is behind it, which cannot have been acknowledged as
-   being on disk. In a log that came from elsewhere, or was closed, only what no batch follows is cut.
+   being on disk. In a log that came from elsewhere, or was closed, or whose writer ended while the system ran on, so
+   that all it wrote is there, only what no batch follows is cut.
 5. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
 6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
    says up to where they are lost, and what is appended comes behind them. No offset is given out twice.
@@ -46,12 +47,16 @@ _log = logging.getLogger(__name__)
 
 
 class Known(NamedTuple):
-    """What the data folder remembers of a log; nothing, for one that came from elsewhere and is not `ours`."""
+    """What the data folder remembers of a log; nothing, for one that came from elsewhere and is not `ours`.
+
+    `was_cut_off` unless the system has run on, and no sync has failed, since the log was last opened.
+    """
 
     clean: bool = False
     recovery_point: int = 0
     log_start_offset: int = 0
     ours: bool = False
+    was_cut_off: bool = True
 
 
 class _Found(NamedTuple):
@@ -75,7 +80,7 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
     continuity.drop_half_made(opened)
     segments = [each.segment for each in opened]
     flushed_to = max([known.recovery_point, *(each.flushed_to for each in opened)])
-    if known.ours and not known.clean:
+    if known.ours and known.was_cut_off and not known.clean:
         continuity.cut_unflushed(segments, flushed_to)
     continuity.cut_torn_tail(segments, flushed_to)
     maker = continuity.Maker(folder, config, now_ms)

@@ -1,5 +1,6 @@
 """What a crash or a bad disk leaves behind: torn tails, damage, lost and false files; and recovering twice."""
 
+import errno
 import logging
 import os
 import random
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import (
+    KEEP_ALL,
     NOW,
     Row,
     batch,
@@ -25,10 +27,11 @@ from tests.support.logs import (
     scan,
 )
 from tests.support.reference_index import differences
-from tidelog.config.options import TopicConfig
-from tidelog.storage import files, recovery, seek, walk
-from tidelog.storage.errors import CorruptLog
+from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.storage import files, folder_identity, recovery, seek, walk
+from tidelog.storage.errors import CorruptLog, LogOffline
 from tidelog.storage.log import Log
+from tidelog.storage.log_manager import LogManager
 
 OPTIONS = {"index_interval_bytes": 150}
 
@@ -586,3 +589,49 @@ def test_KIP101_an_unclean_start_begins_an_epoch_and_a_clean_one_does_not(tmp_pa
     (tmp_path / "leader-epoch-checkpoint").write_text("0\nbroken")
     log = open_log(tmp_path, clean=True, **OPTIONS)
     assert list(log.epochs.entries) == [(0, 0), (1, 4)]
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_V10_what_a_crash_cannot_have_done_is_damage(tmp_path: Path, same_boot: bool) -> None:
+    """Within a run of the system all that was written is there: only a power cut takes what no flush covers."""
+    manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
+    manager.open()
+    log = manager.create("topic", 0, bytes(range(16)), TopicConfig(**KEEP_ALL))
+    fill(log, [[NOW + n] for n in range(10)])
+    path = log.active.path(".log")
+    manager.abandon()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    if not same_boot:
+        (tmp_path / "boot-id").write_text("another\n")
+    manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
+    manager.open()
+    log = manager.logs["topic", 0]
+    if same_boot:
+        assert [row.offset for row in scan(log)] == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+        assert is_damaged(log, 5)
+        assert log.append(batch([NOW]), NOW).base_offset == 10
+    else:
+        assert [row.offset for row in fetch_all(log)] == [0, 1, 2, 3, 4]
+    assert (tmp_path / "boot-id").read_bytes() == files.boot_id()
+    manager.close()
+
+
+def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
+    manager.open()
+    log = manager.create("topic", 0, bytes(range(16)), TopicConfig(**KEEP_ALL))
+    fill(log, [[NOW]])
+    assert folder_identity.is_same_boot(tmp_path)
+
+    def fail(_: files.File) -> None:
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(files.File, "sync", fail)
+    with pytest.raises(LogOffline):
+        log.flush()
+    assert not folder_identity.is_same_boot(tmp_path)
+    manager.abandon()

@@ -163,6 +163,7 @@ class Explorer:
         fault: Fault | None,
         run: Callable[[World], None],
     ) -> Life:
+        self.system.boot = sum(crash.choice != 0 for crash in name.crashes)
         world = World(
             self.system, image, ledger, now_ms, rng, life=len(name.crashes), level=level, fault=fault
         )

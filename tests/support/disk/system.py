@@ -29,6 +29,7 @@ _PREFIX_BYTES = len(_PREFIX) + 1
 _FIRST_FD = 1 << 40
 # No two disks share one: a file of the last disk may be closed when the next is in use.
 _fds = itertools.count(_FIRST_FD)
+_OF_THE_SYSTEM = {"/proc/meminfo": -1, "/proc/sys/kernel/random/boot_id": -2}
 _MEMINFO = b"MemTotal: 1 kB\nDirty:  0 kB\nWriteback:  0 kB\n"
 _DEVICE = 7
 
@@ -67,6 +68,7 @@ class Disk:
         self.calls: Counter[str] = Counter()
         self.failed = 0  # calls that were made to fail
         self._fds: dict[int, list[int]] = {}
+        self._untold: set[int] = set()  # files that a failed sync of everything has not told of
 
     def do(self, op: Op) -> None:
         """Change the disk."""
@@ -76,6 +78,7 @@ class Disk:
     def heal(self) -> None:
         """Let nothing fail from now on."""
         self.fault = None
+        self._untold.clear()
 
     def check(self, kind: str) -> str:
         """Count a call, and fail if it is to; return "short" for a write that is to stop half way."""
@@ -161,7 +164,7 @@ class Disk:
         self.check("read")
         entry = self._fds[fd]
         if entry[0] < 0:
-            data = _MEMINFO
+            data = _MEMINFO if entry[0] == -1 else b"%d\n" % _system.boot
         else:
             data = self.image.file(entry[0]).versions[-1].data
         start = entry[1] if position < 0 else position
@@ -175,8 +178,18 @@ class Disk:
         number = ROOT if fd is None else self._fds[fd][0]
         try:
             self.check("sync")
+            if number in self._untold:
+                # Each file tells of a failure that a sync of everything met, too (errseq_t, since Linux 4.13).
+                _fail(errno.EIO)
         except OSError:
             self.do(Op("fail-sync", number, other="all" if fd is None else None))
+            if fd is None:
+                self._untold = {
+                    each
+                    for each, node in self.image.nodes.items()
+                    if isinstance(node, FileNode) and node.dropped
+                }
+            self._untold.discard(number)
             raise
         self.do(Op("sync-all") if fd is None else Op("sync", number))
 
@@ -194,6 +207,7 @@ class System:
 
     def __init__(self) -> None:
         self.disk: Disk
+        self.boot = 0  # how often the power was cut
         self.numbers: Iterator[int]  # for whoever makes names up
         for name in dir(os):
             if name.startswith(("O_", "RWF_", "POSIX_FADV_")) or name in ("strerror", "devnull", "fspath"):
@@ -205,8 +219,8 @@ class System:
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
         disk = self.disk
         disk.check("open")
-        if os.fspath(path) == "/proc/meminfo":
-            return disk.opened(-1)
+        if os.fspath(path) in _OF_THE_SYSTEM:
+            return disk.opened(_OF_THE_SYSTEM[os.fspath(path)])
         try:
             number = disk.find(path)
         except FileNotFoundError:
