@@ -51,6 +51,8 @@ def answer_of(parts: list[Any]) -> Answer | Streamed:
     if len(parts) == 1:
         return parts
     size = sum(map(len, parts))
-    if size > AT_ONCE_BYTES + 4096:
+    if size > AT_ONCE_BYTES and (
+        size > AT_ONCE_BYTES + 4096 or any(type(part) is FileSlice for part in parts)
+    ):
         return Streamed(parts, size)
     return parts if len(parts) <= MOST_PARTS else [b"".join(parts)]

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.served import Client, Connect, Serve, Served, connect, serve,
 from tests.unit.test_connection import fetch, hold_flushes, produce
 from tidelog.broker import answers, dispatch, frame_memory, sender, server
 from tidelog.broker import connection as connections
+from tidelog.broker.answers import AT_ONCE_BYTES, Streamed, answer_of
 from tidelog.broker.connection import Connection
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -578,3 +580,10 @@ def test_a_few_parts_are_sent_as_they_are_and_many_as_one() -> None:
     large = answers.answer_of([b"a" * 50_000] * 2)
     assert isinstance(large, answers.Streamed)
     assert large.size_bytes == 100_000
+
+
+def test_records_that_are_still_in_the_log_are_streamed_however_few_there_are(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(bytes(AT_ONCE_BYTES + 1))
+    piece = FileSlice(File(tmp_path / "log"), 0, AT_ONCE_BYTES + 1)
+    assert answer_of([b"head", piece, b"end"]) == Streamed([b"head", piece, b"end"], AT_ONCE_BYTES + 8)
+    assert answer_of([b"head", bytes(AT_ONCE_BYTES), b"end"]) == [b"head", bytes(AT_ONCE_BYTES), b"end"]
