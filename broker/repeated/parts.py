@@ -33,7 +33,7 @@ def number_position(route: Route, raw: Request, value: int, read_back: Callable[
 
     `value` is the number; `read_back` takes it from the decoded request.
     """
-    sought, probe = value.to_bytes(NUMBER_BYTES, "big"), PROBES[0].to_bytes(NUMBER_BYTES, "big")
+    sought, probe = value.to_bytes(NUMBER_BYTES, "big", signed=True), PROBES[0].to_bytes(NUMBER_BYTES, "big")
     frame = bytes(raw.view[raw.begin : raw.end])
     body = body_position(route, frame)
     if route.request_is_flexible and frame[body - 1]:  # a header with tags

@@ -442,3 +442,13 @@ async def test_a_fetch_with_one_failed_partition_among_good_ones_does_not_wait(b
     answer = await both.first.ask(FETCH, 11, FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=topics))
     codes = [part.error_code for part in answer.responses[0].partitions]
     assert codes == [0, ErrorCode.OFFSET_OUT_OF_RANGE, 0]
+
+
+async def test_a_fetch_from_before_any_offset_is_refused_each_time(both: Both) -> None:
+    """Clients that ask from -1 again and again: OFFSET_OUT_OF_RANGE, and the connection stays."""
+    want = FetchPartition(partition=0, fetch_offset=-1, partition_max_bytes=100)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])])
+    for _ in range(4):
+        for client in (both.first, both.second):
+            (topic,) = (await client.ask(FETCH, 11, request)).responses
+            assert topic.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
