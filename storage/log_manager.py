@@ -34,6 +34,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
+NAME_BYTES_MAX = 255  # of a file or folder, on every file system of Linux
 # After a crash most of the time goes into reading and checksums, both of which let other threads run.
 RECOVERY_THREADS = 4
 # Flushes of several files at once share the file system's commits.
@@ -190,7 +191,8 @@ class LogManager:
         """
         try:
             for log in [log for log in self.logs.values() if log.topic == topic]:
-                folder = self.directory / f"{log}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
+                suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
+                folder = self.directory / (str(log)[: NAME_BYTES_MAX - len(suffix)] + suffix)
                 log.retire(folder)
                 files.rename(self.directory / str(log), folder)
                 self._doomed.add(folder)

@@ -635,3 +635,14 @@ def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
         log.flush()
     assert not folder_identity.is_same_boot(tmp_path)
     manager.abandon()
+
+
+def test_a_topic_with_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
+    manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
+    manager.open()
+    for partition in range(2):
+        manager.create("a" * 249, partition, bytes(range(16)), TopicConfig(**KEEP_ALL))
+    manager.delete_topic("a" * 249)
+    assert not manager.logs
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    manager.close()
