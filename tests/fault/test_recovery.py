@@ -6,7 +6,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -167,6 +167,42 @@ def test_I4_damage_that_no_flush_was_behind_ends_the_log(tmp_path: Path, flushed
         assert again.damaged == (f"{0:020d}.log@{starts[3]}-{starts[6]}",)
 
 
+def test_I3_what_is_cut_is_cut_on_disk_before_anything_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = made(tmp_path / "a")
+    folder = copied(log, tmp_path / "b", with_a_hole(log, 3, 6))
+    sizes: list[int] = []
+    sync = files.File.sync
+    monkeypatch.setattr(files.File, "sync", lambda file: (sizes.append(file.size), sync(file)))
+    open_log(folder, **OPTIONS)
+    assert sizes == [positions(log)[3]]
+
+
+def test_a_deletion_is_finished_on_disk_before_its_marks_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them its sidecars would tell of a log that was lost."""
+    folder = tmp_path / "topic-0"
+    made(folder, batches=1)
+    for name in (f"{0:020d}.log.deleted", f"{1:020d}.log.deleted", f"{1:020d}.index"):
+        (folder / name).touch()
+    steps: list[str] = []
+    for name in ("remove", "sync_folder"):
+        real = getattr(files, name)
+
+        def noted(path: Path, name: str = name, real: Callable[[Path], None] = real) -> None:
+            steps.append(f"{name} {path.name}")
+            real(path)
+
+        monkeypatch.setattr(files, name, noted)
+    open_log(folder, **OPTIONS)
+    synced = steps.index("sync_folder topic-0")
+    assert {f"remove {0:020d}.log", f"remove {1:020d}.index"} <= set(steps[:synced])
+    assert not [step for step in steps[:synced] if "deleted" in step]
+    assert len([step for step in steps[synced:] if "deleted" in step]) == 2
+
+
 def test_damage_in_a_log_that_came_from_elsewhere_is_kept_though_nothing_tells_of_a_flush(
     tmp_path: Path,
 ) -> None:
@@ -283,6 +319,33 @@ def test_I2_no_offset_that_was_on_disk_is_given_out_again(
         folder = crash(again, tmp_path / f"c{restart}")
 
 
+def test_I2_a_mark_of_lost_offsets_is_enough_to_know_where_to_go_on(tmp_path: Path) -> None:
+    """The segment behind it lost as well, and the checkpoint."""
+    log = made(tmp_path / "a", segment_bytes=400)
+    log.flush()
+    folder = crash(log, tmp_path / "b")
+    first, behind = lose(folder, "the end")
+    assert open_log(folder, recovery_point=24, **OPTIONS).log_end_offset == behind == 24
+    for path in folder.glob(f"{behind:020d}.*"):
+        path.unlink()
+    again = open_log(folder, **OPTIONS)
+    assert (again.log_end_offset, is_damaged(again, first)) == (24, True)
+
+
+def test_what_kafka_deleted_in_between_is_not_taken_for_lost(tmp_path: Path) -> None:
+    """Its compaction does; a crash may come between the renames."""
+    log = made(tmp_path / "a", segment_bytes=400)
+    log.close()
+    folder = crash(log, tmp_path / "b")
+    base = log.segments[1].base_offset
+    path = folder / f"{base:020d}.log"
+    path.rename(path.with_name(path.name + ".deleted"))
+    config = TopicConfig(retention_ms=-1, **OPTIONS)
+    again = recovery.load(folder, "topic", 0, config, recovery.Known(), NOW)
+    assert (again.damaged, again.log_start_offset) == ((), 0)
+    assert again.read(base, 1000, True).read()[:8] == log.segments[2].base_offset.to_bytes(8, "big")
+
+
 def test_what_was_lost_expires_with_what_is_around_it(tmp_path: Path) -> None:
     log = made(tmp_path / "a", segment_bytes=400)
     log.flush()
@@ -351,8 +414,9 @@ def test_damage_at_the_end_below_the_flushed_point_is_kept_and_its_offsets_are_n
     data[starts[11] + 66] ^= 1
     again = open_log(copied(log, tmp_path / "b", bytes(data)), recovery_point=24, **OPTIONS)
     assert again.log_end_offset == 24
-    assert is_damaged(again, 22)
-    assert is_damaged(again, 23)
+    for offset in (22, 23):
+        with pytest.raises(CorruptLog, match="read on from 24"):
+            again.read(offset, 100, True)
     assert again.append(batch([NOW]), NOW).base_offset == 24
     assert scan(again)[-1].offset == 24
     # Not flushed, the same damage is a torn write.

@@ -316,6 +316,37 @@ def test_EMFILE_at_the_first_open_of_a_new_log_leaves_everything_right(
         assert [row.offset for row in fetch_all(again)] == [0, 1, 2, 3, 4]
 
 
+def test_EMFILE_at_the_first_open_of_a_log_file_takes_nothing_back_that_was_not_written(
+    tmp_path: Path, descriptors: Descriptors
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW]])
+    log.roll(NOW)
+    assert descriptors.refuse(LogOffline, 0, lambda: log.append(batch([NOW]), NOW))
+    assert (log.log_end_offset, log.failure) == (2, None)
+    assert log.append(batch([NOW]), NOW).base_offset == 2
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
+def test_a_roll_that_dies_leaves_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    class Died(BaseException):
+        pass
+
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW]])
+    create = files.create
+
+    def die(path: Path) -> None:
+        if path.name == name(2, suffix):
+            raise Died
+        create(path)
+
+    monkeypatch.setattr(files, "create", die)
+    with pytest.raises(Died):
+        log.roll(NOW)
+    assert not (tmp_path / name(2)).exists()
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
 @pytest.mark.parametrize("clean", [False, True])
 def test_I1_I2_a_segment_is_made_or_not(

@@ -690,3 +690,24 @@ def test_a_log_whose_flush_fails_keeps_no_other_from_being_flushed(
     assert data.manager.flush_intervals() == 100
     assert (bad.recovery_point, good.recovery_point) == (0, 1)
     assert "flush failed log=bad-0" in caplog.text
+
+
+def test_I1_what_a_checkpoint_that_failed_half_way_has_written_is_struck_too(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 3)
+    log.flush()
+    write = files.write_atomically
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == "log-start-offset-checkpoint":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_atomically", full)
+        with pytest.raises(OSError, match="No space left"):
+            data.manager.checkpoint()
+    data.manager.delete_topic("t")
+    assert checkpoints(data) == []
