@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from tests.support.logs import NOW, Row, batch, fetch_all, fill, open_log, scan, whole_rows
+from tests.support.logs import NOW, Row, batch, fetch_all, fill, held_open, open_log, scan, whole_rows
 from tidelog.protocol.records.batch import read_header
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.errors import BatchTooLarge, InvalidTimestamp, RecordsError
@@ -217,3 +217,70 @@ def test_truncate_cuts_whole_batches_and_offsets_go_on_from_there(tmp_path: Path
     log.truncate(0)
     assert (log.log_end_offset, log.size_bytes, len(log.segments)) == (0, 0, 1)
     assert [path.name for path in tmp_path.glob("*.log")] == [f"{0:020d}.log"]
+
+
+def test_behind_a_cut_a_segment_is_sealed_by_the_time_of_what_is_left(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=100)
+    fill(log, [[NOW], [NOW + 100], [NOW + 101]])
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    log.truncate(1)
+    fill(log, [[NOW + 100]])
+    assert len(log.segments) == 1
+    fill(log, [[NOW + 101]])
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    log.truncate(0)
+    fill(log, [[NOW + 5000], [NOW + 5100]])
+    assert len(log.segments) == 1
+
+
+def test_a_cut_takes_the_log_start_and_the_recovery_point_back_with_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 6)
+    log.flush()
+    log.advance_start(4)
+    log.truncate(5)
+    assert (log.log_start_offset, log.recovery_point, log.log_end_offset) == (4, 5, 5)
+    log.truncate(5)
+    assert log.log_end_offset == 5
+    log.truncate(3)
+    assert (log.log_start_offset, log.recovery_point, log.log_end_offset) == (3, 3, 3)
+    fill(log, [[NOW]])
+    assert (log.flush(), log.recovery_point) == (4, 4)
+
+
+def test_a_log_start_moves_forward_only_and_not_beyond_the_end(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 5)
+    for offset, start in ((2, 2), (1, 2), (4, 4), (100, 5), (0, 5)):
+        log.advance_start(offset)
+        assert log.log_start_offset == start
+
+
+def test_the_size_of_the_last_batch_is_that_of_what_was_stored(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for value in (b"v", b"v" * 500, b""):
+        before = log.size_bytes
+        fill(log, [[NOW]], value=value)
+        assert log.last_batch_bytes == log.size_bytes - before
+
+
+def test_a_sealed_segment_lets_its_files_go_and_is_read_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=150)
+    fill(log, [[NOW + n] for n in range(6)])
+    rows = fetch_all(log)
+    assert held_open(tmp_path) >= len(log.segments)
+    log.release()
+    assert held_open(tmp_path) == 1, "the active segment stays open"
+    assert fetch_all(log) == rows
+
+
+def test_damage_is_named_by_file_and_place(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 3)
+    assert log.damaged == ()
+    size = log.size_bytes // 3
+    log.flush()
+    log.active.file.write_at(b"?", 2 * size - 1)
+    log = open_log(tmp_path, recovery_point=3)
+    scan(log)
+    assert log.damaged == (f"{0:020d}.log@{size}-{2 * size}",)

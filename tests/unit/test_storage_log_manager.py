@@ -711,3 +711,47 @@ def test_I1_what_a_checkpoint_that_failed_half_way_has_written_is_struck_too(
             data.manager.checkpoint()
     data.manager.delete_topic("t")
     assert checkpoints(data) == []
+
+
+def test_retention_tells_when_the_first_of_all_logs_has_something_to_do(data: Folder) -> None:
+    assert data.manager.enforce_retention() is None
+    for topic, retention_ms in (("for-ever", -1), ("an-hour", 3_600_000), ("a-minute", 60_000)):
+        data.manager.create(topic, 0, TOPIC_ID, TopicConfig(retention_ms=retention_ms))
+    assert data.manager.enforce_retention() == NOW + 60_001
+    for topic in ("an-hour", "a-minute"):
+        data.manager.delete_topic(topic)
+    assert data.manager.enforce_retention() is None
+
+
+def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
+    data: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = (
+        data.manager.create(topic, 0, TOPIC_ID, TopicConfig(retention_ms=1)) for topic in ("bad", "good")
+    )
+    for log in (bad, good):
+        fill(log, [[NOW - 100]], now_ms=NOW - 100)
+    real = files.rename
+
+    def refuse(old: Path, new: Path) -> None:
+        if old.parent == bad.directory:
+            raise OSError(errno.EIO, "Input/output error")
+        real(old, new)
+
+    monkeypatch.setattr(files, "rename", refuse)
+    data.manager.enforce_retention()
+    assert good.log_start_offset == 1
+    assert "retention failed log=bad-0" in caplog.text
+    assert "log=good-0" not in caplog.text
+
+
+def test_it_is_said_how_many_logs_an_unclean_stop_left(
+    data: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for number in range(2):
+        data.manager.create("t", number, TOPIC_ID, TopicConfig())
+    data.restart()
+    assert "after an unclean stop" not in caplog.text
+    data.crash()
+    assert "recovered logs=2 after an unclean stop" in caplog.text

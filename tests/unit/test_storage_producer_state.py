@@ -471,3 +471,18 @@ def test_a_snapshot_keeps_every_batch_in_order_and_gives_it_back(tmp_path: Path)
     assert encode({}) == struct.pack(">hIi", 1, crc32c(bytes(4)), 0)
     assert state.restore(encode({}))
     assert state.copy() == {}
+
+
+def test_a_producer_whose_id_is_0_is_remembered_as_any_other(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    sent = send(log, 0, producer=0)
+    for clean in (False, True):
+        assert send(log, 0, producer=0) == sent._replace(duplicate=True)
+        with pytest.raises(OutOfOrderSequence):
+            send(log, 2, producer=0)
+        if clean:
+            log.close()
+        for path in tmp_path.glob("*.snapshot"):
+            path.unlink()
+        log = open_log(tmp_path, clean=clean, recovery_point=1 if clean else 0)
+    assert send(log, 0, producer=0) == sent._replace(duplicate=True)

@@ -318,3 +318,19 @@ def test_deleted_files_are_removed_each_at_its_time(tmp_path: Path) -> None:
     log.deleted.remove_due(NOW + 1101)
     assert not list(tmp_path.glob("*.deleted"))
     assert log.deleted.next_due_ms() is None
+
+
+def test_each_rule_looks_at_what_the_one_before_it_leaves(tmp_path: Path) -> None:
+    """Before the start, then too much, then expired: what one of them takes keeps nothing behind it from the next."""
+    log = log_of(tmp_path, [NOW], [NOW - 500], [NOW - 500], [NOW], [NOW - 500])
+    one = log.segments[0].size
+    log.update_config(log.config.override({"retention.ms": "100"}))
+    log.enforce_retention(NOW)
+    assert log.log_start_offset == 0
+    log.update_config(log.config.override({"retention.bytes": str(4 * one)}))
+    log.enforce_retention(NOW)
+    assert log.log_start_offset == 3, "the first was too much, and the next two had expired"
+    log.update_config(log.config.override({"retention.bytes": "-1"}))
+    log.advance_start(4)
+    log.enforce_retention(NOW)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (5, 5, 0)
