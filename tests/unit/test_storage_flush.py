@@ -466,3 +466,34 @@ def test_S26_without_timestamps_the_time_of_the_file_stands_in_but_never_one_to_
     os.utime(folder / name(0), (at, at))
     summary = open_log(folder, now_ms=NOW + 10).active.summary
     assert (summary.last_append_ms, summary.created_ms) == (expected, expected)
+
+
+def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Path, syncs: Syncs) -> None:
+    log = flushed_log(tmp_path, syncs)
+    early = log.flush_mark()
+    fill(log, [[NOW]])
+    late = log.flush_mark()
+    assert (early, late) == ((2, 0), (3, 0))
+    assert early is not None
+    assert late is not None
+    assert log.flushed(late)
+    assert log.recovery_point == 3
+    assert log.flushed(early)
+    assert log.recovery_point == 3
+
+
+def test_a_sealed_segment_that_a_cut_makes_active_again_is_flushed_as_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "a")
+    fill(log, [[NOW], [NOW + 1]])
+    log.roll(NOW)
+    fill(log, [[NOW + 2]])
+    log.truncate(1)
+    fill(log, [[NOW + 3]], value=b"another")
+    log.flush()
+    assert not (tmp_path / "a" / name(0, ".summary")).exists(), (
+        "it is not sealed: no summary is true for long"
+    )
+    fill(log, [[NOW + 4]])
+    rows = scan(log)
+    again = open_log(crash(log, tmp_path / "b"), recovery_point=log.recovery_point)
+    assert scan(again) == rows

@@ -284,3 +284,15 @@ def test_damage_is_named_by_file_and_place(tmp_path: Path) -> None:
     log = open_log(tmp_path, recovery_point=3)
     scan(log)
     assert log.damaged == (f"{0:020d}.log@{size}-{2 * size}",)
+
+
+def test_a_listing_goes_around_damage_that_nobody_has_met_before(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 3)
+    size = log.size_bytes // 3
+    log.close()
+    log.active.file.write_at(b"?", 2 * size - 1)
+    log = open_log(tmp_path, clean=True, recovery_point=3)
+    assert [header.base_offset for _, _, header in log.headers(0)] == [0, 2]
+    log = open_log(tmp_path, clean=True, recovery_point=3)
+    assert [header.base_offset for _, _, header in log.headers(2)] == [2]

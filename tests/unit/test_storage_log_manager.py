@@ -755,3 +755,19 @@ def test_it_is_said_how_many_logs_an_unclean_stop_left(
     assert "after an unclean stop" not in caplog.text
     data.crash()
     assert "recovered logs=2 after an unclean stop" in caplog.text
+
+
+def test_a_clean_start_changes_no_file_of_a_partition(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    data.manager.close()
+
+    def changes() -> dict[str, tuple[int, int]]:
+        paths = sorted((data.path / "t-0").iterdir())
+        return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+
+    before = changes()
+    data.open()
+    assert changes() == before
