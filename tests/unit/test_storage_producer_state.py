@@ -361,20 +361,21 @@ def test_the_longest_silent_are_forgotten_across_logs_until_there_is_room() -> N
     one = PRODUCER_BYTES + 2 + 24
     memory = ProducerMemory(10_000 * one)
     old, older, new = (ProducerState(memory) for _ in range(3))
+    for number in range(600):
+        new.note(new_header(number), number, NOW + 10_000 + number)
     for number in range(9000):
         old.note(new_header(number), number, NOW + number)
     for number in range(400):
         older.note(new_header(number), number, NOW - 1000 + number)
-    for number in range(601):
-        new.note(new_header(number), number, NOW + 10_000 + number)
+    new.note(new_header(600), 600, NOW + 20_000)
     assert (len(older.producers), len(new.producers)) == (0, 601), "all of the one, none of the other"
     left = sum(len(state.producers) for state in (old, older, new))
     assert 10_000 - 10_000 // 16 - 256 < left <= 10_000 - 10_000 // 16
     assert memory.held_bytes == left * one
-    assert list(memory.states) == [old, new]
+    assert list(memory.states) == [new, old]
     assert list(old.producers) == list(range(9000 - len(old.producers), 9000))
     older.note(new_header(1), 1, NOW + 20_000)
-    assert list(memory.states) == [old, new, older]
+    assert list(memory.states) == [new, old, older]
 
 
 def test_no_limit_is_passed_by_as_much_as_there_may_be() -> None:

@@ -95,3 +95,23 @@ def test_a_batch_between_damaged_ones_is_served(folder: Path) -> None:
 def test_without_leader_epochs_no_batch_is_refused_for_its_own(folder: Path) -> None:
     (folder / "leader-epoch-checkpoint").unlink()
     serves_all_but(changed(folder, {3: (EPOCH, 5)}, lost=(1,)), folder, {1})
+
+
+def test_who_reads_an_index_goes_on_with_it_while_its_segment_gets_another(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    fill(log, [[NOW + n] for n in range(20)])
+    log.roll(NOW)
+    log.close()
+    log = open_log(tmp_path, clean=True, recovery_point=20)
+    segment = log.segments[0]
+    indexes = segment.offset_index, segment.time_index
+    before = [bytes(index.data) for index in indexes]
+    size = segment.size // 20
+    segment.file.write_at(b"?", 3 * size - 1)
+    with pytest.raises(CorruptLog):
+        log.read(2, 1000, True)
+    assert log.segments[0] is not segment
+    assert [bytes(index.data) for index in indexes] == before
+    assert len(log.segments[0].offset_index) == len(indexes[0]) - 1
+    again = open_log(tmp_path, clean=True, recovery_point=20)
+    assert [row.offset for row in scan(again)] == [0, 1, *range(3, 20)]

@@ -1,0 +1,123 @@
+"""What a start does with the files that it finds in a partition's folder."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, open_log, scan
+from tidelog.config.options import TopicConfig
+from tidelog.storage import files, recovery
+from tidelog.storage.errors import CorruptLog
+from tidelog.storage.log import Log
+
+
+def name(base: int, suffix: str) -> str:
+    return f"{base:020d}{suffix}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a log of three segments, of two batches each, that was stopped cleanly."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=0)
+    for base in range(0, 6, 2):
+        if base:
+            log.roll(NOW)
+        fill(log, [[NOW + base], [NOW + base + 1]])
+    log.close()
+    return log.directory
+
+
+def from_elsewhere(folder: Path) -> Log:
+    """Open the log of a folder that was copied here: nobody tells what became of it."""
+    return recovery.load(folder, "topic", 0, TopicConfig(**KEEP_ALL), recovery.Known(), NOW)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_is_not_in_force_goes_and_what_is_not_of_a_log_stays(folder: Path, clean: bool) -> None:
+    before = names(folder)
+    gone = {
+        name(0, ".index.deleted"),
+        name(2, ".log.cleaned"),
+        name(4, ".timeindex.cleaned"),
+        name(4, ".summary.tmp"),
+        "leader-epoch-checkpoint.tmp",
+    }
+    kept = {"README", "0.log", "0.index", name(7, ".txt"), f"{name(9, '')[:-1]}x.log", f"x{name(9, '.log')}"}
+    for each in gone | kept:
+        (folder / each).write_bytes(b"x")
+    log = open_log(folder, clean=clean, recovery_point=6)
+    assert kept <= names(folder)
+    assert not gone & names(folder)
+    assert names(folder) - kept == before
+    assert [row.offset for row in scan(log)] == list(range(6))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".summary"])
+def test_a_sidecar_without_its_log_goes_and_those_with_one_stay(folder: Path, suffix: str) -> None:
+    (folder / name(2, ".log")).rename(folder / "elsewhere")
+    for other in {".index", ".timeindex", ".summary"} - {suffix}:
+        (folder / name(2, other)).unlink()
+    log = open_log(folder, clean=True, recovery_point=6)
+    assert (folder / name(0, suffix)).exists()
+    # That it was there says that offsets were lost, and the gap is no end of the log.
+    assert [is_damaged(log, offset) for offset in range(6)] == [False, False, True, True, False, False]
+    with pytest.raises(CorruptLog, match=r"read on from 4$"):
+        log.read(2, 1000, True)
+    assert [row.offset for row in scan(log)] == [0, 1, 4, 5]
+
+
+def test_a_deletion_that_a_crash_cut_short_is_finished(folder: Path) -> None:
+    """Of three segments two were to go; the names of the second are on disk, those of the first are not."""
+    for path in folder.glob(f"{name(2, '')}.*"):
+        if path.suffix != ".snapshot":
+            path.rename(path.with_name(path.name + ".deleted"))
+    copy = Path(shutil.copytree(folder, folder.with_name("copy")))
+    log = open_log(folder, clean=True, recovery_point=6)
+    assert (log.log_start_offset, [row.offset for row in scan(log)]) == (4, [4, 5])
+    assert not [each for each in names(folder) if each.startswith((name(0, "."), name(2, ".")))]
+    assert log.damaged == ()
+    # In a folder that came from elsewhere nobody knows in which order things were deleted.
+    other = from_elsewhere(copy)
+    assert [row.offset for row in scan(other)] == [0, 1, 4, 5]
+    assert (copy / name(0, ".log")).exists()
+    assert not list(copy.glob("*.deleted"))
+
+
+def test_the_marks_of_a_deletion_go_when_what_they_tell_of_is_gone_durably(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / name(2, ".log")).rename(folder / name(2, ".log.deleted"))
+    steps: list[str] = []
+    for call in ("remove", "sync_folder"):
+        real = getattr(files, call)
+        monkeypatch.setattr(
+            files,
+            call,
+            lambda path, real=real, call=call: (steps.append(f"{call} {path.name}"), real(path))[1],
+        )
+    open_log(folder, clean=True, recovery_point=6)
+    synced = steps.index("sync_folder t-0")
+    assert f"remove {name(0, '.log')}" in steps[:synced]
+    assert f"remove {name(2, '.index')}" in steps[:synced]
+    assert f"remove {name(2, '.log.deleted')}" in steps[synced:]
+
+
+def test_a_start_without_leftovers_syncs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "sync_folder", None)
+    assert len(scan(open_log(folder, clean=True, recovery_point=6))) == 6
+
+
+@pytest.mark.parametrize("known", [(0, 0), (0, 3), (9, 0), (2, 9)])
+def test_an_empty_folder_gets_a_log_that_goes_on_from_what_is_known(
+    tmp_path: Path, known: tuple[int, int]
+) -> None:
+    point, start = known
+    log = open_log(tmp_path, clean=True, recovery_point=point, log_start_offset=start)
+    assert (log.log_start_offset, log.log_end_offset) == (max(0, start), max(point, start))
+    fill(log, [[NOW]])
+    assert [row.offset for row in scan(log)] == [max(point, start)]
