@@ -497,3 +497,17 @@ def test_a_sealed_segment_that_a_cut_makes_active_again_is_flushed_as_one(tmp_pa
     rows = scan(log)
     again = open_log(crash(log, tmp_path / "b"), recovery_point=log.recovery_point)
     assert scan(again) == rows
+
+
+def test_a_segment_that_is_judged_before_it_is_flushed_is_flushed_in_its_new_form(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW + 1]])
+    log.roll(NOW)
+    fill(log, [[NOW + 2]])
+    sealed = log.segments[0]
+    assert log.judge(sealed) is log.segments[0]
+    assert log.segments[0] is not sealed
+    log.flush()
+    summary = Summary.load(tmp_path / name(0, ".summary"))
+    assert summary is not None
+    assert (summary.flushed, summary.batch_count, log.segments[0].summary.flushed) == (1, 2, 1)

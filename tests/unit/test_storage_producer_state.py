@@ -378,16 +378,16 @@ def test_the_longest_silent_are_forgotten_across_logs_until_there_is_room() -> N
     assert list(memory.states) == [new, old, older]
 
 
-def test_no_limit_is_passed_by_as_much_as_there_may_be() -> None:
+def test_there_is_room_for_exactly_as_much_as_there_may_be_and_then_for_a_sixteenth_less() -> None:
     one = PRODUCER_BYTES + 2 + 24
-    memory = ProducerMemory(20 * one)
+    memory = ProducerMemory(4096 * one)
     state = ProducerState(memory)
-    for number in range(20):
+    for number in range(4096):
         state.note(new_header(number), number, NOW)
-    assert len(state.producers) == 20
-    state.note(new_header(20), 20, NOW)
-    assert 20 in state.producers or not state.producers
-    assert memory.held_bytes <= 20 * one
+    assert len(state.producers) == 4096
+    state.note(new_header(4096), 4096, NOW)
+    assert 4096 in state.producers
+    assert memory.held_bytes <= 4096 * one * 15 // 16
 
 
 def test_what_a_log_remembers_moves_to_the_memory_that_it_shares(tmp_path: Path) -> None:
