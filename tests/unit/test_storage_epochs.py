@@ -169,3 +169,22 @@ def test_a_flush_writes_what_was_never_saved_and_nothing_twice(
     epochs.sync()
     loaded.sync()
     assert synced == [epochs.path] * 3
+
+
+def test_epochs_that_are_saved_again_take_back_no_other_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(open_log(tmp_path), [[NOW]])
+    with monkeypatch.context() as patch:
+
+        def full(path: Path, data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(files, "write_atomically", full)
+        log = open_log(tmp_path)
+        assert not log.save_epochs()
+    assert log.save_epochs()
+    assert log.failure is None
+    log.failure = "a flush failed"
+    assert log.save_epochs()
+    assert log.failure == "a flush failed"

@@ -771,3 +771,17 @@ def test_a_clean_start_changes_no_file_of_a_partition(data: Folder) -> None:
     before = changes()
     data.open()
     assert changes() == before
+
+
+def test_a_topic_is_deleted_without_a_flush_of_what_nobody_will_read(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]])
+
+    def fails(_: files.File) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files.File, "sync", fails)
+    data.manager.delete_topic("t")
+    assert not list(data.path.glob("t-0*"))

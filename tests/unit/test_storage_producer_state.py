@@ -487,3 +487,13 @@ def test_a_producer_whose_id_is_0_is_remembered_as_any_other(tmp_path: Path) -> 
             path.unlink()
         log = open_log(tmp_path, clean=clean, recovery_point=1 if clean else 0)
     assert send(log, 0, producer=0) == sent._replace(duplicate=True)
+
+
+def test_a_snapshot_of_an_offset_that_has_one_pushes_no_other_out(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for n in range(3):
+        send(log, n)
+        log.roll(NOW)
+    assert (snapshots(tmp_path), log.snapshots) == ([2, 3], [2, 3])
+    log.close()
+    assert (snapshots(tmp_path), log.snapshots) == ([2, 3], [2, 3])
