@@ -785,3 +785,15 @@ def test_a_topic_is_deleted_without_a_flush_of_what_nobody_will_read(
     monkeypatch.setattr(files.File, "sync", fails)
     data.manager.delete_topic("t")
     assert not list(data.path.glob("t-0*"))
+
+
+def test_a_folder_that_is_not_held_is_not_touched_by_a_stop(data: Folder, tmp_path: Path) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]])
+    data.manager.close()
+    before = {path: path.read_bytes() for path in data.path.rglob("*") if path.is_file()}
+    data.manager.close()
+    assert {path: path.read_bytes() for path in data.path.rglob("*") if path.is_file()} == before
+    never = tmp_path / "never"
+    LogManager(never, BrokerConfig(), lambda: NOW).close()
+    assert not never.exists()
