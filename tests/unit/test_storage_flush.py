@@ -511,3 +511,17 @@ def test_a_segment_that_is_judged_before_it_is_flushed_is_flushed_in_its_new_for
     summary = Summary.load(tmp_path / name(0, ".summary"))
     assert summary is not None
     assert (summary.flushed, summary.batch_count, log.segments[0].summary.flushed) == (1, 2, 1)
+
+
+def test_what_recovery_goes_by_is_saved_once_for_so_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1000)
+    log = open_log(tmp_path)
+    saved: list[int] = []
+    for _ in range(6):
+        fill(log, [[NOW]], value=b"v" * 400)
+        log.flush()
+        summary = Summary.load(tmp_path / name(0, ".summary"))
+        saved.append(summary.batch_count if summary else 0)
+    assert saved == [0, 0, 3, 3, 3, 6]

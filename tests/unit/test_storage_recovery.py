@@ -10,6 +10,7 @@ from tidelog.config.options import TopicConfig
 from tidelog.storage import files, recovery
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
+from tidelog.storage.summary import Summary
 
 
 def name(base: int, suffix: str) -> str:
@@ -42,6 +43,7 @@ def test_what_is_not_in_force_goes_and_what_is_not_of_a_log_stays(folder: Path, 
     before = names(folder)
     gone = {
         name(0, ".index.deleted"),
+        name(4, ".index.deleted"),
         name(2, ".log.cleaned"),
         name(4, ".timeindex.cleaned"),
         name(4, ".summary.tmp"),
@@ -121,3 +123,33 @@ def test_an_empty_folder_gets_a_log_that_goes_on_from_what_is_known(
     assert (log.log_start_offset, log.log_end_offset) == (max(0, start), max(point, start))
     fill(log, [[NOW]])
     assert [row.offset for row in scan(log)] == [max(point, start)]
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"?" * 200, None])
+def test_a_write_that_never_finished_is_cut_wherever_the_log_comes_from(
+    folder: Path, tail: bytes | None
+) -> None:
+    path = folder / name(4, ".log")
+    whole = path.read_bytes()
+    path.write_bytes(whole + (whole[:-1] if tail is None else tail))
+    log = from_elsewhere(folder)
+    assert (log.log_end_offset, log.damaged) == (6, ())
+    assert path.read_bytes() == whole
+    fill(log, [[NOW + 6]])
+    assert [row.offset for row in scan(log)] == list(range(7))
+
+
+def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    log = open_log(tmp_path, index_interval_bytes=1 << 20)
+    fill(log, [[NOW], [NOW + 50], [NOW + 2]])
+    log.flush()
+    summary = Summary.load(tmp_path / name(0, ".summary"))
+    assert summary is not None
+    assert (summary.flushed, summary.log_bytes) == (1, log.size_bytes)
+    log = open_log(tmp_path, recovery_point=3, index_interval_bytes=1 << 20)
+    assert log.close()
+    entry = (NOW + 50).to_bytes(8, "big") + (1).to_bytes(4, "big")
+    assert (tmp_path / name(0, ".timeindex")).read_bytes() == entry

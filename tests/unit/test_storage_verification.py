@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import NOW, fill, is_damaged, open_log, scan
-from tidelog.storage.errors import CorruptLog
+from tidelog.storage.errors import CorruptLog, Mismatch
 from tidelog.storage.log import Log
 
 # Records a batch; the lengths differ, so that headers lie across the edges of blocks too.
@@ -115,3 +115,12 @@ def test_who_reads_an_index_goes_on_with_it_while_its_segment_gets_another(tmp_p
     assert len(log.segments[0].offset_index) == len(indexes[0]) - 1
     again = open_log(tmp_path, clean=True, recovery_point=20)
     assert [row.offset for row in scan(again)] == [0, 1, *range(3, 20)]
+
+
+def test_a_mismatch_says_where_and_names_the_segment(folder: Path) -> None:
+    path = folder / f"{0:020d}.log"
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    segment = start(folder).active
+    with pytest.raises(Mismatch, match=r"^/.*/0{20}\.log@0-10: not what its summary says$") as found:
+        segment.read(10, 0)
+    assert found.value.segment is segment
