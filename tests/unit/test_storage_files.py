@@ -334,3 +334,35 @@ def test_renaming_and_removing(tmp_path: Path) -> None:
     (tmp_path / "folder" / "inner" / "file").touch()
     files.remove_folder(tmp_path / "folder")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_disk_does_not_make_the_next_read_wait(
+    file: files.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def bad(_fd: int, _buffers: object, _position: int, flags: int) -> int:
+        asked.append(flags)
+        raise OSError(errno.EIO, "bad disk")
+
+    monkeypatch.setattr(files.os, "preadv", bad)
+    for _ in range(2):
+        with pytest.raises(OSError, match="bad disk"):
+            file.read_nowait(3, 1)
+    assert asked == [os.RWF_NOWAIT] * 2
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_a_file_that_cannot_be_read_at_all_is_tried_plainly_once(
+    file: files.File, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    asked: list[int] = []
+
+    def cannot(_fd: int, _buffers: object, _position: int, flags: int) -> int:
+        asked.append(flags)
+        raise OSError(error, "not here")
+
+    monkeypatch.setattr(files.os, "preadv", cannot)
+    with pytest.raises(OSError, match="not here"):
+        file.read_nowait(3, 1)
+    assert asked == [os.RWF_NOWAIT, 0]

@@ -797,3 +797,14 @@ def test_a_folder_that_is_not_held_is_not_touched_by_a_stop(data: Folder, tmp_pa
     never = tmp_path / "never"
     LogManager(never, BrokerConfig(), lambda: NOW).close()
     assert not never.exists()
+
+
+def test_a_checkpoint_that_finds_the_disk_full_says_so(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, _: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_atomically", full)
+        with pytest.raises(OSError, match="No space left"):
+            data.manager.checkpoint()
+    assert data.manager.disk.is_full

@@ -193,3 +193,14 @@ def test_S27_a_jitter_takes_no_more_than_all_of_the_time(
     assert bases(log.segments) == [0]
     fill(log, [[NOW + 2]])
     assert bases(log.segments) == [0, 2]
+
+
+def test_S7_a_bound_on_indexes_that_is_made_smaller_holds_from_the_next_append_on(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    fill(log, [[NOW + n] for n in range(6)])
+    log.update_config(log.config.override({"segment.index.bytes": "40"}))
+    fill(log, [[NOW + 6]])
+    assert bases(log.segments) == [0, 6]
+    log.update_config(log.config.override({"segment.index.bytes": "4000"}))
+    fill(log, [[NOW + 7 + n] for n in range(20)])
+    assert bases(log.segments) == [0, 6]
