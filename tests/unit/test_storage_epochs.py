@@ -188,3 +188,12 @@ def test_epochs_that_are_saved_again_take_back_no_other_failure(
     log.failure = "a flush failed"
     assert log.save_epochs()
     assert log.failure == "a flush failed"
+
+
+def test_a_log_that_starts_before_all_epochs_keeps_them_as_they_are(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(tmp_path)
+    epochs.drop_before(5)
+    assert epochs.entries == ()
+    epochs = LeaderEpochs(tmp_path, [(1, 10), (2, 20)])
+    epochs.drop_before(5)
+    assert epochs.entries == ((1, 10), (2, 20))

@@ -296,3 +296,28 @@ def test_a_listing_goes_around_damage_that_nobody_has_met_before(tmp_path: Path)
     assert [header.base_offset for _, _, header in log.headers(0)] == [0, 2]
     log = open_log(tmp_path, clean=True, recovery_point=3)
     assert [header.base_offset for _, _, header in log.headers(2)] == [2]
+
+
+def test_a_cut_in_a_log_that_was_just_loaded_leaves_nothing_to_be_doubted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 4)
+    log.close()
+    log = open_log(tmp_path, clean=True, recovery_point=4)
+    log.truncate(1)
+    fill(log, [[NOW]] * 4, value=b"others")
+    assert [row.offset for row in fetch_all(log)] == list(range(5))
+    assert "made anew" not in caplog.text
+
+
+def test_a_cut_of_nothing_takes_no_sync_back(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    log.flush()
+    fill(log, [[NOW]])
+    mark = log.flush_mark()
+    assert mark is not None
+    log.truncate(2)
+    assert log.flushed(mark)
+    assert log.recovery_point == 2

@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, crash, fill, open_log, scan
 from tidelog.protocol.records.batch import BatchHeader, read_header
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import files, producer_state
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
@@ -497,3 +498,21 @@ def test_a_snapshot_of_an_offset_that_has_one_pushes_no_other_out(tmp_path: Path
     assert (snapshots(tmp_path), log.snapshots) == ([2, 3], [2, 3])
     log.close()
     assert (snapshots(tmp_path), log.snapshots) == ([2, 3], [2, 3])
+
+
+def test_the_end_of_a_transaction_is_no_batch_of_its_producer(tmp_path: Path) -> None:
+    """Kafka's control batches have no sequence."""
+    log = open_log(tmp_path)
+    send(log, 0, producer=3)
+    control = build_batch(
+        [Record(1, NOW, b"\0\0\0\1", b"\0" * 6)],
+        producer_id=4,
+        producer_epoch=0,
+        transactional=True,
+        control=True,
+    )
+    with open(log.active.path(".log"), "ab") as file:
+        file.write(control)
+    log = open_log(tmp_path)
+    assert log.log_end_offset == 2
+    assert list(log.producers.producers) == [3]

@@ -204,3 +204,15 @@ def test_S7_a_bound_on_indexes_that_is_made_smaller_holds_from_the_next_append_o
     log.update_config(log.config.override({"segment.index.bytes": "4000"}))
     fill(log, [[NOW + 7 + n] for n in range(20)])
     assert bases(log.segments) == [0, 6]
+
+
+def test_S7_a_full_index_seals_its_segment_after_a_restart_too(tmp_path: Path) -> None:
+    options = {"index_interval_bytes": 0, "segment_index_bytes": 40}
+    log = open_log(tmp_path, **options)
+    fill(log, [[NOW]] * 6)  # the first of them has no entry
+    assert bases(log.segments) == [0]
+    log.close()
+    log = open_log(tmp_path, clean=True, recovery_point=6, **options)
+    fill(log, [[NOW]])
+    assert bases(log.segments) == [0, 6]
+    assert (tmp_path / f"{0:020d}.index").stat().st_size == 40

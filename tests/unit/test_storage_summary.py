@@ -53,6 +53,8 @@ def test_a_new_one_knows_nothing() -> None:
     assert summary.first_timestamp == summary.max_timestamp == summary.max_timestamp_offset == NONE
     assert summary.first_append_ms == summary.last_append_ms == NONE
     assert summary.min_timestamp == UNKNOWN == -(1 << 63)
+    assert (summary.offset_entries, summary.time_entries) == (0, 0)
+    assert summary.offset_crc == summary.time_crc == crc32c(b"")
 
 
 def test_what_a_log_does_not_hold_is_its_times_and_interval() -> None:
