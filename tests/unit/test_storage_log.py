@@ -299,13 +299,15 @@ def test_a_listing_goes_around_damage_that_nobody_has_met_before(tmp_path: Path)
 
 
 def test_a_cut_in_a_log_that_was_just_loaded_leaves_nothing_to_be_doubted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log = open_log(tmp_path)
+    monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", 64)
+    log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW]] * 4)
     log.close()
-    log = open_log(tmp_path, clean=True, recovery_point=4)
+    log = open_log(tmp_path, clean=True, recovery_point=4, index_interval_bytes=0)
     log.truncate(1)
+    assert log.active.unverified is None
     fill(log, [[NOW]] * 4, value=b"others")
     assert [row.offset for row in fetch_all(log)] == list(range(5))
     assert "made anew" not in caplog.text
