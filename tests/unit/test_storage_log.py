@@ -303,13 +303,13 @@ def test_a_cut_in_a_log_that_was_just_loaded_leaves_nothing_to_be_doubted(
 ) -> None:
     monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", 64)
     log = open_log(tmp_path, index_interval_bytes=0)
-    fill(log, [[NOW]] * 4)
+    fill(log, [[NOW]] * 8)
     log.close()
-    log = open_log(tmp_path, clean=True, recovery_point=4, index_interval_bytes=0)
-    log.truncate(1)
+    log = open_log(tmp_path, clean=True, recovery_point=8, index_interval_bytes=0)
+    log.truncate(6)
     assert log.active.unverified is None
     fill(log, [[NOW]] * 4, value=b"others")
-    assert [row.offset for row in fetch_all(log)] == list(range(5))
+    assert [row.offset for row in fetch_all(log)] == list(range(10))
     assert "made anew" not in caplog.text
 
 
