@@ -5,8 +5,9 @@ are found. Works on the list of segments, oldest first, and changes it.
 """
 
 import logging
-from bisect import insort
+from bisect import bisect_right, insort
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.summary import NONE, Damage
 
 _log = logging.getLogger(__name__)
+_base_offset = attrgetter("base_offset")
 
 
 class Opened(NamedTuple):
@@ -75,10 +77,14 @@ def _ends_in_damage(segment: Segment) -> bool:
     return bool(damage) and damage[-1].end == segment.size
 
 
-def cut_unflushed(segments: list[Segment], flushed_to: int) -> None:
-    """Cut the log at the first damage or gap that no flush can have been behind."""
-    for number, segment in enumerate(segments):
-        before = segments[number - 1] if number else segment
+def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: int) -> None:
+    """Cut the log at the first damage or gap that no flush can have been behind.
+
+    What lies wholly before the log's start is to be deleted: nothing has to follow it without a gap.
+    """
+    first = max(bisect_right(segments, log_start_offset, key=_base_offset) - 1, 0)
+    for number, segment in enumerate(segments[first:], first):
+        before = segments[number - 1] if number > first else segment
         if flushed_to <= before.next_offset < segment.base_offset and not _ends_in_damage(before):
             _cut_from(segments, number)
             return
@@ -165,10 +171,10 @@ def _mark_lost(segments: list[Segment], start: int, end: int, maker: Maker) -> N
     mark = next((segment for segment in segments if segment.base_offset == start and not segment.size), None)
     if mark is None:
         mark = maker.segment(segments, start)
-        insort(segments, mark, key=lambda segment: segment.base_offset)
+        insort(segments, mark, key=_base_offset)
     mark.summary.damage = (Damage(0, 0, end),)
     try:
-        mark.save(flushed=True, durably=True)
+        mark.replace_summary(finished=True)
     except OSError as error:
         _log.warning("summary not written file=%s error=%r", mark.path(SUMMARY), str(error))
 

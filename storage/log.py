@@ -514,10 +514,14 @@ class Log:
                 f"{self}: not flushed yet: {error}; the next flush tries again; raise the limit of open files"
             ) from error
         except OSError as error:
-            self.failure = f"a flush failed ({error}){_UNTIL_RESTART}"
-            with suppress(OSError):
-                folder_identity.forget_boot(self.directory.parent)
-            raise self._offline() from error
+            raise self._distrust(f"a flush failed ({error})") from error
+
+    def _distrust(self, why: str) -> LogOffline:
+        """Take no more writes, and let the next start not believe what memory holds; return what to raise."""
+        self.failure = why + _UNTIL_RESTART
+        with suppress(OSError):
+            folder_identity.forget_boot(self.directory.parent)
+        return self._offline()
 
     def _is_save_due(self, active: Segment) -> bool:
         return active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES
@@ -585,16 +589,18 @@ class Log:
         No checkpoint may say by then that what is cut was flushed (`LogManager.truncate`): it would be taken for lost.
         """
         with self._flush_lock, self.lock:
+            if self.failure is not None:
+                raise self._offline()
             if offset >= self.log_end_offset:
                 return
-            kept = [segment for segment in self.segments if segment.base_offset < offset] or [
+            # Of a segment that begins with it nothing is left but its base: there the log goes on.
+            kept = [segment for segment in self.segments if segment.base_offset <= offset] or [
                 self.segments[0]
             ]
             try:
                 self._cut(kept, lookup.locate(kept[-1], offset)[0])
             except OSError as error:
-                self.failure = f"a cut failed half way ({error}){_UNTIL_RESTART}"
-                raise self._offline() from error
+                raise self._distrust(f"a cut failed half way ({error})") from error
 
     def _cut(self, kept: list[Segment], position: int) -> None:
         gone = self.segments[len(kept) :]

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
+from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import continuity, files, verification
 from tidelog.storage.continuity import Opened
 from tidelog.storage.errors import Mismatch
@@ -81,7 +82,7 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
     segments = [each.segment for each in opened]
     flushed_to = max([known.recovery_point, *(each.flushed_to for each in opened)])
     if known.ours and known.was_cut_off and not known.clean:
-        continuity.cut_unflushed(segments, flushed_to)
+        continuity.cut_unflushed(segments, known.log_start_offset, flushed_to)
     continuity.cut_torn_tail(segments, flushed_to)
     maker = continuity.Maker(folder, config, now_ms)
     continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
@@ -222,10 +223,11 @@ def _load_epochs(log: Log, clean: bool) -> None:
     epochs = loaded or LeaderEpochs(log.directory)
     log.epochs = epochs  # Batches that are looked at below may have to be judged by them.
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
-    newest = NONE if clean else _newest_epoch(log)
-    latest = max(epochs.latest, newest)
+    last = None if clean else _last_batch(log)
+    latest = max(epochs.latest, NONE if last is None else last.leader_epoch)
+    is_wrong = last is not None and epochs.at(last.last_offset) != last.leader_epoch
     changed = False
-    if not epochs.entries or newest > epochs.latest or epochs.entries[0][1] > log.log_start_offset:
+    if not epochs.entries or is_wrong or epochs.entries[0][1] > log.log_start_offset:
         changed = True
         epochs = LeaderEpochs(log.directory)
         for _, _, header in log.headers(log.log_start_offset):
@@ -246,10 +248,9 @@ def _load_epochs(log: Log, clean: bool) -> None:
         log.save_epochs()
 
 
-def _newest_epoch(log: Log) -> int:
-    """Return the leader epoch of the last batch that can be read, or -1."""
+def _last_batch(log: Log) -> BatchHeader | None:
+    """Return the header of the last batch that can be read, if there is one."""
     for segment in reversed(log.segments):
         if segment.summary.batch_count:
-            headers = log.headers(segment.next_offset - 1)
-            return max((header.leader_epoch for _, _, header in headers), default=NONE)
-    return NONE
+            return max((header for _, _, header in log.headers(segment.next_offset - 1)), default=None)
+    return None

@@ -310,18 +310,17 @@ class Segment:
         summary.flushed = int(flushed)
         write = files.write_atomically if durably else files.write
         write(self.path(SUMMARY), summary.encode())
+        self._finished_size = self.size if final else -1
         return once_flushed
 
     def finish(self, *, flushed: bool = False) -> None:
         """Save with the final time entry, before the segment is sealed or its log closed."""
         if self._finished_size != self.size:
             self.save(final=True, flushed=flushed)
-            self._finished_size = self.size
 
     def replace_summary(self, *, finished: bool) -> None:
         """Save at once what was found in a log that is on disk, where the summary's file says something else."""
         self.save(final=finished, flushed=True, durably=True)
-        self._finished_size = self.size if finished else -1
 
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""

@@ -112,6 +112,25 @@ def test_too_many_open_files_while_rolling_leaves_the_log_as_it_was(
     assert differences(tmp_path, 0) == []
 
 
+def test_I5_a_segment_that_was_saved_between_two_tries_to_seal_it_is_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=1000)
+    fill(log, [[NOW], [NOW + 1]])
+
+    def no_space(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "create", no_space)
+        with pytest.raises(LogOffline):
+            log.roll(NOW)
+    log.active.save()
+    log.roll(NOW)
+    assert differences(tmp_path, 1000) == []
+    log.close()
+
+
 def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, disk: BadDisk) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])

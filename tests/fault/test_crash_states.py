@@ -15,20 +15,7 @@ SHARE = 0.03
 pytestmark = pytest.mark.timeout(300)
 
 
-NAMES = [
-    pytest.param(
-        name,
-        marks=pytest.mark.xfail(
-            strict=False, reason="a cut whose removals fail may come back; nothing cuts a log yet"
-        ),
-    )
-    if name == "truncation"
-    else name
-    for name in SCENARIOS
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_I1_I2_I3_I4_I5_I6_I8_I9_hold_in_what_a_crash_leaves(name: str) -> None:
     tally = explore(SCENARIOS[name], SEED, share=SHARE)
     broken = [f"{found.violation}  make fault STATE='{found.name}'" for found in tally.found]

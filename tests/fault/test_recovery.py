@@ -682,8 +682,17 @@ def test_V10_what_a_crash_cannot_have_done_is_damage(tmp_path: Path, same_boot: 
     manager.close()
 
 
+def flush(log: Log) -> None:
+    log.flush()
+
+
+def cut(log: Log) -> None:
+    log.truncate(0)
+
+
+@pytest.mark.parametrize("act", [flush, cut])
 def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Log], None]
 ) -> None:
     manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
     manager.open()
@@ -694,10 +703,14 @@ def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
     def fail(_: files.File) -> None:
         raise OSError(errno.EIO, "no")
 
-    monkeypatch.setattr(files.File, "sync", fail)
-    with pytest.raises(LogOffline):
-        log.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(files.File, "sync", fail)
+        with pytest.raises(LogOffline):
+            act(log)
     assert not folder_identity.is_same_boot(tmp_path)
+    for again in (flush, cut):
+        with pytest.raises(LogOffline, match="restart"):
+            again(log)
     manager.abandon()
 
 
@@ -710,3 +723,30 @@ def test_a_topic_with_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
     assert not manager.logs
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
     manager.close()
+
+
+def test_I1_what_was_flushed_behind_the_logs_start_stays_where_less_is_left_before_it(tmp_path: Path) -> None:
+    """The segments before the start are to be deleted: it does not matter what a power cut took of them."""
+    log = made(tmp_path / "a", batches=2)
+    log = open_log(crash(log, tmp_path / "b"), log_start_offset=6, **OPTIONS)
+    assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (6, 6, 2)
+    fill(log, [[NOW], [NOW + 1]])
+    log.flush()
+    for start in (6, 7):
+        again = open_log(crash(log, tmp_path / f"c{start}"), log_start_offset=start, **OPTIONS)
+        assert [row.offset for row in scan(again)] == [*range(start, 8)]
+        assert (again.log_end_offset, again.damaged) == (8, ())
+    # Behind the start nothing can follow a gap that no flush has covered.
+    again = open_log(crash(log, tmp_path / "d"), log_start_offset=3, **OPTIONS)
+    assert (again.log_start_offset, again.log_end_offset) == (3, 4)
+
+
+def test_epochs_that_a_cut_left_and_batches_that_it_did_not_take_agree(tmp_path: Path) -> None:
+    """A cut that failed half way may be undone by a power cut, though a start in between began an epoch behind it."""
+    log = made(tmp_path / "a", batches=4)
+    data = log.active.path(".log").read_bytes()
+    folder = copied(log, tmp_path / "b", data[: positions(log)[1]])
+    assert open_log(folder, **OPTIONS).epochs.entries == ((0, 0), (1, 2))
+    (folder / f"{0:020d}.log").write_bytes(data)
+    again = open_log(folder, **OPTIONS)
+    assert (again.log_end_offset, again.epochs.entries) == (8, ((0, 0), (2, 8)))

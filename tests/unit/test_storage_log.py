@@ -219,6 +219,17 @@ def test_truncate_cuts_whole_batches_and_offsets_go_on_from_there(tmp_path: Path
     assert [path.name for path in tmp_path.glob("*.log")] == [f"{0:020d}.log"]
 
 
+def test_a_cut_where_a_segment_begins_leaves_its_offset_to_go_on_from(tmp_path: Path) -> None:
+    """What lies before it may be gone, or end earlier: a log whose start was moved goes on from there."""
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 2)
+    log = open_log(tmp_path, log_start_offset=6)
+    fill(log, [[NOW], [NOW + 1]])
+    log.truncate(6)
+    assert (log.log_start_offset, log.log_end_offset, log.active.size) == (6, 6, 0)
+    assert log.append(batch([NOW]), NOW).base_offset == 6
+
+
 def test_behind_a_cut_a_segment_is_sealed_by_the_time_of_what_is_left(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_ms=100)
     fill(log, [[NOW], [NOW + 100], [NOW + 101]])

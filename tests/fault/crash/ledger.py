@@ -54,8 +54,9 @@ class LogState(NamedTuple):
     append_ms: int = 0  # append times are not before this
     seen: int = 0  # how many of `sent` a consumer may have read
     lost_epoch: int = -1  # the newest of batches that are gone
-    former: tuple[tuple[Sent, ...], ...] = ()  # what a truncation that no flush has covered may give back
-    cut_to: int | None = None  # where such a truncation cut
+    former: tuple[
+        tuple[Sent, ...], ...
+    ] = ()  # what a truncation that failed may give back, until the next flush
 
 
 class TopicState(NamedTuple):
@@ -109,7 +110,7 @@ class Judge:
         sent = self._history(found, end)
         count = sum(1 for each in sent if each.last < end)
         # A log start that was written down may outlive the records around it: the log goes on from there.
-        if end != (sent[count - 1].last + 1 if count else 0) and not start == end == state.start:
+        if end != (sent[count - 1].last + 1 if count else 0) and not start == end <= state.start:
             self.fail("I4", f"ends at {end}, within or behind what was sent")
         self._by_offset(found, start)
         self._by_time(found, start, sent)
@@ -126,8 +127,6 @@ class Judge:
             end=end,
             start=max(start, state.certain_start),
             append_ms=max((each.append_ms for each in kept), default=0),
-            former=(),
-            cut_to=None,
         )
 
     def _read(self, start: int, end: int) -> list[tuple[int, bytes]]:

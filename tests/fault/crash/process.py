@@ -193,9 +193,7 @@ class Process:
             raise Violation("refused", "a clean stop left no marker")
         for name, known in self.ledger.items():
             if clean:
-                logs = tuple(
-                    state._replace(durable=state.written, former=(), cut_to=None) for state in known.logs
-                )
+                logs = tuple(state._replace(durable=state.written, former=()) for state in known.logs)
                 self.ledger[name] = known._replace(logs=logs)
         self.mark()
         if clean and not self.disk.failed:
@@ -225,7 +223,7 @@ class Process:
             interval = int(self.ledger[topic].options.get("index.interval.bytes", 4096))
             wanted = rebuilt(data, int(name), interval)
             for suffix, index in zip((".index", ".timeindex"), wanted, strict=True):
-                if files.get(f"{folder}/{name}{suffix}") != index:
+                if files.get(f"{folder}/{name}{suffix}", b"") != index:
                     raise Violation("I5", f"{folder}/{name}{suffix} is not what the log says")
 
 

@@ -165,7 +165,7 @@ class World(Process):
         durable = sum(1 for each in before.sent if each.last < end)
         if before.sent != state.sent[: len(before.sent)]:
             return  # cut meanwhile
-        self.put(topic, index, state._replace(durable=max(durable, state.durable), former=(), cut_to=None))
+        self.put(topic, index, state._replace(durable=max(durable, state.durable), former=()))
 
     def flush_all(self, meanwhile: Callable[[], None] | None = None) -> None:
         """Flush all logs as one commit."""
@@ -290,6 +290,8 @@ class World(Process):
             survive = len(kept)
             kept = tuple(each for each in state.sent if each.last < target.log_end_offset)
             after = after._replace(durable=min(survive, state.durable))
+        else:
+            after = after._replace(former=())
         end = target.log_end_offset
         if end != (kept[-1].last + 1 if kept else 0) and end != state.start:
             raise Violation("I2", f"{target}: ends at {end} after a cut to {offset}")
