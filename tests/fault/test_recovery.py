@@ -750,3 +750,14 @@ def test_epochs_that_a_cut_left_and_batches_that_it_did_not_take_agree(tmp_path:
     (folder / f"{0:020d}.log").write_bytes(data)
     again = open_log(folder, **OPTIONS)
     assert (again.log_end_offset, again.epochs.entries) == (8, ((0, 0), (2, 8)))
+
+
+def test_V10_what_no_flush_covers_is_cut_behind_damage_that_one_did(tmp_path: Path) -> None:
+    log = made(tmp_path / "a")
+    data, starts = bytearray(log.active.path(".log").read_bytes()), positions(log)
+    for number in (3, 8):
+        data[starts[number] + 8] ^= 0x40  # its length: no way leads over it
+    again = open_log(copied(log, tmp_path / "b", bytes(data)), recovery_point=10, **OPTIONS)
+    assert [row.offset for row in scan(again)] == [0, 1, 2, 3, 4, 5, *range(8, 16)]
+    assert (again.log_end_offset, again.size_bytes) == (16, starts[8])
+    assert is_damaged(again, 6)
