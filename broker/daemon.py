@@ -50,7 +50,8 @@ class Broker:
         self.queued_answers = Quota(config.queued_max_response_bytes)
         self.frame_memory = FrameMemory(config.queued_max_request_bytes)
         self.collector = Collector()
-        # Why the broker must stop, if a thread has ended; `on_failure` is told then, on the event loop.
+        # Why the broker must stop, if a thread has ended, or has not stopped as it should; `on_failure` is told of the
+        # first, on the event loop.
         self.failure: str | None = None
         self.on_failure: Callable[[], None] = lambda: None
         self._retention = Periodic("retention", config.log_retention_check_interval_ms / 1000, self._retain)
@@ -152,7 +153,10 @@ class Broker:
         self.readers.stop()
         self.flusher.stop()
         self.maintenance.stop()
-        self.logs.close()
+        if not self.logs.close():
+            self.failure = (
+                self.failure or "the disk did not take all that was owed to it when the broker stopped"
+            )
         self.catalog.close()
         lines.tell()
         _log.info("stopped data=%s", self.logs.directory)

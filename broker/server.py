@@ -196,7 +196,7 @@ async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, i
     """Run a broker until it is told to stop; `ready` is called once it answers.
 
     Raises StorageError, CatalogError, OSError or CannotListen when the data folder or an address cannot be used,
-    BrokerFailed after it stopped in order because a thread was ended by a fault.
+    BrokerFailed after it stopped in order because a thread was ended by a fault, or where the disk did not take all.
     """
     # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -212,5 +212,5 @@ async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, i
         broker.stop()
     if broker.failure is not None:
         raise BrokerFailed(
-            f"{broker.failure}; the log says how; what was acknowledged is on disk: start it again"
+            f"{broker.failure}; the log says how; what was acknowledged with acks=all is on disk: start it again"
         )

@@ -21,8 +21,11 @@ from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
+# A full disk refuses the creation, and then what would undo it, as often as a client asks.
+_HALF_MADE = "half made topics"
 
 # Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
 MAX_TOPIC_NAME_LENGTH = 249
@@ -113,6 +116,7 @@ class Topics:
         self._creating: set[str] = set()
         self._by_metric_name: dict[str, set[str]] = {}  # of those made and being created
         self._leftovers: set[str] = set()
+        self._troubles = Troubles()
         # Set by the loop, looked at by the thread: what is half made is left.
         self.is_stopping = False
 
@@ -187,6 +191,7 @@ class Topics:
         finally:
             self._creating.discard(name)
         self._leftovers.discard(name)
+        self._troubles.end(_HALF_MADE)
         self._loop.call_soon_threadsafe(self._serve, topic)
         _log.info("topic created topic=%s partitions=%d", name, partitions)
         for option, why in topic.config.inert.items():
@@ -231,7 +236,13 @@ class Topics:
             self._catalog.remove_topic(name)
             self._delete_folders(name)
         except StorageError as error:
-            _log.warning("half made topic not removed topic=%s error=%r: later", name, str(error))
+            if self._troubles.begin(_HALF_MADE, ""):
+                _log.warning(
+                    "topics that could not be made are not removed, this one first topic=%s error=%r: each is when its "
+                    "name is given again",
+                    name,
+                    str(error),
+                )
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic and its data. Maintenance thread only. Raises StorageError."""
@@ -254,7 +265,7 @@ class Topics:
         self._leftovers.discard(name)
 
     def _config(self, name: str, options: dict[str, str]) -> TopicConfig:
-        return self._defaults.override(options, source=f"topic {name}")
+        return self._defaults.override(options, source=f"topic {name}").bounded_by(self._defaults)
 
     # Event loop.
 

@@ -162,7 +162,7 @@ class TopicConfig:
         at_least=1,
         ours=True,
         doc="Largest size of one batch once decompressed; a batch beyond it is answered MESSAGE_TOO_LARGE "
-        "before more memory than this is used.",
+        "before more memory than this is used. A topic's is at most the broker's.",
     )
     max_message_bytes: int = option(
         "max.message.bytes",
@@ -287,6 +287,11 @@ class TopicConfig:
             if row.attribute:
                 values[row.attribute] = value
         return dataclasses.replace(self, **values, overrides=texts)
+
+    def bounded_by(self, broker: "TopicConfig") -> "TopicConfig":
+        """Return this configuration without what is more than the broker allows: its bound may have come down since."""
+        most = min(self.max_decompressed_bytes, broker.max_decompressed_bytes)
+        return dataclasses.replace(self, max_decompressed_bytes=most)
 
     @property
     def inert(self) -> Mapping[str, str]:

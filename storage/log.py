@@ -575,7 +575,11 @@ class Log:
         if start < end:
             for segment, _, header in self.headers(start):
                 if header.producer_id >= 0 and not header.is_control:
-                    self.producers.note(header, header.base_offset, segment.summary.last_append_ms)
+                    # Only a batch of LogAppendTime says when it was appended: for others it was no later than that.
+                    append_ms = (
+                        header.max_timestamp if header.is_log_append_time else segment.summary.last_append_ms
+                    )
+                    self.producers.note(header, header.base_offset, append_ms)
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget idempotent producers that have sent nothing since."""

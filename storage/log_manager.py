@@ -84,11 +84,12 @@ class LogManager:
         assert self._lock is not None
         with files.holding(self._lock):
             clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
+            self._load(config_of or (lambda _: self._defaults.topic_defaults()), is_ours, clean)
             if clean:
-                # On disk, too: a marker that comes back would vouch for what is written from now on.
+                # Now that nothing was refused. On disk, too: a marker that comes back would vouch for what is written
+                # from now on.
                 files.remove(self.directory / CLEAN_SHUTDOWN)
                 files.sync_folder(self.directory)
-            self._load(config_of or (lambda _: self._defaults.topic_defaults()), is_ours, clean)
         if not clean and self.logs:
             _log.info("recovered logs=%d after an unclean stop data=%s", len(self.logs), self.directory)
 
@@ -274,10 +275,13 @@ class LogManager:
                     _log.error("flush failed log=%s error=%r", log, str(error))
         return shortest
 
-    def close(self) -> None:
-        """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go."""
+    def close(self) -> bool:
+        """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go.
+
+        Return whether all that is on disk; what is not, the log names, and the next start recovers.
+        """
         if self._lock is None:
-            return
+            return True
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
             clean = all(list(pool.map(_closed, self.logs.values())))
         try:
@@ -285,8 +289,10 @@ class LogManager:
             if clean:
                 files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
+            clean = False
             _log.error("the next start recovers data=%s error=%r", self.directory, str(error))
         self.abandon()
+        return clean
 
     def abandon(self) -> None:
         """Let the folder go as it is, as a crash would."""

@@ -124,7 +124,14 @@ def _create(
         raise TopicNamesCollide(wanted.name, other)
     partitions = _partition_count(broker, wanted)
     options = _options(wanted)
-    config = broker.config.topic_defaults().override(options)
+    defaults = broker.config.topic_defaults()
+    config = defaults.override(options)
+    if config.bounded_by(defaults) != config:
+        most = defaults.max_decompressed_bytes
+        value = str(config.max_decompressed_bytes)
+        raise ConfigError(
+            "max.decompressed.bytes", f"at most {most}, the broker's: raise that first", value=value
+        )
     topic_id = bytes(16)
     if not validate_only:
         topic = yield from broker.create_topic(wanted.name, partitions, dict(config.overrides))

@@ -283,9 +283,10 @@ def test_no_room_when_it_stops_is_status_1_and_no_traceback(small_disk: Path) ->
         while client.produce("t", one_batch(50, value_bytes=1000)).error_code == 0:
             pass
         broker.send_signal(signal.SIGTERM)
-        broker.wait(20)
+        assert broker.wait(20) == 1
         no_traceback(broker.printed)
         assert "No space left on device" in broker.printed
+        assert broker.printed.splitlines()[-1].startswith("tidelog: the disk did not take all that was owed")
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])

@@ -510,6 +510,7 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
         "value": (topic("value", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
         "null": (topic("null", retention_ms=None), ErrorCode.INVALID_CONFIG),
         "compact": (topic("compact", cleanup_policy="compact"), ErrorCode.INVALID_CONFIG),
+        "inflated": (topic("inflated", max_decompressed_bytes=str(1 << 32)), ErrorCode.INVALID_CONFIG),
         "elsewhere": (assigned("elsewhere", [1], [2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         "here": (assigned("here", [1], [1]), ErrorCode.NONE),
     }

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -519,7 +520,7 @@ def test_a_folder_that_is_not_served_is_not_written_over(data: Folder) -> None:
     assert [path.name for path in folder.iterdir()] == [f"{0:020d}.log"]
 
 
-def test_the_marker_of_a_clean_stop_is_gone_from_the_disk_before_anything_is_loaded(
+def test_the_marker_of_a_clean_stop_is_gone_from_the_disk_before_anything_is_written(
     data: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.manager.create("t", 0, TOPIC_ID, TopicConfig())
@@ -534,8 +535,24 @@ def test_the_marker_of_a_clean_stop_is_gone_from_the_disk_before_anything_is_loa
 
         monkeypatch.setattr(files, name, noted)
     data.open()
-    marker = steps.index("remove .kafka_cleanshutdown")
-    assert steps[marker + 1 : marker + 3] == ["sync_folder data", "list_folder data"]
+    assert steps[-2:] == ["remove .kafka_cleanshutdown", "sync_folder data"]
+
+
+def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]])
+    epochs = log.epochs.entries
+    data.manager.close()
+    foreign = data.path / "older-0"
+    foreign.mkdir()
+    message = b"\x01" + bytes(25)
+    head = [0, 0, 4 + len(message), zlib.crc32(message)]
+    (foreign / f"{0:020d}.log").write_bytes(b"".join(n.to_bytes(4, "big") for n in head) + message)
+    with pytest.raises(ForeignDataDir):
+        data.open()
+    shutil.rmtree(foreign)
+    data.open()
+    assert data.manager.logs["t", 0].epochs.entries == epochs
 
 
 def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:

@@ -109,6 +109,19 @@ def test_with_log_append_time_a_repeat_is_told_the_time_of_the_first(tmp_path: P
     assert log.append(batch([1], **data), NOW + 99) == (0, 0, NOW, True)
 
 
+def test_with_log_append_time_a_repeat_is_told_the_same_after_a_crash(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "a", message_timestamp_type="LogAppendTime")
+
+    def sent(sequence: int) -> bytearray:
+        return batch([1], producer_id=1, producer_epoch=0, base_sequence=sequence)
+
+    for n in range(2):
+        assert log.append(sent(n), NOW + 99 * n) == (n, n, NOW + 99 * n, False)
+    log = open_log(crash(log, tmp_path / "b"), message_timestamp_type="LogAppendTime")
+    for n in range(2):
+        assert log.append(sent(n), NOW + 1000) == (n, n, NOW + 99 * n, True)
+
+
 @pytest.mark.parametrize(
     "how", ["close", "crash", "crash after a roll", "close without snapshots", "torn snapshot"]
 )
