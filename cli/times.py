@@ -31,11 +31,14 @@ _UNITS_MS: Final = {
 }
 _UNIT_MS: Final = {name: unit_ms for unit_ms, names in _UNITS_MS.items() for name in names}
 
+# No time takes so many characters. What follows can count on numbers that a float holds and names that are no chapter.
+_LONGEST: Final = 200
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)[\s,]*")
 _NUMBER = re.compile(r"\d+(?:\.\d{1,3})?")
 _CLOCK = re.compile(r"(\d{1,2}):\d\d.*")
 # 09.00 is how half of Europe writes nine o'clock.
-_DOTTED_CLOCK = re.compile(r"(?:.* )?(\d{1,2})\.(\d\d)")
+_DOTTED_CLOCK = re.compile(r"(?:.* )?(\d{1,2}(?:\.\d\d){1,2})(?:z|[+-]\d\d:?\d\d)?(?: \S+)?")
 _OFFSET = re.compile(r"(z|[+-]\d\d:?\d\d)")
 _ZONE = re.compile(r"[A-Za-z][\w+-]*(?:/[\w+-]+)*")
 _HAS_ZONE = re.compile(r"[t: ]\d\d\S*(z|[+-]\d\d(:?\d\d)?)$")
@@ -54,6 +57,8 @@ class TimeError(ValueError):
 
 def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
     """Return the time that a text means, in ms since the epoch; TimeError if it means none."""
+    if len(text) > _LONGEST:
+        raise _no_time(f"{text[:_LONGEST]}...")
     words = " ".join(text.lower().split())
     if words == "now":
         return now_ms
@@ -64,7 +69,7 @@ def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
     elif words.startswith("@") and _NUMBER.fullmatch(words, 1):
         found_ms = _epoch_ms(text, words[1:])
     elif slip := _DOTTED_CLOCK.fullmatch(words):
-        raise TimeError(f"'{text}' is not a time; write {slip[1]}:{slip[2]} for a time of day")
+        raise TimeError(f"'{text}' is not a time; write {slip[1].replace('.', ':')} for a time of day")
     elif _NUMBER.fullmatch(words):
         found_ms = _bare_number_ms(text, words)
     else:

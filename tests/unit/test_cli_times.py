@@ -1,10 +1,13 @@
 """The forms of a time that the commands take, with the clock and the zone held."""
 
 import zoneinfo
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidelog.cli import times
 
@@ -113,6 +116,15 @@ def test_what_is_no_time_says_what_is(text: str) -> None:
         ("09.00", "'09.00' is not a time; write 09:00 for a time of day"),
         ("9.05", "write 9:05 for a time of day"),
         ("yesterday 09.30", "write 09:30 for a time of day"),
+        ("09.30 UTC", "write 09:30 for a time of day"),
+        ("09.30 Europe/Berlin", "write 09:30 for a time of day"),
+        ("yesterday 09.30+02:00", "write 09:30 for a time of day"),
+        ("09.30.15", "write 09:30:15 for a time of day"),
+        ("@" + "9" * 5000, "is not a time"),
+        ("9" * 5000, "is not a time"),
+        ("9" * 400 + "h ago", "is not a time"),
+        ("-" + "9" * 400 + "d", "is not a time"),
+        ("09:00 " + "A/" * 3000 + "A", "is not a time"),
         ("900", "would be 1970-01-01T00:15:00.000.00:00; write 09:00 for a time of day, or @900"),
         ("0", "would be 1970"),
         ("2024", "or @2024 if that is meant"),
@@ -132,6 +144,15 @@ def test_what_is_no_time_says_what_is(text: str) -> None:
 def test_what_may_be_misread_is_refused(text: str, words: str) -> None:
     with pytest.raises(times.TimeError, match=words):
         parse(text)
+
+
+PARTS = "0|09|9|1e9|99|:|.|,|-|+|@|/|_|z|t|T|h|d|w|ms| ago|today|2024-03-01|09:00| UTC|A/|Europe/|Berlin|../|\udcff| "
+
+
+@given(st.lists(st.sampled_from([*PARTS.split("|"), "9" * 90, "A/" * 50]), max_size=12).map("".join))
+def test_whatever_is_typed_is_a_time_or_is_said_to_be_none(text: str) -> None:
+    with suppress(times.TimeError):
+        assert parse(text) >= 0
 
 
 def test_a_machine_without_time_zone_data_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
