@@ -40,7 +40,8 @@ class BuildKernel(build_ext):
             self.extensions = []
             print(
                 "tidelog: the record kernel was not compiled and will run interpreted, slower; "
-                f"apt-get install gcc python3-dev, then install again: {error!s:.100}"
+                "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup): "
+                f"{error!s:.100}"
             )
 
 

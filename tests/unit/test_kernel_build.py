@@ -64,7 +64,9 @@ def test_without_a_compiler_the_build_succeeds_and_the_kernel_is_interpreted(
     said = [line for line in build_in_place(tree, compiler).splitlines() if line]
     assert len(said) == 1
     assert said[0].startswith("tidelog: the record kernel was not compiled and will run interpreted")
-    assert "apt-get install gcc python3-dev, then install again" in said[0]
+    assert (
+        "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup)" in said[0]
+    )
     assert not stale.exists()
     compiled, path, answer = which_kernel(tree / "src")
     assert compiled == "False"
