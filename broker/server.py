@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import stat
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
 from tidelog.broker.daemon import Broker, BrokerFailed
 from tidelog.broker.repeated.requests import KnownRequests
-from tidelog.config.kinds import Listener
+from tidelog.config.kinds import Listener, host_and_port
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 
@@ -98,7 +99,7 @@ class Server:
         self._servers.append(server)
         host, port = server.sockets[0].getsockname()[:2]
         self.addresses.append((host, port))
-        _log.info("listening name=%s address=%s:%d", listener.name, host, port)
+        _log.info("listening name=%s address=%s", listener.name, host_and_port(host, port))
 
     async def _shut_down(self) -> None:
         """Stop accepting, let every answer that is owed go out, close."""
@@ -175,9 +176,33 @@ class Server:
                 connection.check_pace(now_s, others_wait)
 
 
+def ready_file_problem(path: Path, data_folder: Path) -> str | None:
+    """Say why a ready file cannot be written here, or None. Only a regular file is replaced, and nothing followed.
+
+    The data folder may still be missing: it is made before the file is.
+    """
+    try:
+        for written in (path, files.temporary_of(path)) if path.name else (path,):
+            if not _may_be_replaced(written):
+                return f"{written} is no regular file, and nothing else is replaced"
+    except OSError as error:
+        return str(error.strerror)
+    folder = path.parent
+    if not folder.exists():
+        return None if folder.resolve() == data_folder.resolve() else f"there is no folder {folder}"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"no file can be made in {folder}"
+
+
+def _may_be_replaced(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return True
+
+
 def write_ready_file(path: Path, address: tuple[str, int]) -> None:
     """Write `host:port` to a file that appears complete or not at all."""
-    files.write_atomically(path, f"{address[0]}:{address[1]}\n".encode())
+    files.write_atomically(path, f"{host_and_port(*address)}\n".encode())
 
 
 def keep_freed_memory() -> None:

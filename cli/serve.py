@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import resource
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,10 +14,12 @@ import uvloop
 import tidelog
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.daemon import Broker, BrokerFailed
-from tidelog.broker.server import CannotListen, serve, write_ready_file
+from tidelog.broker.server import CannotListen, ready_file_problem, serve, write_ready_file
 from tidelog.cli import called
 from tidelog.cli.errors import FAILED, OK, USAGE
+from tidelog.cli.text import note, shown
 from tidelog.config.errors import ConfigError
+from tidelog.config.kinds import host_and_port
 from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records import kernel
@@ -28,7 +29,10 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 # What stands for every address of this machine, and an address by which it is reached.
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # pip shows nothing of what a build says, so whoever starts a broker is told.
-INTERPRETED = "kernel interpreted, slower: apt-get install gcc python3-dev, then install Tidelog again"
+INTERPRETED = (
+    "kernel interpreted, slower: apt-get install gcc python3-dev, then install Tidelog again "
+    "(in its folder: make setup)"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -49,8 +53,10 @@ def run(
         config = _configure(config_file, overrides, data_dir, port)
     except ConfigError as error:
         return _complain(str(error), USAGE)
-    for note in config.notes:
-        _log.info("%s", note)
+    if ready_file is not None and (problem := ready_file_problem(ready_file, config.log_dir)):
+        return _complain(f"--ready-file {ready_file}: {problem}", USAGE)
+    for told in config.notes:
+        _log.info("%s", told)
 
     def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
         _greet(broker, addresses)
@@ -70,8 +76,7 @@ def run(
 
 
 def _complain(message: str, exit_code: int = FAILED) -> int:
-    with suppress(OSError):  # where standard error is full, the exit code has to do
-        print(f"tidelog: {message}", file=sys.stderr)
+    note(message)
     return exit_code
 
 
@@ -113,27 +118,31 @@ def _raise_file_limit() -> None:
 
 def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
     """Say in two lines that the broker is there, and what to try."""
-    where = ", ".join(_host_and_port(*address) for address in addresses)
+    where = ", ".join(host_and_port(*address) for address in addresses)
     which = "kernel compiled" if kernel.COMPILED else INTERPRETED
     if not kernel.COMPILED:
         _log.warning("%s", INTERPRETED)
     data = broker.logs.directory
     host, port = addresses[0]
-    reached = _host_and_port(_REACHED_AT.get(host, host), port)
+    reached = host_and_port(_REACHED_AT.get(host, host), port)
     with suppress(OSError):  # a greeting that nobody can read is no reason not to serve
-        print(f"Tidelog {tidelog.__version__} listens on {where}; data in {data}; {which}", flush=True)
+        print(
+            f"Tidelog {tidelog.__version__} listens on {where}; data in {shown(str(data))}; {which}",
+            flush=True,
+        )
         print(f"Try: echo hello | {called()} produce greetings --bootstrap {reached}", flush=True)
 
 
-def _host_and_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+class _OneLine(logging.Formatter):
+    """An event is one line, whatever names it holds; a traceback follows in lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        return shown(super().formatMessage(record))
 
 
 def _start_logging(level: str) -> None:
     """One line an event on stderr: time, level, logger, event and its name=value pairs."""
-    formatter = logging.Formatter(
-        "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
-    )
+    formatter = _OneLine("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
     handler = logging.StreamHandler()
     handler.setFormatter(formatter)

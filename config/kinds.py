@@ -36,13 +36,27 @@ class Listener(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{host_and_port(self.host, self.port)}"
 
     @property
     def is_wildcard(self) -> bool:
         """Tell whether this address stands for every interface."""
         return self.host in ("", "0.0.0.0", "::")
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return an address as every client takes it: an IPv6 address stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_host(host: str) -> None:
+    """Raise ValueError with the reason if no host can have this name: the system's resolver is never asked for it."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(
+            f"{host!r} is no host name: its parts, between dots, have 1 to 63 characters"
+        ) from None
 
 
 def _integer(text: str) -> int:
@@ -91,6 +105,7 @@ def _listener(text: str) -> Listener:
         raise ValueError(f"{text!r}: the port is not a number from 0 to 65535")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise ValueError(f"{text!r}: an IPv6 address stands in brackets, NAME://[::1]:9092")
+    check_host(host)
     return Listener(name.upper(), host.strip("[]"), int(port))
 
 

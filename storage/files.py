@@ -256,9 +256,14 @@ def write(path: Path, data: Readable) -> None:
         os.close(fd)
 
 
+def temporary_of(path: Path) -> Path:
+    """Return the file that `write_atomically` writes first."""
+    return path.with_name(path.name + ".tmp")
+
+
 def write_atomically(path: Path, data: Readable) -> None:
     """Replace a file; after a power cut it holds the old content or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = temporary_of(path)
     with open(temporary, "wb", buffering=0) as file:
         _write_all(file.fileno(), data)
         os.fsync(file.fileno())

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from kafka.admin import KafkaAdminClient
 
 from tests.support.broker import COMMAND, Broker, environment, run_to_end, wait_until
 from tests.support.raw_client import FETCH, RawClient
@@ -105,7 +108,7 @@ def test_the_greeting_names_the_command_as_the_shell_finds_it(tmp_path: Path) ->
         ["tidelog", "topics", "list", "--bootstrap", "127.0.0.1:1"],
         env=variables, capture_output=True, text=True, timeout=20,
     )  # fmt: skip
-    assert done.stderr.endswith("Connection refused; start one with tidelog serve\n")
+    assert done.stderr.endswith("Connection refused; start one with tidelog serve --port 1\n")
 
 
 def test_once_ready_every_partition_can_be_written_and_read(new_broker: NEW_BROKER) -> None:
@@ -239,6 +242,12 @@ def test_address_that_is_not_ours(tmp_path: Path) -> None:
         ["--override", "num.partitions=0"],
         ["--override", "listeners=PLAINTEXT://127.0.0.1:99999"],
         ["--config", "/no/such/file"],
+        ["--override", "listeners=PLAINTEXT://a..b:0"],
+        ["--override", f"listeners=PLAINTEXT://{'a' * 64}:0"],
+        ["--ready-file", "."],
+        ["--ready-file", ""],
+        ["--ready-file", "/no/such/folder/ready"],
+        ["--ready-file", "/proc/self/fd/1"],
     ],
     ids=" ".join,
 )
@@ -418,6 +427,18 @@ def test_ctrl_c_while_it_is_being_loaded_is_no_traceback(tmp_path: Path) -> None
         capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=30,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_the_ready_file_of_an_ipv6_listener_is_taken_by_every_client(new_broker: NEW_BROKER) -> None:
+    broker = new_broker(overrides={"listeners": "PLAINTEXT://[::1]:0"})
+    address = broker.ready_file.read_text().strip()
+    assert re.fullmatch(r"\[::1\]:\d+", address)
+    listed = run_to_end("topics", "list", "--bootstrap", address)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    with closing(KafkaAdminClient(bootstrap_servers=address)) as client:
+        assert client.list_topics() == []
+    assert not AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).topics
 
 
 def test_ready_file_of_a_stopped_broker_is_replaced_not_appended(new_broker: NEW_BROKER) -> None:

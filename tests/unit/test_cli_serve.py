@@ -1,18 +1,20 @@
 """What `tidelog serve` says when it is there."""
 
 import logging
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidelog.broker.server import ready_file_problem, write_ready_file
 from tidelog.cli import serve
 from tidelog.protocol.records import kernel
 
 
-def greet(*addresses: tuple[str, int]) -> None:
-    broker: Any = SimpleNamespace(logs=SimpleNamespace(directory=Path("/data")))
+def greet(*addresses: tuple[str, int], folder: str = "/data") -> None:
+    broker: Any = SimpleNamespace(logs=SimpleNamespace(directory=Path(folder)))
     serve._greet(broker, list(addresses))
 
 
@@ -31,6 +33,77 @@ def test_which_kernel_runs_is_said_and_what_to_do_about_a_slow_one(
     assert ("kernel compiled" in said) == is_compiled
     for text in (said, caplog.text):
         assert ("interpreted, slower: apt-get install gcc python3-dev" in text) != is_compiled
+
+
+def test_the_greeting_is_two_lines_whatever_the_folder_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    greet(("::1", 9092), folder="/da\nta\udcff")
+    first, _ = capsys.readouterr().out.splitlines()
+    assert "data in /da\\nta\\udcff;" in first
+
+
+def test_an_event_is_one_line_whatever_it_names(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        root.handlers = []
+        serve._start_logging("info")
+        logging.getLogger("tidelog.test").info("stopped data=%s", "/da\nta\x1b")
+        try:
+            raise ValueError("a fault")
+        except ValueError:
+            logging.getLogger("tidelog.test").exception("failed")
+    finally:
+        root.handlers = before
+        root.setLevel(level)
+    first, second, traceback, *_ = capsys.readouterr().err.splitlines()
+    assert first.endswith("INFO tidelog.test stopped data=/da\\nta\\x1b")
+    assert second.endswith("ERROR tidelog.test failed")
+    assert traceback.startswith("Traceback")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (".", "is no regular file"),
+        ("folder", "is no regular file"),
+        ("fifo", "fifo is no regular file"),
+        ("dangling", "dangling is no regular file"),
+        ("link", "link is no regular file"),
+        ("beside", "beside.tmp is no regular file"),
+        ("none/ready", "there is no folder"),
+        ("file/ready", "Not a directory"),
+        ("a" * 300, "File name too long"),
+        ("a" * 253, "File name too long"),
+        ("/", "is no regular file"),
+        ("file", None),
+        ("new", None),
+        ("data/ready", None),  # made with the data folder
+    ],
+)
+def test_a_ready_file_replaces_a_regular_file_or_nothing(
+    tmp_path: Path, name: str, words: str | None
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "fifo")
+    os.mkfifo(tmp_path / "beside.tmp")
+    (tmp_path / "dangling").symlink_to("nothing")
+    (tmp_path / "link").symlink_to("file")
+    problem = ready_file_problem(tmp_path / name, tmp_path / "data")
+    assert (problem is None) == (words is None)
+    assert (words or "") in (problem or "")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_ready_file_needs_a_folder_that_can_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert f"no file can be made in {tmp_path}" in (ready_file_problem(tmp_path / "ready", tmp_path) or "")
+
+
+def test_the_ready_file_holds_an_address_as_clients_take_it(tmp_path: Path) -> None:
+    for address, text in ((("::1", 9092), "[::1]:9092\n"), (("127.0.0.1", 1), "127.0.0.1:1\n")):
+        write_ready_file(tmp_path / "ready", address)
+        assert (tmp_path / "ready").read_text() == text
 
 
 def test_every_address_is_named_and_one_that_can_be_reached_is_tried(

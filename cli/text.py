@@ -1,0 +1,36 @@
+"""Text that passes between a person and the rest: what may go to a broker, and what may be shown.
+
+Owns both answers, and the line on standard error. Refuses to know what the text is about, and loads nothing, since
+`serve` is to start soon. Invariant: no control character reaches a terminal or a log, and no text that is not UTF-8
+reaches the client library, whose threads end by it without a word.
+"""
+
+import sys
+from contextlib import suppress
+from typing import Final
+
+CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether a word of the command line can be sent: what was no UTF-8 there is half a surrogate pair here."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown(text: str) -> str:
+    r"""Return text as one line that is safe to look at: \n, \x1b and what was no UTF-8 are spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode().translate(CONTROLS)
+
+
+def note(message: str) -> None:
+    """Tell something on standard error that is not a part of the answer."""
+    with suppress(OSError):  # where that is full, the exit code has to do
+        print(f"tidelog: {shown(message)}", file=sys.stderr)
