@@ -1,12 +1,12 @@
-"""The `tidelog` command."""
+"""The `tidelog` command.
 
-import shlex
-import shutil
+Loads nothing before `run` is on its way: what is loaded at the top would be loaded where Ctrl-C is a traceback.
+"""
+
 import sys
-from typing import Final
 
 # What a shell says of a command that SIGINT ended.
-INTERRUPTED: Final = 130
+INTERRUPTED = 130
 
 
 def run() -> None:
@@ -21,6 +21,9 @@ def run() -> None:
 
 def called() -> str:
     """Return the command as it can be typed again: by its name where the shell finds it, else by its path."""
+    import shlex
+    import shutil
+
     path = sys.argv[0]
     found = shutil.which("tidelog")
     return "tidelog" if found == path or not path.endswith("tidelog") else shlex.quote(path)

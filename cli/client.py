@@ -6,6 +6,7 @@ exception of the library leaves this module.
 """
 
 import logging
+import re
 import socket  # noqa: TID251  (one knock at the door, before a client library is loaded)
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ from typing import Any, Final
 
 from tidelog.cli import called
 from tidelog.cli.errors import UNREACHABLE, USAGE, CommandError
+from tidelog.config.kinds import check_host, host_and_port
 
 DEFAULT_PORT: Final = 9092
+PORT_MAX: Final = 65535
 CONNECT_TIMEOUT_S: Final = 5
 BOOTSTRAP_TIMEOUT_MS: Final = 10_000
 # How long a broker may acknowledge nothing of what is sent, or not say where to send it.
@@ -27,7 +30,12 @@ NAME: Final = "tidelog-cli"
 _OWN_WORDS: Final = {
     3: "no such topic or partition",
     10: "larger than max.message.bytes, which is the topic's or the broker's",
+    17: "a topic name has 1 to 249 ASCII letters, digits, '.', '_' and '-', is not '.' or '..', and differs from "
+    "others in more than '.' and '_'",
+    56: "the broker's disk fails or is full, which its log says",
 }
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>[0-9]+))?")
 
 # kafka-python carries no types.
 Client = Any
@@ -83,6 +91,7 @@ def producer(bootstrap: str) -> Iterator[Client]:
             "metrics_enabled": False,
         }
         client = KafkaProducer(**settings)
+        _hear_refusals(client._metadata)
         try:
             yield client
         finally:
@@ -94,7 +103,7 @@ def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> list[
     from kafka import TopicPartition
 
     if not there:
-        raise CommandError(f"topic {topic} does not exist; tidelog topics list names those that do")
+        raise CommandError(f"topic {topic} does not exist; {called()} topics list names those that do")
     if missing := sorted(set(wanted) - set(there)):
         raise CommandError(f"topic {topic} has no partition {missing[0]}; it has 0 to {max(there)}")
     return [TopicPartition(topic, number) for number in sorted(set(wanted or there))]
@@ -104,7 +113,7 @@ def describe(client: Client, topic: str) -> dict[str, Any]:
     """Return what an admin session is told about one topic."""
     found: dict[str, Any]
     (found,) = client.describe_topics([topic])
-    check(f"topic {topic}", found)
+    check(f"topic {topic or repr(topic)}", found)
     return found
 
 
@@ -133,6 +142,16 @@ def timeout_error() -> type[Exception]:
     return error
 
 
+def refusal(session: Client, topic: str) -> str | None:
+    """Return what the broker last answered a producer that asked for a topic's partitions; None if no error."""
+    code = session._metadata.refusals.get(topic)
+    if not code:
+        return None
+    from kafka.errors import for_code
+
+    return _words(for_code(code))
+
+
 def check(what: str, answer: dict[str, Any]) -> None:
     """Raise CommandError if the broker's answer about something is an error."""
     code = answer["error_code"]
@@ -157,7 +176,8 @@ def _settings(bootstrap: str) -> dict[str, Any]:
     # What the library has to say is said by the errors that it raises.
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     return {
-        "bootstrap_servers": bootstrap,
+        # kafka-python reads some spellings otherwise than we do.
+        "bootstrap_servers": host_and_port(*_address(bootstrap)),
         "client_id": NAME,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
     }
@@ -169,6 +189,21 @@ def _make_no_topics(manager: Any) -> None:
     kafka-python 3.0.12 takes `allow_auto_create_topics`, and does not hand it to what asks the questions.
     """
     manager.cluster.config["allow_auto_create_topics"] = False
+
+
+def _hear_refusals(cluster: Any) -> None:
+    """Keep what the broker says against a producer's topics.
+
+    kafka-python 3.0.12 logs it, asks again until `max_block_ms` is over, and then says that it took too long.
+    """
+    update = cluster.update_metadata
+    cluster.refusals = {}
+
+    def hear(answer: Any) -> None:
+        cluster.refusals = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
+        update(answer)
+
+    cluster.update_metadata = hear
 
 
 def _end(client: Client) -> None:
@@ -214,17 +249,30 @@ def _errors(bootstrap: str) -> Iterator[None]:
 def _knock(bootstrap: str) -> None:
     """Find out at once, and with the system's reason, whether the address can be reached."""
     host, port = _address(bootstrap)
+    port_hint = "" if port == DEFAULT_PORT else f" --port {port}"
     try:
         socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
     except OSError as error:
-        message = f"cannot reach a broker at {bootstrap}: {error.strerror or error}; start one with {called()} serve"
+        message = (
+            f"cannot reach a broker at {bootstrap}: {error.strerror or error}; "
+            f"start one with {called()} serve{port_hint}"
+        )
         raise CommandError(message, UNREACHABLE) from error
 
 
 def _address(bootstrap: str) -> tuple[str, int]:
-    host, colon, port = bootstrap.rpartition(":")
-    if not colon:
-        host, port = bootstrap, str(DEFAULT_PORT)
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise CommandError(f"--bootstrap {bootstrap}: write it as host:port", USAGE)
-    return host.strip("[]"), int(port)
+    found = _ADDRESS.fullmatch(bootstrap)
+    if found is None:
+        raise _misspelled(bootstrap, "write it as host:port, with an IPv6 address as [::1]:9092")
+    host, digits = found["v6"] or found["host"], (found["port"] or str(DEFAULT_PORT)).lstrip("0")
+    if not digits or len(digits) > len(str(PORT_MAX)) or int(digits) > PORT_MAX:
+        raise _misspelled(bootstrap, f"the port is out of range, 1 to {PORT_MAX}")
+    try:
+        check_host(host)
+    except ValueError as error:
+        raise _misspelled(bootstrap, str(error)) from None
+    return host, int(digits)
+
+
+def _misspelled(bootstrap: str, why: str) -> CommandError:
+    return CommandError(f"--bootstrap {bootstrap}: {why}", USAGE)

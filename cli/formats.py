@@ -5,6 +5,7 @@ Owns the three formats. Refuses to know where records come from. Invariant: text
 """
 
 import json
+import re
 from collections.abc import Callable
 from string import Formatter
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,11 @@ class Record(NamedTuple):
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
 
+
+# What can be written of this can be written of every record: Python finds fault with a specification, or with a number
+# that is too large for it, only as it writes.
+_EXTREME: Final = Record("", (1 << 31) - 1, (1 << 63) - 1, (1 << 63) - 1, 0, b"", b"", [])
+WIDTH_DIGITS: Final = 4
 
 Format = Callable[[Record], bytes]
 
@@ -84,11 +90,16 @@ def _timestamp_type(record: Record) -> str | None:
 def _template(template: str) -> Format:
     """Read a template in the syntax of `str.format`; \\t and \\n stand for themselves as in a shell's printf."""
     try:
-        names = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        fields = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
     except ValueError as error:
-        raise CommandError(f"--format '{template}': {error}", USAGE) from None
-    if wrong := [name for name in names if name not in FIELDS]:
-        raise CommandError(f"--format has no {{{wrong[0]}}}; it has {', '.join(FIELDS)}", USAGE)
+        raise _unusable(template, str(error)) from None
+    for name, spec in fields:
+        if name not in FIELDS:
+            raise CommandError(f"--format has no {{{name}}}; it has {', '.join(FIELDS)}", USAGE)
+        if "{" in spec:
+            raise _unusable(template, f"a specification, '{spec}', holds no field of its own")
+        if any(len(number.lstrip("0")) > WIDTH_DIGITS for number in re.findall(r"\d+", spec)):
+            raise _unusable(template, f"a field has at most {10**WIDTH_DIGITS - 1} characters")
     spelled = template.replace("\\t", "\t").replace("\\n", "\n") + "\n"
 
     def write(record: Record) -> bytes:
@@ -104,7 +115,15 @@ def _template(template: str) -> Format:
         )
         return text.encode("utf-8", "surrogateescape")
 
+    try:
+        write(_EXTREME)
+    except (ValueError, OverflowError) as error:
+        raise _unusable(template, str(error)) from None
     return write
+
+
+def _unusable(template: str, why: str) -> CommandError:
+    return CommandError(f"--format '{template}': {why}", USAGE)
 
 
 def _raw(data: bytes | None) -> str:

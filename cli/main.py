@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -20,7 +20,9 @@ import typer
 from typer.core import TyperGroup
 
 import tidelog
+from tidelog.cli import called
 from tidelog.cli.errors import FAILED, OK
+from tidelog.cli.text import is_utf8, note, shown
 
 
 class _Tidelog(TyperGroup):
@@ -31,40 +33,32 @@ class _Tidelog(TyperGroup):
         extra["standalone_mode"] = False
         try:
             with _reader_may_leave():
+                status = OK  # that of a reader that leaves
                 status = super().main(*args, **extra)
                 sys.stdout.flush()
-        except typer.Exit as end:
-            status = end.exit_code
         except typer.TyperException as error:
             # Without a message it is the help, which has been shown.
             if message := error.format_message():
-                _complain(f"{message.rstrip('.')}{_hint(error)}")
+                note(f"{message.rstrip('.')}{_hint(error)}")
             status = error.exit_code
         except OSError as error:
             _drop_output()
-            _complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
+            note(f"{error.filename or 'standard output'}: {error.strerror or error}")
             status = FAILED
         sys.exit(status)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a verb."""
-        with _reader_may_leave():
-            return super().invoke(ctx)
 
 
 @contextmanager
 def _reader_may_leave() -> Iterator[None]:
-    """Let a reader that has had enough (`| head`) be no error; typer would make it one."""
+    """Let a reader that has had enough (`| head`) be no error: typer, and rich where it shows the help, exit with 1."""
     try:
         yield
     except BrokenPipeError:
         _drop_output()
-        raise typer.Exit(OK) from None
-
-
-def _complain(message: str) -> None:
-    with suppress(OSError):  # where standard error is full, the exit code has to do
-        print(f"tidelog: {message}", file=sys.stderr)
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _drop_output()
 
 
 def _drop_output() -> None:
@@ -76,7 +70,10 @@ def _drop_output() -> None:
 def _hint(error: typer.TyperException) -> str:
     """Name the help of the verb whose command line was wrong."""
     context = getattr(error, "ctx", None)
-    return "" if context is None else f". Try '{context.command_path} --help'."
+    if context is None:
+        return ""
+    _, *verbs = context.command_path.split(" ")
+    return f". Try: {' '.join([called(), *verbs])} --help"
 
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -93,12 +90,27 @@ app = typer.Typer(
 topics = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
 app.add_typer(topics, name="topics")
 
+
+def _sent(value: Any) -> Any:
+    """Refuse what cannot be sent to a broker: every text that goes there has this as its callback."""
+    texts = value if isinstance(value, (list, tuple)) else [value or ""]
+    for text in texts:
+        if not is_utf8(text):
+            raise typer.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
+    return value
+
+
 Bootstrap = Annotated[
-    str, typer.Option(metavar="HOST:PORT", envvar="TIDELOG_BOOTSTRAP", help="Where the broker listens.")
+    str,
+    typer.Option(
+        metavar="HOST:PORT", envvar="TIDELOG_BOOTSTRAP", callback=_sent, help="Where the broker listens."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=_sent, show_default=False)]
 LOCAL = "127.0.0.1:9092"
+# What a number of the protocol can be at most.
+INT_MAX = 2**31 - 1
 TIME_HELP = (
     "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
 )
@@ -108,6 +120,13 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"tidelog {tidelog.__version__}")
         raise typer.Exit
+
+
+def _separator(value: str | None) -> str | None:
+    if value == "":
+        raise typer.BadParameter("it is empty; leave it out where lines have no keys")
+    _sent(value)
+    return value
 
 
 @app.callback()
@@ -148,10 +167,11 @@ def serve(
 def create_topic(
     name: Topic,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Default: the broker's num.partitions.")
+        int | None, typer.Option(min=1, max=INT_MAX, help="Default: the broker's num.partitions.")
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a topic option; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", callback=_sent, help="Set a topic option; may be repeated."),
     ] = None,
     bootstrap: Bootstrap = LOCAL,
 ) -> int:
@@ -194,7 +214,11 @@ def produce(
     topic: Topic,
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What stands between key and value; without it no keys."),
+        typer.Option(
+            metavar="TEXT",
+            callback=_separator,
+            help="What stands between key and value; without it no keys.",
+        ),
     ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = LOCAL,

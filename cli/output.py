@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 
+from tidelog.cli.text import CONTROLS
+
 Row = Mapping[str, Any]
 
 
@@ -48,14 +50,9 @@ def is_terminal(stream: IO[Any]) -> bool:
     return stream.isatty()
 
 
-def note(message: str) -> None:
-    """Tell something on stderr that is not a part of the answer."""
-    print(f"tidelog: {message}", file=sys.stderr)
-
-
 def plain(data: bytes | None) -> str:
     r"""Return bytes of a record as text that is safe to look at: \n, \t and \x1b are spelled out."""
-    return "null" if data is None else data.decode("utf-8", "backslashreplace").translate(_CONTROLS)
+    return "null" if data is None else data.decode("utf-8", "backslashreplace").translate(CONTROLS)
 
 
 def json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -102,7 +99,3 @@ def _print_aligned(columns: Sequence[Column], lines: Sequence[Sequence[str]]) ->
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
         print("  ".join(cells).rstrip())
-
-
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
-_CONTROLS |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}

@@ -16,7 +16,8 @@ from typing import IO, Any, Final
 
 from tidelog.cli import INTERRUPTED, client
 from tidelog.cli.errors import FAILED, OK, UNREACHABLE, CommandError
-from tidelog.cli.output import note, progress, to_json
+from tidelog.cli.output import progress, to_json
+from tidelog.cli.text import note
 
 # What may be on its way: enough for full batches, little enough to name a rejected line soon.
 IN_FLIGHT_MAX: Final = 10_000
@@ -131,7 +132,9 @@ class Sending:
             answer = self._session.send(self._topic, value, key)
         except client.timeout_error() as error:
             # Where nothing is on its way there was no wait for room, but for the topic's partitions.
-            raise (_stalled(number) if self._in_flight else _without_partitions(self._topic)) from error
+            if self._in_flight:
+                raise _stalled(number) from error
+            raise _without_partitions(self._topic, client.refusal(self._session, self._topic)) from error
         except (ValueError, client.any_error()) as error:
             raise _rejected(number, error) from error
         if not self._in_flight:
@@ -153,11 +156,9 @@ def _rejected(number: int, error: Exception) -> CommandError:
     return CommandError(message, FAILED)
 
 
-def _without_partitions(topic: str) -> CommandError:
-    message = (
-        f"the broker has named no partition of topic {topic} for {STALLED_S} s: it cannot be reached, or there is no "
-        "such topic and it creates none; no more lines were read"
-    )
+def _without_partitions(topic: str, refusal: str | None) -> CommandError:
+    why = refusal or "it cannot be reached"
+    message = f"the broker has named no partition of topic {topic} for {STALLED_S} s: {why}; no more lines were read"
     return CommandError(message, UNREACHABLE)
 
 

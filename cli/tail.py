@@ -20,7 +20,8 @@ from typing import Any, Final
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, formats, times
 from tidelog.cli.errors import OK, UNREACHABLE, USAGE, CommandError
-from tidelog.cli.output import note, progress
+from tidelog.cli.output import progress
+from tidelog.cli.text import note
 
 POLL_MS: Final = 250
 # A partition that is ahead of the others by this much is not read further until they have caught up.

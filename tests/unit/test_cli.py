@@ -1,19 +1,25 @@
 """The command line itself: what it takes, how it fails, what it loads, how it prints."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from kafka.cluster import collect_hosts
 from typer.testing import CliRunner
 
+from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
+from tests.support.workload import one_batch
 from tidelog.cli import client, formats, output
 from tidelog.cli.errors import FAILED, UNREACHABLE, USAGE, CommandError
 from tidelog.cli.formats import Record
 from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.produce import split
+from tidelog.cli.text import shown
 from tidelog.cli.topics import parse_options
 
 pytestmark = LEAVES_SOCKETS
@@ -29,7 +35,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tail"], "Missing argument 'TOPIC'. Try 'tidelog tail --help'."),
+        (["tail"], "Missing argument 'TOPIC'. Try: tidelog tail --help"),
         (["tial", "x"], "No such command 'tial'"),
         (["--nope"], "No such option: --nope"),
         (
@@ -47,6 +53,22 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--format", "{value"], "expected '}' before end of string"),
         (["offsets", "x", "--at", "25:00"], "--at: '25:00' is not a time"),
         (["topics", "list", "--bootstrap", "x:y"], "--bootstrap x:y: write it as host:port"),
+        (["topics", "list", "--bootstrap", "::1:9092"], "with an IPv6 address as [::1]:9092"),
+        (["topics", "list", "--bootstrap", "127.0.0.1:99999"], "the port is out of range, 1 to 65535"),
+        (["topics", "list", "--bootstrap", "127.0.0.1:0"], "the port is out of range, 1 to 65535"),
+        (["topics", "list", "--bootstrap", "h:" + "9" * 5000], "the port is out of range, 1 to 65535"),
+        (["topics", "list", "--bootstrap", "a..b:9"], "'a..b' is no host name: its parts, between dots"),
+        (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is no host name"),
+        (["topics", "create", "x", "--partitions", "2147483648"], "less than or equal to 2147483647"),
+        (["produce", "x", "--key-separator", ""], "'--key-separator': it is empty"),
+        (["tail", "x", "--format", "{offset:zz}"], "Unknown format code 'z'"),
+        (["tail", "x", "--format", "{key!x}"], "--format '{key!x}': "),
+        (["tail", "x", "--format", "{key:5d}"], "Unknown format code 'd'"),
+        (["tail", "x", "--format", "{offset!r:.2f}"], "Unknown format code 'f'"),
+        (["tail", "x", "--format", "{offset:c}"], "--format '{offset:c}': "),
+        (["tail", "x", "--format", "{offset:{key}}"], "'{key}', holds no field of its own"),
+        (["tail", "x", "--format", "{key:>10000}"], "a field has at most 9999 characters"),
+        (["tail", "x", "--format", "{offset:." + "9" * 5000 + "f}"], "at most 9999"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
@@ -63,10 +85,93 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], words: st
 def test_no_broker_is_one_line_and_exit_code_3(arguments: list[str]) -> None:
     code, out, err = run(*arguments, "--bootstrap", "127.0.0.1:1")
     assert (code, out) == (UNREACHABLE, "")
-    assert (
-        err
-        == "tidelog: cannot reach a broker at 127.0.0.1:1: Connection refused; start one with tidelog serve\n"
+    refused = (
+        "tidelog: cannot reach a broker at 127.0.0.1:1: Connection refused; start one with tidelog serve"
     )
+    assert err == f"{refused} --port 1\n"
+
+
+NO_TEXT = "a\udcff"  # what Python makes of a byte that is no UTF-8
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topics", "create", NO_TEXT],
+        ["topics", "create", "x", "--option", f"segment.bytes={NO_TEXT}"],
+        ["topics", "describe", NO_TEXT],
+        ["topics", "delete", NO_TEXT, "--yes"],
+        ["topics", "list", "--bootstrap", f"{NO_TEXT}:9"],
+        ["produce", NO_TEXT],
+        ["produce", "x", "--key-separator", NO_TEXT],
+        ["tail", NO_TEXT],
+        ["offsets", NO_TEXT],
+    ],
+)
+def test_bytes_that_are_no_text_are_sent_nowhere(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-python's thread ends by them without a word, and who asked waits for ever."""
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP", "127.0.0.1:1")
+    code, out, err = run(*arguments)
+    assert (code, out, err.count("\n")) == (USAGE, "", 1)
+    assert "a\\udcff" in err
+    assert "is not UTF-8" in err
+
+
+@pytest.mark.parametrize("code", [3, 17, 56])
+def test_codes_that_people_meet_have_our_words(code: int) -> None:
+    with pytest.raises(CommandError) as raised:
+        client.check("topic ''", {"error_code": code, "error_message": None})
+    assert str(raised.value).startswith(f"topic '': {client._OWN_WORDS[code]} (")
+
+
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [
+        ("h", ("h", 9092)),
+        ("h:09", ("h", 9)),
+        ("[::1]", ("::1", 9092)),
+        ("[::1]:65535", ("::1", 65535)),
+        ("[h]:1", ("h", 1)),
+    ],
+)
+def test_the_client_library_is_told_the_address_that_was_understood(
+    given: str, known: tuple[str, int]
+) -> None:
+    settings = client._settings(given)
+    assert [found[:2] for found in collect_hosts(settings["bootstrap_servers"])] == [known]
+
+
+def test_hints_name_the_command_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/a folder/tidelog"])
+    assert run("tail", "--nope")[2].endswith(". Try: '/a folder/tidelog' tail --help\n")
+    with pytest.raises(CommandError, match="'/a folder/tidelog' topics list names those that do"):
+        client.choose("t", set(), [])
+
+
+def test_nothing_that_was_typed_reaches_a_terminal_as_a_control_character() -> None:
+    assert shown("a\n\x1b[31m\x85\udcff\u00e4") == "a\\n\\x1b[31m\\x85\\udcff\u00e4"
+    assert run("\x1b[31m")[2].startswith("tidelog: No such command '\\x1b[31m'.")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["tail", "--help"], ["--version"], ["dump", "LOG"]])
+def test_a_reader_that_leaves_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+    log = tmp_path / f"{0:020}.log"
+    log.write_bytes(b"".join(one_batch(1) for _ in range(2000)))
+    reader, pipe = os.pipe()
+    os.close(reader)
+    line = [str(COMMAND), *(str(log) if word == "LOG" else word for word in arguments)]
+    try:
+        done = subprocess.run(line, stdout=pipe, stderr=subprocess.PIPE, timeout=50, env=environment())
+    finally:
+        os.close(pipe)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_nothing_is_loaded_before_ctrl_c_is_heard() -> None:
+    """Beside what Python itself has loaded when it starts."""
+    assert loaded("import tidelog.cli") - loaded("pass") == {"tidelog", "tidelog.cli"}
 
 
 def test_the_broker_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +211,7 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
         "tidelog.cli.errors",
         "tidelog.cli.main",
         "tidelog.cli.serve",
+        "tidelog.cli.text",
     }
 
 

@@ -4,12 +4,13 @@ import io
 import os
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
-from tidelog.cli import INTERRUPTED, produce
+from tidelog.cli import INTERRUPTED, client, produce
 from tidelog.cli.errors import FAILED, UNREACHABLE
 
 
@@ -28,10 +29,20 @@ class Answer:
         return self.outcome
 
 
+class Metadata:
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def update_metadata(self, answer: Any) -> None:
+        self.answers.append(answer)
+
+
 class Session:
     def __init__(self, *outcomes: Any) -> None:
         self.outcomes = list(outcomes)
         self.sent: list[Answer] = []
+        self._metadata = Metadata()
+        client._hear_refusals(self._metadata)
 
     def send(self, topic: str, value: bytes, key: bytes | None) -> Answer:
         outcome = self.outcomes.pop(0)
@@ -78,8 +89,25 @@ def test_no_room_for_more_and_no_topic_are_told_apart() -> None:
     assert "acknowledged nothing" in str(error)
     error = sending(KafkaTimeoutError).all_lines([b"a"])
     assert error is not None
-    assert "has named no partition of topic t" in str(error)
+    assert "has named no partition of topic t for 0.05 s: it cannot be reached;" in str(error)
     assert error.exit_code == UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(56, "disk fails or is full, which its log says"), (3, "no such topic")]
+)
+def test_what_the_broker_said_of_the_topic_is_told(code: int, words: str) -> None:
+    answer = SimpleNamespace(topics=[SimpleNamespace(name="t", error_code=code)])
+    to = sending(KafkaTimeoutError)
+    session: Any = to._session
+    session._metadata.update_metadata(answer)
+    assert session._metadata.answers == [answer]
+    error = to.all_lines([b"a"])
+    assert error is not None
+    assert words in str(error)
+    answer.topics[0].error_code = 0
+    session._metadata.update_metadata(answer)
+    assert client.refusal(session, "t") is None
 
 
 def test_a_rejected_line_waits_for_those_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
