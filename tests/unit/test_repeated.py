@@ -1,6 +1,8 @@
 """Requests that are like the one before: whatever comes, the answer is that of a broker that decodes each."""
 
 import asyncio
+import errno
+import os
 import random
 from typing import Any, NamedTuple
 
@@ -29,6 +31,8 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.runtime import uvarint
+from tidelog.storage.errors import StorageError
+from tidelog.storage.files import File
 
 __all__ = ["connect", "serve"]
 
@@ -452,3 +456,206 @@ async def test_a_fetch_from_before_any_offset_is_refused_each_time(both: Both) -
         for client in (both.first, both.second):
             (topic,) = (await client.ask(FETCH, 11, request)).responses
             assert topic.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# -- the boundaries of what is remembered ---------------------------------------------------------------------
+
+
+def lookup(name: str = "t", index: int = 0, timestamp: int = NOW) -> ListOffsetsRequest:
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=timestamp)]
+    return ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=partitions)])
+
+
+def fetch_from(offset: int, **partition: Any) -> FetchRequest:
+    want = FetchPartition(
+        **{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1000, **partition}
+    )
+    return FetchRequest(max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[want])])
+
+
+@pytest.mark.parametrize("offset", [-1, int.from_bytes(b"\xff\xff\xff\xff\0\0\0\1", "big", signed=True)])
+async def test_the_place_of_an_offset_is_found_though_its_bytes_stand_elsewhere_too(
+    both: Both, offset: int
+) -> None:
+    """In the epoch before it and its own first half; in the epoch of the session and the number of topics."""
+    for _ in range(3):
+        await alike(both, FETCH, 11, fetch_from(offset))
+    assert not both.known_again, "there is no such offset: that goes the long way"
+    for known, again in enumerate((3, 7, 0), 1):
+        await alike(both, FETCH, 11, fetch_from(again))
+        assert len(both.known_again) == known
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("api", [LIST_OFFSETS, PRODUCE])
+async def test_so_much_of_a_request_is_compared_and_no_more(both: Both, api: Api, more: int) -> None:
+    data = records(b"v")
+    question = lookup() if api is LIST_OFFSETS else request("t", 1, data, both.topic_id, 8)
+    version = 5 if api is LIST_OFFSETS else 8
+    behind_bytes = 0 if api is LIST_OFFSETS else 4 + len(data)
+    compared = len(encode_request(api, version, 5, "", question)) - 12 - behind_bytes
+    client_id = "c" * (requests.MOST_COMPARED_BYTES - compared + more)
+    for number in range(4):
+        both.first.writer.write(encode_request(api, version, number, client_id, question))
+        assert (await both.first.receive(api, version))[0] == number
+    assert len(both.known_again) == (0 if more else 2)
+
+
+async def test_requests_that_came_once_are_forgotten_when_there_are_too_many(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = both.served.server.known_requests
+    known._seen.clear()
+    monkeypatch.setattr(requests, "MOST_SEEN", 2)
+    await make_topic(both.first, "u", partitions=1)
+    seen = []
+    for name, index in (("t", 0), ("t", 1), ("u", 0)):
+        await both.first.ask(LIST_OFFSETS, 7, lookup(name, index))
+        seen.append(len(known._seen))
+    assert seen == [1, 2, 1]
+    for times_known in (0, 0, 1):
+        await alike(both, LIST_OFFSETS, 7, lookup("t", 0))
+        assert len(both.known_again) == times_known
+
+
+async def test_a_connection_remembers_few_shapes_and_begins_anew(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "MOST_SHAPES", 2)
+    shapes = both.served.connection_of(both.first).repeated.shapes
+    remembered_shapes = []
+    for name in ("t", "another", "a-third-one"):
+        if name != "t":
+            await make_topic(both.first, name)
+        for _ in range(3):
+            await alike(both, LIST_OFFSETS, 7, lookup(name))
+        remembered_shapes.append(len(shapes[2 << 16 | 7]))
+    assert remembered_shapes == [1, 2, 1]
+    assert len(both.known_again) == 3
+
+
+async def test_of_several_partitions_none_is_remembered(both: Both) -> None:
+    """Nor of a topic that is asked for twice, nor of a session, nor in a request with a tag in its header."""
+    parts = [PartitionProduceData(index=index, records=records(b"v")) for index in (0, 1)]
+    twice = [TopicProduceData(name="t", partition_data=[part]) for part in parts]
+    whole = [TopicProduceData(name="t", partition_data=parts)]
+    wants = fetch_from(0).topics[0].partitions
+    asked: list[tuple[Api, int, object]] = [
+        (PRODUCE, 9, ProduceRequest(acks=1, timeout_ms=1000, topic_data=twice)),
+        (PRODUCE, 9, ProduceRequest(acks=1, timeout_ms=1000, topic_data=whole)),
+        (LIST_OFFSETS, 7, ListOffsetsRequest(replica_id=-1, topics=lookup().topics * 2)),
+        (FETCH, 11, FetchRequest(max_wait_ms=1, min_bytes=1, topics=fetch_from(0).topics * 2)),
+        (
+            FETCH,
+            11,
+            FetchRequest(
+                max_wait_ms=1, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[*wants, *wants])]
+            ),
+        ),
+    ]
+    for api, version, question in asked:
+        for _ in range(3):
+            await both.first.ask(api, version, question)
+    session = FetchRequest(
+        max_wait_ms=1, min_bytes=1, session_id=7, session_epoch=1, topics=fetch_from(0).topics
+    )
+    for _ in range(3):
+        answer = await both.first.ask(FETCH, 11, session)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    header = 4 + 8 + 2 + len("test")
+    for api, version, question in ((FETCH, 12, fetch_from(0)), (LIST_OFFSETS, 7, lookup())):
+        plain = encode_request(api, version, 5, "test", question)
+        tagged = plain[4:header] + b"\x01\x07\x01x" + plain[header + 1 :]
+        both.second.writer.write(plain)
+        expected = await both.second.frame()
+        for _ in range(3):
+            both.first.writer.write(len(tagged).to_bytes(4, "big") + tagged)
+            assert await both.first.frame() == expected
+    assert not both.known_again
+
+
+async def test_acks_that_do_not_exist_and_no_records_are_refused_each_time(both: Both) -> None:
+    for acks, data, code in (
+        (2, records(b"v"), ErrorCode.INVALID_REQUIRED_ACKS),
+        (1, None, ErrorCode.INVALID_RECORD),
+    ):
+        for _ in range(3):
+            answers = [
+                (await client.ask(PRODUCE, 9, request("t", 1, data, both.topic_id, 9, acks)))
+                .responses[0]
+                .partition_responses[0]
+                for client in (both.first, both.second)
+            ]
+            assert answers[0] == answers[1]
+            assert answers[0].error_code == code
+    assert not both.known_again
+
+
+async def test_a_reader_with_an_older_leader_epoch_is_fenced_and_with_a_newer_one_told_so(both: Both) -> None:
+    log = both.served.broker.topics.by_name["t"].partitions[0].log
+    fetches = [fetch_from(0, current_leader_epoch=epoch) for epoch in (0, 1, 2, -1)]
+    for _ in range(3):  # remembered, all of them, also those that are refused
+        for fetch in fetches:
+            await alike(both, FETCH, 11, fetch)
+    log.leader_epoch = 1
+    codes = []
+    for fetch in fetches:
+        await alike(both, FETCH, 11, fetch)
+        codes.append((await both.first.ask(FETCH, 11, fetch)).responses[0].partitions[0].error_code)
+    assert codes == [ErrorCode.FENCED_LEADER_EPOCH, 0, ErrorCode.UNKNOWN_LEADER_EPOCH, 0]
+
+
+# -- what goes wrong below --------------------------------------------------------------------------------------
+
+
+async def test_a_produce_whose_flush_fails_is_answered_so_whichever_way_it_takes(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = request("t", 1, records(b"v"), both.topic_id, 9, acks=-1)
+    for _ in range(3):
+        answer = await both.first.ask(PRODUCE, 9, one)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    flusher, partitions = both.served.broker.flusher, both.served.broker.topics.by_name["t"].partitions
+    failing = {partitions[1].log: StorageError("the disk is gone")}
+    monkeypatch.setattr(flusher, "_flush", lambda logs: {log: failing[log] for log in logs if log in failing})
+    known = len(both.known_again)
+    for client in (both.first, both.second):
+        failed = (await client.ask(PRODUCE, 9, one)).responses[0].partition_responses[0]
+        assert (failed.error_code, failed.error_message) == (
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            "the disk is gone",
+        )
+        assert (failed.base_offset, failed.log_append_time_ms) == (-1, -1)
+    assert len(both.known_again) == known + 1
+    end = partitions[0].log.log_end_offset
+    parts = [PartitionProduceData(index=index, records=records(b"v")) for index in (0, 1)]
+    topic_data = [TopicProduceData(name="t", partition_data=parts)]
+    answer = await both.first.ask(PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data))
+    codes = [(part.error_code, part.base_offset) for part in answer.responses[0].partition_responses]
+    assert codes == [(0, end), (ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+
+
+async def test_what_cannot_be_read_fails_its_partition_alone(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory, and on a reader thread where it is not."""
+    for _ in range(3):
+        await both.first.ask(PRODUCE, 9, request("t", 1, records(b"good"), both.topic_id, 9))
+        await alike(both, FETCH, 11, fetch_from(0))
+    good = await both.first.ask(FETCH, 11, fetch_from(0, partition=1))
+    broken = both.served.broker.topics.by_name["t"].partitions[0].log.directory
+
+    def bad(file: File, count: int, position: int, pread: Any = File.pread) -> Any:
+        if file.path.parent == broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(file, count, position)
+
+    wants = [*fetch_from(0).topics[0].partitions, *fetch_from(0, partition=1).topics[0].partitions]
+    several = FetchRequest(max_wait_ms=600_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=wants)])
+    monkeypatch.setattr(File, "pread", bad)
+    monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    await alike(both, FETCH, 11, fetch_from(0))
+    answer = (await both.first.ask(FETCH, 11, several)).responses[0].partitions
+    assert [part.error_code for part in answer] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert not answer[0].records
+    assert bytes(answer[1].records) == bytes(good.responses[0].partitions[0].records)

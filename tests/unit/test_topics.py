@@ -5,6 +5,7 @@ import contextlib
 import errno
 import logging
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -16,10 +17,11 @@ from tests.support.raw_client import FETCH, PRODUCE, produce_request
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker import server as server_module
 from tidelog.broker.catalog import Catalog
-from tidelog.broker.daemon import Broker, BrokerFailed
+from tidelog.broker.daemon import CATALOG_FILE, Broker, BrokerFailed
 from tidelog.broker.handlers import metadata as metadata_handler
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.quota import LITTLE_BYTES
+from tidelog.config.kinds import Listener
 from tidelog.config.load import load
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -407,3 +409,155 @@ async def test_the_end_of_a_thread_stops_the_broker_in_order_and_not_silently(
     with contextlib.suppress(NotImplementedError):
         for number in (2, 15):
             asyncio.get_running_loop().remove_signal_handler(number)
+
+
+# -- a stop, and the start after it --------------------------------------------------------------------------------
+
+
+async def test_at_a_stop_what_has_not_begun_is_left_and_clients_ask_again(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    creating, deleting, naming = [await connect(served) for _ in range(3)]
+    await create(creating, "t")
+    gate = _hold_up(served)
+    creating.send(CREATE_TOPICS, 7, 1, _creation("new"))
+    deleting.send(DELETE_TOPICS, 5, 1, _deletion("t"))
+    naming.send(METADATA, 9, 1, by_name("named", "t"))
+    await until(lambda: len(served.broker.maintenance._queue) == 3)
+    served.broker.release()
+    gate.set()
+    created = (await creating.receive(CREATE_TOPICS, 7))[1].topics[0]
+    assert (created.error_code, created.num_partitions) == (ErrorCode.NOT_CONTROLLER, -1)
+    deleted = (await deleting.receive(DELETE_TOPICS, 5))[1].responses[0]
+    assert (deleted.name, deleted.error_code) == ("t", ErrorCode.NOT_CONTROLLER)
+    named = (await naming.receive(METADATA, 9))[1].topics
+    assert {topic.name: topic.error_code for topic in named} == {
+        "named": ErrorCode.LEADER_NOT_AVAILABLE,
+        "t": NONE,
+    }
+    await served.stop()
+    assert [topic.name for topic in (await serve()).broker.topics.all()] == ["t"]
+
+
+async def test_a_topic_that_is_half_made_at_a_stop_is_not_there_at_the_next_start(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    make = served.broker.logs.create
+
+    def stop_behind_the_first(*args: Any) -> Any:
+        made = make(*args)
+        served.broker.topics.is_stopping = True
+        return made
+
+    monkeypatch.setattr(served.broker.logs, "create", stop_behind_the_first)
+    answer = await create(client, "t", 3)
+    assert (answer.error_code, answer.num_partitions) == (ErrorCode.NOT_CONTROLLER, -1)
+    assert served.broker.logs.directory.joinpath("t-0").exists()
+    assert not served.broker.topics.all()
+    monkeypatch.undo()
+    served.broker.topics.is_stopping = False
+    assert (await create(client, "t_0")).error_code == NONE
+    assert (await create(client, "t.0")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    await served.stop()
+    served = await serve()
+    assert [topic.name for topic in served.broker.topics.all()] == ["t_0"]
+    assert not list(served.broker.logs.directory.glob("t-*"))
+    assert not served.broker.catalog.deletions()
+    assert (await create(await connect(served), "t", 2)).error_code == NONE
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+async def test_partitions_that_the_catalogue_does_not_know_are_adopted(
+    serve: Serve, connect: Connect, has_id: bool
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    topic_id = (await create(client, "t", 3)).topic_id
+    await create(client, "u", 1)
+    for _ in range(2):
+        await produce(client, "t")
+    await served.stop()
+    folder = served.broker.logs.directory
+    for name in (CATALOG_FILE, "recovery-point-offset-checkpoint"):
+        (folder / name).unlink()
+    if not has_id:
+        for index in range(3):
+            (folder / f"t-{index}" / "partition.metadata").unlink()
+    served = await serve()
+    topics = {topic.name: topic for topic in served.broker.topics.all()}
+    assert {name: len(topic.partitions) for name, topic in topics.items()} == {"t": 3, "u": 1}
+    log = topics["t"].partitions[0].log
+    assert (log.recovery_point, log.log_end_offset) == (2, 2)
+    assert "t 0 2" in (folder / "recovery-point-offset-checkpoint").read_text().splitlines()
+    if has_id:
+        assert topics["t"].id == topic_id
+    else:
+        assert any(topics["t"].id)
+        assert topics["t"].id != topic_id
+    known = [(record.name, record.id, record.partitions) for record in served.broker.catalog.topics()]
+    assert known == [(name, topics[name].id, len(topics[name].partitions)) for name in ("t", "u")]
+
+
+async def test_a_topic_that_cannot_be_deleted_says_so_and_stays(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(_: Catalog, name: str) -> None:
+        raise StorageError(f"{name}: database or disk is full")
+
+    client = await connect(await serve())
+    await create(client, "t")
+    with monkeypatch.context() as disk:
+        disk.setattr(Catalog, "remove_topic", cannot)
+        assert await delete(client, "t") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await produce(client, "t") == NONE
+    assert await delete(client, "t") == NONE
+
+
+async def test_where_no_producer_id_can_be_reserved_clients_try_again(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(_: Catalog) -> range:
+        raise StorageError("database or disk is full")
+
+    client = await connect(await serve())
+    with monkeypatch.context() as disk:
+        disk.setattr(Catalog, "reserve_producer_ids", cannot)
+        refused = await client.ask(INIT_PRODUCER_ID, 4, _init())
+        assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
+    assert (await client.ask(INIT_PRODUCER_ID, 4, _init())).error_code == NONE
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EADDRINUSE, "[Errno 98] ... (as asyncio says it)"), "Address already in use"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (OSError("no number"), "no number"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_named_with_the_reason(error: OSError, said: str) -> None:
+    refused = server_module.CannotListen(Listener("PLAINTEXT", "::1", 9092), error)
+    assert str(refused) == f"cannot listen on PLAINTEXT://[::1]:9092: {said}"
+    assert refused.error is error
+
+
+async def test_an_address_that_is_taken_is_not_listened_on(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = load(None, {}, {"log.dir": str(tmp_path / "data")}).on_port(port)
+        with pytest.raises(server_module.CannotListen, match=f":{port}: Address already in use"):
+            await asyncio.wait_for(server_module.serve(config, lambda *_: None), 20)
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with contextlib.suppress(NotImplementedError):
+        for number in (2, 15):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+def test_the_ready_file_holds_the_address(tmp_path: Path) -> None:
+    server_module.write_ready_file(tmp_path / "ready", ("127.0.0.1", 9092))
+    assert (tmp_path / "ready").read_text() == "127.0.0.1:9092\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["ready"]

@@ -65,7 +65,8 @@ def test_varints_are_kafkas(value: int, encoded: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "encoded", [b"\xff\xff\xff\xff\x10", b"\xff" * 5, b"\x80" * 5 + b"\x01", b"\xff" * 100]
+    "encoded",
+    [b"\xff\xff\xff\xff\x10", b"\xff" * 5, b"\x80" * 5 + b"\0", b"\x80" * 5 + b"\x01", b"\xff" * 100],
 )
 def test_a_varint_ends_after_five_bytes(encoded: bytes) -> None:
     with pytest.raises(WireError, match="wider than 32 bits"):

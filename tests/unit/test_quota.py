@@ -1,0 +1,75 @@
+"""What clients may hold of one kind, and how long the garbage collector may be held off for them."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tidelog.broker import collector as collector_module
+from tidelog.broker.collector import LONGEST_S, Collector
+from tidelog.broker.quota import LITTLE_BYTES, Quota
+
+
+class Client:
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+
+def test_an_address_has_half_of_all_and_each_connection_a_little() -> None:
+    limit = 10 * LITTLE_BYTES
+    quota = Quota(limit)
+    first, second, third = Client("here"), Client("here"), Client("there")
+    assert quota.room_bytes(first) == limit // 2
+    held = [quota.hold(first, limit // 2)]
+    assert [quota.room_bytes(client) for client in (first, second, third)] == [0, LITTLE_BYTES, limit // 2]
+    assert quota.hold(second, LITTLE_BYTES + 1) is None
+    held.append(quota.hold(second, LITTLE_BYTES))
+    assert quota.room_bytes(third) == limit // 2 - LITTLE_BYTES, "that is left of all"
+    held.append(quota.hold(third, limit // 2 - LITTLE_BYTES - 1))
+    assert not quota.is_full
+    assert quota.room_bytes(third) == 1
+    held.append(quota.hold(third, 1))
+    assert quota.is_full
+    assert quota.hold(third, 1) is None
+    held.append(quota.hold(Client("elsewhere"), 3 * limit))  # alone: whatever it asks for
+    assert all(held)
+    for hold in held:
+        assert hold is not None
+        hold.give_back()
+    assert quota.total_bytes == 0
+    assert not quota._by_address
+    assert not quota._by_owner
+    assert quota.room_bytes(first) == limit // 2
+
+
+@pytest.fixture
+def _collecting() -> Iterator[None]:
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_collecting")
+def test_the_collector_waits_until_the_last_lets_it_go_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(collector_module, "monotonic", lambda: now_s)
+    collector = Collector()
+    for step, is_enabled in ((1, False), (1, False), (-1, False), (-1, True), (1, False)):
+        if step > 0:
+            collector.hold_off()
+        else:
+            collector.let_go()
+        assert gc.isenabled() == is_enabled
+    now_s += LONGEST_S - 1
+    collector.hold_off()
+    assert not gc.isenabled()
+    now_s += 1
+    collector.let_go()
+    assert gc.isenabled(), "it was held off for long enough, by whomever"
+    collector.hold_off()
+    assert gc.isenabled()
+    for _ in range(2):
+        collector.let_go()
+    collector.hold_off()
+    assert not gc.isenabled(), "nobody held it off before"
