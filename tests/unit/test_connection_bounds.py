@@ -17,8 +17,15 @@ from tidelog.broker import answers, dispatch, frame_memory, sender, server
 from tidelog.broker import connection as connections
 from tidelog.broker.answers import AT_ONCE_BYTES, Streamed, answer_of
 from tidelog.broker.connection import Connection
+from tidelog.broker.handlers import describe_configs, list_offsets, metadata, offset_for_leader_epoch
+from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
@@ -27,12 +34,19 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from tidelog.protocol.wire.api import Api
 from tidelog.storage.files import File, FileSlice
 from tidelog.storage.log import Log
 
@@ -198,6 +212,62 @@ async def test_small_answers_behind_a_large_one_keep_their_place(serve: Serve, c
     for number in range(30):
         api, version = (API_VERSIONS, 2) if number % 3 else (FETCH, 11)
         assert (await client.receive(api, version))[0] == number
+
+
+async def test_small_answers_behind_one_that_is_being_read_from_the_disk_keep_their_place(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await filled(served, client)
+    begun, gate, pread = threading.Event(), threading.Event(), File.pread
+
+    def held(file: File, count: int, position: int) -> Any:
+        begun.set()
+        assert gate.wait(20)
+        return pread(file, count, position)
+
+    monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    monkeypatch.setattr(File, "pread", held)
+    client.send(FETCH, 11, 0, fetch("t", 0, max_bytes=1000))  # a batch of 900 KB: less than stops the taking
+    await asyncio.to_thread(begun.wait, 20)
+    behind = served.connection_of(client)._sender
+    for number in range(1, 4):
+        unsent = behind.queued_bytes
+        client.send(API_VERSIONS, 2, number, ApiVersionsRequest())
+        await until(lambda unsent=unsent: behind.queued_bytes > unsent)  # type: ignore[misc]
+    gate.set()
+    for number in range(4):
+        api, version = (FETCH, 11) if not number else (API_VERSIONS, 2)
+        assert (await client.receive(api, version))[0] == number
+
+
+async def test_who_is_cut_off_while_his_answer_is_read_from_the_disk_leaves_nothing(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await filled(served, client)
+    begun, gate, pread = threading.Event(), threading.Event(), File.pread
+
+    def held(file: File, count: int, position: int) -> Any:
+        begun.set()
+        assert gate.wait(20)
+        return pread(file, count, position)
+
+    monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    monkeypatch.setattr(File, "pread", held)
+    client.send(FETCH, 11, 0, fetch("t", 0, max_bytes=1000))  # a batch of 900 KB: less than stops the taking
+    await asyncio.to_thread(begun.wait, 20)
+    connection = served.connection_of(client)
+    left = connection._sender
+    connection.abort()
+    await until(lambda: not served.server._connections)
+    gate.set()
+    await asyncio.wait_for(until(lambda: not left._is_busy), 10)
+    assert left.is_empty
+    assert served.broker.queued_answers.total_bytes == 0
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.parametrize("how", ["an error", "too few bytes"])
@@ -506,6 +576,37 @@ async def test_a_buffer_grows_with_what_has_come_and_not_with_what_is_said(
     assert (frames.small.total_bytes, frames.large.total_bytes) == (0, 0)
 
 
+async def test_a_large_buffer_is_kept_for_the_next_frame_while_any_come(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    connection = served.connection_of(client)
+    await client.ask(PRODUCE, 9, produce("t", b"v" * 300_000, acks=1))
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    kept_bytes = len(connection._buffer)
+    assert kept_bytes > 300_000
+    assert served.broker.frame_memory.small.total_bytes == kept_bytes
+    assert [connection.idle_sweeps(), len(connection._buffer)] == [0, kept_bytes]
+    assert [connection.idle_sweeps(), len(connection._buffer)] == [1, connections.SMALL_BUFFER_BYTES]
+    assert served.broker.frame_memory.small.total_bytes == 0
+
+
+async def test_who_takes_his_answers_is_not_idle(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    connection = served.connection_of(client)
+    assert [connection.idle_sweeps() for _ in range(3)] == [0, 1, 2]
+    connection.pause_writing()
+    assert connection.idle_sweeps() == 3
+    connection.resume_writing()
+    assert connection.idle_sweeps() == 0
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert connection.idle_sweeps() == 0
+
+
 async def test_small_frames_do_not_wait_behind_large_ones(serve: Serve, connect: Connect) -> None:
     served = await serve(queued_max_request_bytes=str(8 * MIB), socket_request_max_bytes=str(8 * MIB))
     greedy = [await connect(served) for _ in range(6)]
@@ -587,3 +688,66 @@ def test_records_that_are_still_in_the_log_are_streamed_however_few_there_are(tm
     piece = FileSlice(File(tmp_path / "log"), 0, AT_ONCE_BYTES + 1)
     assert answer_of([b"head", piece, b"end"]) == Streamed([b"head", piece, b"end"], AT_ONCE_BYTES + 8)
     assert answer_of([b"head", bytes(AT_ONCE_BYTES), b"end"]) == [b"head", bytes(AT_ONCE_BYTES), b"end"]
+
+
+# -- what is answered on the event loop, and what elsewhere -----------------------------------------------------
+
+
+def _of_partitions(count: int) -> list[tuple[Api, int, object]]:
+    wants = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1) for _ in range(count)]
+    times = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(count)]
+    epochs = [OffsetForLeaderPartition(partition=0, leader_epoch=0) for _ in range(count)]
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name=f"t{number}", configuration_keys=None)
+        for number in range(count)
+    ]
+    return [
+        (
+            FETCH,
+            11,
+            FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="t", partitions=wants)]),
+        ),
+        (
+            LIST_OFFSETS,
+            7,
+            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=times)]),
+        ),
+        (
+            OFFSET_FOR_LEADER_EPOCH,
+            4,
+            OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=epochs)]),
+        ),
+        (DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources)),
+        (METADATA, 9, names(count)),
+    ]
+
+
+async def test_so_many_partitions_are_answered_on_the_event_loop_and_no_more(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for handler in (fetch_handler, list_offsets, offset_for_leader_epoch, describe_configs, metadata):
+        monkeypatch.setattr(handler, "MOST_AT_ONCE", 3)
+    served = await serve(num_partitions="3")
+    client = await connect(served)
+    await client.make_topic("t")
+    jobs: list[int] = []
+    submit = served.broker.readers.submit
+
+    def counted(*job: Any) -> Any:
+        jobs.append(1)
+        return submit(*job)
+
+    monkeypatch.setattr(served.broker.readers, "submit", counted)
+    every = (METADATA, 9, MetadataRequest(topics=None))
+    by_name = (METADATA, 9, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+    topic_id = served.broker.topics.by_name["t"].id
+    by_id = (METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)]))
+    for api, version, question in (*_of_partitions(3), every, by_name, by_id):
+        await client.ask(api, version, question)
+        assert not jobs, api.name
+    for handler in (metadata,):
+        monkeypatch.setattr(handler, "MOST_AT_ONCE", 2)
+    for api, version, question in (*_of_partitions(4), every, by_name, by_id):
+        await client.ask(api, version, question)
+        assert len(jobs) == 1, (api.name, question)
+        jobs.clear()

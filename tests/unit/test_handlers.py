@@ -457,6 +457,7 @@ async def test_list_offsets(serve: Serve, connect: Connect, version: int) -> Non
     nothing = await ask(T0 + 2001)
     assert (nothing.error_code, nothing.offset, nothing.timestamp) == (ErrorCode.NONE, -1, -1)
     assert [(await ask(-1)).offset, (await ask(-2)).offset] == [3, 0]
+    assert [(await ask(-1)).timestamp, (await ask(-2)).timestamp] == [-1, -1]
     for special, since, expected in ((-3, 7, 2), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1)):
         answer = await ask(special)
         code = ErrorCode.NONE if version >= since else ErrorCode.UNSUPPORTED_VERSION

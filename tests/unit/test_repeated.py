@@ -389,6 +389,25 @@ async def test_a_malformed_produce_is_refused_though_it_begins_as_one_that_came_
     assert await asyncio.wait_for(both.first.reader.read(), 10) == b""
 
 
+async def test_tags_behind_the_records_are_read_though_they_were_not_there_before(both: Both) -> None:
+    """And where a length does not end with the frame, the request is not what it seems."""
+    data = records(b"v" * 20)
+    plain = encode_request(PRODUCE, 10, 5, "test", request("t", 0, data, both.topic_id, 10))[4:]
+    log = both.served.broker.topics.by_name["t"].partitions[0].log
+    for frame in (plain, plain, plain, plain[:-3] + b"\0\0\x01\x63\x01x", plain[:-3] + b"\x01\x63\x01x\0\0"):
+        end = log.log_end_offset
+        both.first.writer.write(len(frame).to_bytes(4, "big") + frame)
+        _, answer = await both.first.receive(PRODUCE, 10)
+        part = answer.responses[0].partition_responses[0]
+        assert (part.error_code, part.base_offset, log.log_end_offset) == (0, end, end + 1)
+    assert len(both.known_again) == 1
+    end = log.log_end_offset
+    cut = plain[:-4]
+    both.first.writer.write(len(cut).to_bytes(4, "big") + cut)
+    assert await asyncio.wait_for(both.first.reader.read(), 10) == b""
+    assert log.log_end_offset == end
+
+
 @pytest.mark.parametrize("spare", [b"\0", b"\0\0\0", b"\x07" * 100])
 async def test_bytes_behind_a_request_change_nothing_whichever_way_it_takes(both: Both, spare: bytes) -> None:
     topics = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=NOW)])]
@@ -499,6 +518,14 @@ async def test_so_much_of_a_request_is_compared_and_no_more(both: Both, api: Api
         both.first.writer.write(encode_request(api, version, number, client_id, question))
         assert (await both.first.receive(api, version))[0] == number
     assert len(both.known_again) == (0 if more else 2)
+
+
+async def test_the_first_moment_is_a_time_and_what_is_below_a_question(both: Both) -> None:
+    for _ in range(2):
+        await alike(both, LIST_OFFSETS, 7, lookup())
+    for timestamp, times_known in ((0, 1), (-1, 1), (-2, 1), (0, 2)):
+        await alike(both, LIST_OFFSETS, 7, lookup(timestamp=timestamp))
+        assert len(both.known_again) == times_known
 
 
 async def test_requests_that_came_once_are_forgotten_when_there_are_too_many(

@@ -13,10 +13,10 @@ from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.maintenance import Maintenance, Periodic, Task
+from tidelog.broker.maintenance import SHORTEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
-from tidelog.broker.readers import Readers
+from tidelog.broker.readers import READERS, Readers
 from tidelog.broker.threads import new_thread
 from tidelog.broker.waiting import Later
 from tidelog.storage.errors import StorageError
@@ -141,6 +141,28 @@ class Somebody:
     address = "here"
 
 
+def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, wanted = 100.0, [None, 5.0, 90.0, -1.0]
+    monkeypatch.setattr(maintenance_module.time, "monotonic", lambda: now_s)
+    periodic = Periodic("a", 60.0, lambda: wanted.pop(0))
+    assert periodic.wait_s() == 60
+    periodic.hasten(70)
+    assert periodic.wait_s() == 60
+    periodic.hasten(7)
+    assert periodic.wait_s() == 7
+    waits = []
+    while wanted:
+        periodic.run()
+        waits.append(periodic.wait_s())
+    assert waits == pytest.approx([60, 5, 60, SHORTEST_WAIT_S])
+    again = Periodic("b", 0.0, lambda: None)
+    assert again.wait_s() == 0
+    again.run()
+    assert again.wait_s() == pytest.approx(SHORTEST_WAIT_S)
+
+
 async def test_a_job_whose_client_is_gone_ends_and_gives_back_what_it_held() -> None:
     maintenance = new_maintenance()
     quota = Quota(1000)
@@ -259,6 +281,18 @@ async def test_no_client_takes_both_readers() -> None:
     readers.stop()
 
 
+async def test_there_are_no_more_readers_than_help() -> None:
+    readers = Readers(asyncio.get_running_loop(), never)
+    assert await outcome(readers.submit(lambda: 1, "me")) == 1
+    assert len(readers._threads) == 1
+    gate = threading.Event()
+    held = [readers.submit(lambda: gate.wait(10), owner) for owner in range(5)]
+    assert len(readers._threads) == READERS
+    gate.set()
+    assert all([await outcome(later) for later in held])
+    readers.stop()
+
+
 async def test_what_a_client_that_is_gone_wanted_is_not_read() -> None:
     readers = Readers(asyncio.get_running_loop(), never)
     gate, read = threading.Event(), []
@@ -365,6 +399,7 @@ async def test_where_the_flusher_ends_all_that_waits_and_comes_is_answered(
 
 def test_a_thread_that_ends_as_it_should_tells_nobody() -> None:
     thread = new_thread("quiet", lambda: None, never)
+    assert thread.daemon, "one that hangs must not keep the process from ending"
     thread.start()
     thread.join()
 

@@ -97,6 +97,18 @@ class Turns:
         assert not self.soon
 
 
+def test_however_many_are_due_one_turn_of_the_loop_is_taken_at_a_time() -> None:
+    loop = Turns()
+    parked = Parked(cast(Any, loop), Quota(1 << 30))
+    partitions = [Waited() for _ in range(5)]
+    waiters = [FetchWaiter(parked, [cast(Any, place)], 10, 1, lambda: "answer") for place in partitions]
+    for place in partitions:
+        place.grow(10)
+    assert len(loop.soon) == 1
+    loop.turn()
+    assert all(waiter.response == "answer" for waiter in waiters)
+
+
 @given(
     missing=st.integers(1, 300),
     others=st.lists(st.integers(1, 300), min_size=6, max_size=6),
