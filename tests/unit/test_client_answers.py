@@ -405,3 +405,17 @@ async def test_the_largest_timestamp_is_not_searched_for_by_the_event_loop(
         log.log_start_offset = 1
     assert await ask() == (0, T0 + 5, 2)
     assert jobs
+
+
+async def test_a_partition_that_is_searched_twice_is_answered_once_and_refused(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve(num_partitions="2"))
+    await client.make_topic("u")
+    twice = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1, 0)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="u", partitions=twice)])
+    answers = (await client.ask(LIST_OFFSETS, 7, request)).topics[0].partitions
+    assert [(answer.partition_index, answer.error_code) for answer in answers] == [
+        (0, ErrorCode.INVALID_REQUEST),
+        (1, ErrorCode.NONE),
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.served import Client, Connect, Serve, connect, serve
-from tidelog.broker.operations import NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import create_topics as create
@@ -99,6 +99,11 @@ async def test_api_versions(serve: Serve, connect: Connect, version: int) -> Non
     response = await client.ask(API_VERSIONS, version, request)
     announced = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
     assert announced == {key: (api.min_version, api.max_version) for key, api in APIS.items()}
+
+
+def test_what_a_client_may_do_is_in_kafkas_bits() -> None:
+    """As Kafka without an authorizer answers it."""
+    assert (TOPIC_OPERATIONS, CLUSTER_OPERATIONS) == (3576, 8096)
 
 
 async def test_an_unknown_version_of_api_versions_gets_the_table_in_version_0(

@@ -325,6 +325,7 @@ async def test_what_is_fetched_and_searched_of_a_deleted_topic_is_gone(both: Bot
     found = await first.ask(LIST_OFFSETS, 6, lookup)
     assert found.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await until(lambda: remembered(both.served) == 0)
+    assert not both.served.server.known_requests._seen
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 100_000])

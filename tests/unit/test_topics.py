@@ -411,6 +411,15 @@ async def test_the_end_of_a_thread_stops_the_broker_in_order_and_not_silently(
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
+async def test_retention_comes_round_when_the_next_record_expires(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = (await serve()).broker
+    for due_ms, wait_s in ((broker.clock.now_ms() + 90_000, 90), (None, None)):
+        monkeypatch.setattr(broker.logs, "enforce_retention", lambda due_ms=due_ms: due_ms)
+        assert broker._retain() == (wait_s and pytest.approx(wait_s, abs=30))
+
+
 # -- a stop, and the start after it --------------------------------------------------------------------------------
 
 

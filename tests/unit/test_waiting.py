@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.support.served import until
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.partition import Partition
 from tidelog.broker.quota import LITTLE_BYTES, Quota
 from tidelog.broker.waiting import FetchWaiter, Later, Parked, Waiters
 from tidelog.storage.errors import StorageError
@@ -95,6 +97,18 @@ class Turns:
             for call in calls:
                 call()
         assert not self.soon
+
+
+def test_a_batch_that_was_sent_again_is_nothing_new_to_who_waits() -> None:
+    loop = Turns()
+    appended = iter([True, False])
+    log = SimpleNamespace(append=lambda *_: SimpleNamespace(duplicate=next(appended)), last_batch_bytes=10)
+    partition = Partition(0, cast(Any, log))
+    waiter = FetchWaiter(Parked(cast(Any, loop), Quota(1 << 30)), [partition], 10, 1, lambda: "answer")
+    for answer in (None, "answer"):
+        partition.append(bytearray(), 0)
+        loop.turn()
+        assert waiter.response == answer
 
 
 def test_however_many_are_due_one_turn_of_the_loop_is_taken_at_a_time() -> None:
