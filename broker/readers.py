@@ -80,7 +80,6 @@ class Readers:
                     return
             assert taken is not None
             owner, read = taken
-            del taken
             try:
                 if not read.is_dropped:
                     self._answer(read)

@@ -153,6 +153,7 @@ def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enoug
     for each in (waiter, *(other for _, _, other in alone)):
         each.cancel()
     assert not parked
+    assert not any(parked._due.values()), "nor is any of them held until its time is up"
     assert not any(len(partition.waiters) or partition.waiters._entries for partition in partitions)
 
 
