@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.answers import Answer, Streamed
-from tidelog.broker.dispatch import Deferred, dispatch
+from tidelog.broker.dispatch import UNKNOWN, BadRequest, Deferred, dispatch, name_of
 from tidelog.broker.handlers.produce import ProduceFailed
 from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.broker.repeated_lines import lines
@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         refusal = self.server.admit(self)
         if refusal is not None:
             template = "connection refused peer=%s reason=%r"
-            lines.log(_log, logging.WARNING, self.address, template, self.peer, refusal)
+            lines.log(_log, logging.WARNING, self.address, template, self.peer, refusal, cause=refusal)
             self._closing = True
             self._transport.abort()
 
@@ -155,7 +155,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             end = start + 4 + size
             if not 0 < size <= self.server.max_frame_bytes:
                 limit = self.server.max_frame_bytes
-                raise WireError(f"a request of {size} bytes; socket.request.max.bytes allows 1 to {limit}")
+                why = WireError(f"a request of {size} bytes; socket.request.max.bytes allows 1 to {limit}")
+                raise BadRequest(UNKNOWN, why)
             if end > filled:
                 break
             if start:
@@ -167,7 +168,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                     self._block()
                     self.broker.loop.call_soon(self.went_on)
                     break
-            answer = dispatch(self, view, start + 4, end)
+            try:
+                answer = dispatch(self, view, start + 4, end)
+            except (WireError, ProduceFailed) as why:
+                raise BadRequest(name_of(view, start + 4, end), why) from why
             start = end
             if type(answer) is list and not self._owed:
                 out += answer
@@ -193,9 +197,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _fail(self, fault: Exception) -> None:
         """Close the connection: the peer's fault in a line, ours with everything."""
-        if isinstance(fault, WireError | ProduceFailed):
-            template = "bad request, connection closed peer=%s error=%r"
-            lines.log(_log, logging.WARNING, self.address, template, self.peer, str(fault))
+        if isinstance(fault, BadRequest):
+            template = "bad request, connection closed peer=%s request=%r error=%r"
+            values = self.peer, fault.request, str(fault)
+            lines.log(_log, logging.WARNING, self.address, template, *values, cause=fault.request)
         else:
             _log.error("request failed, connection closed peer=%s", self.peer, exc_info=fault)
         self.close()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.answers import Answer, Elsewhere, NextTurn, OnLoop, Streamed, answer_of
@@ -49,6 +50,14 @@ class Route:
     most_bytes: int  # of a request that is decoded on the event loop
 
 
+class BadRequest(Exception):
+    """A request that ends its connection, by its client's fault: which it is, and why."""
+
+    def __init__(self, request: str, why: Exception) -> None:
+        super().__init__(str(why))
+        self.request = request
+
+
 class Deferred(NamedTuple):
     """An answer to come, and how it will be encoded if it comes as a message."""
 
@@ -65,6 +74,8 @@ class Deferred(NamedTuple):
                 return Deferred(response, self.route, self.correlation_id)
         if type(response) is list:  # encoded already
             return response
+        if isinstance(response, WireError | produce.ProduceFailed):
+            raise BadRequest(f"{self.route.api_name} v{self.route.version}", response)
         if isinstance(response, Exception):
             raise response
         if isinstance(response, Streamed):
@@ -90,6 +101,8 @@ PRODUCE, API_VERSIONS = 0, 18
 # looked at then: what counts is how many elements it has.
 MOST_REQUEST_BYTES = 64 * 1024
 MOST_ELEMENTS = 4096
+UNKNOWN = "unknown"  # which request it is, where that has not come
+_KEY_AND_VERSION = Struct(">HH")
 
 _routes: dict[int, Route] = {}
 
@@ -130,6 +143,14 @@ def dispatch(
         return Deferred(steps.begin(response), route, correlation_id)
     parts = route.encode(correlation_id, response)
     return parts if len(parts) == 1 else answer_of(parts)
+
+
+def name_of(view: memoryview, position: int, end: int) -> str:
+    """Return the API and version that the request in view[position:end] asks for, for a line in the log."""
+    if end - position < _KEY_AND_VERSION.size:
+        return UNKNOWN
+    key, version = _KEY_AND_VERSION.unpack_from(view, position)
+    return f"{APIS[key].name} v{version}" if key in APIS else f"api key {key} v{version}"
 
 
 def _encode(route: Route, correlation_id: int, response: Any) -> Answer | Streamed:

@@ -180,8 +180,9 @@ def refuse(partition: Partition, index: int, error: RecordsError | StorageError)
             BatchIndexAndErrorMessage(batch_index=fault.record, batch_index_error_message=fault.message)
             for fault in error.faults
         ]
-    about = f"{partition.log} {answer.error_code}"
-    lines.log(_log, logging.INFO, about, "produce refused log=%s error=%r", partition.log, str(error))
+    template = "produce refused log=%s error=%r"
+    values = partition.log, str(error)
+    lines.log(_log, logging.INFO, str(partition.log), template, *values, cause=str(answer.error_code))
     return answer
 
 

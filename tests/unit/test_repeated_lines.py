@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.served import Client, Connect, Serve, connect, serve
 from tidelog.broker import repeated_lines
-from tidelog.broker.repeated_lines import RepeatedLines
+from tidelog.broker.dispatch import MOST_REQUEST_BYTES
+from tidelog.broker.repeated_lines import CAUSES_MAX, RepeatedLines
 from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
 
 __all__ = ["connect", "serve"]  # fixtures
@@ -126,6 +127,44 @@ async def test_what_is_remembered_is_bounded_and_what_is_beyond_is_counted_toget
     assert counts == ["990 more like it in 60 s)", "999 more like it in 60 s)"]
 
 
+async def test_causes_are_told_apart_and_one_thing_does_not_take_the_room_of_others(
+    told: list[str], timers: Timers
+) -> None:
+    lines = RepeatedLines(things_max=2 * CAUSES_MAX)
+
+    def say(about: str, cause: int) -> None:
+        lines.log(_log, logging.INFO, about, "bad about=%s cause=%d", about, cause, cause=f"{cause}")
+
+    for about in ("a", "b"):
+        for cause in range(3):
+            say(about, cause)
+            say(about, cause)
+    assert told == [f"bad about={about} cause={cause}" for about in ("a", "b") for cause in range(3)]
+    for cause in range(3, 10 * CAUSES_MAX):
+        say("a", cause)
+    assert len(told) == len(lines) == CAUSES_MAX + 1 + 3  # one for all others of a
+    say("c", 1)
+    say("a", 1000)
+    say("a", 2)
+    assert told[-1] == "bad about=c cause=1"
+    timers.interval_over()
+    counts = [line.partition(" (and ")[::2] for line in told if "(and" in line]
+    assert (f"bad about=a cause={CAUSES_MAX}", f"{9 * CAUSES_MAX} more like it in 60 s)") in counts
+    assert ("bad about=a cause=2", "2 more like it in 60 s)") in counts
+
+
+async def test_where_all_is_full_a_thing_that_has_many_causes_keeps_its_own_count(
+    told: list[str], timers: Timers
+) -> None:
+    lines = RepeatedLines(things_max=CAUSES_MAX + 1)
+    for about, causes in (("a", CAUSES_MAX + 2), ("b", 3)):
+        for cause in range(causes):
+            lines.log(_log, logging.INFO, about, "bad about=%s cause=%d", about, cause, cause=f"{cause}")
+    assert told[CAUSES_MAX:] == [f"bad about=a cause={CAUSES_MAX}", "bad about=b cause=0"]
+    timers.interval_over()
+    assert len(told) == CAUSES_MAX + 4
+
+
 def test_a_count_does_not_outlive_its_loop(told: list[str]) -> None:
     lines = RepeatedLines()
 
@@ -151,7 +190,7 @@ async def test_a_client_that_asks_for_what_is_not_there_again_and_again(
         assert await client.reader.read() == b""
     refused = [line for line in told if line.startswith("bad request")]
     assert len(refused) == 1
-    assert "api key 32767 is not served" in refused[0]
+    assert "request='api key 32767 v0' error='api key 32767 is not served" in refused[0]
     client = await connect(served)
     for _ in range(5):
         await ask_for_transactions(client)
@@ -159,6 +198,36 @@ async def test_a_client_that_asks_for_what_is_not_there_again_and_again(
     await served.stop()
     counts = [line for line in told if "(and 4 more like it" in line]
     assert sorted(line.partition(" ")[0] for line in counts) == ["bad", "transactions"]
+
+
+async def test_a_bad_request_of_another_kind_from_the_same_address_is_told(
+    serve: Serve, connect: Connect, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_lines.lines, "_seen", {})
+    served = await serve()
+    header = " 00000007 ffff"
+    requests = (
+        "0000 0002" + header,
+        "0001 0003" + header,
+        "0001 0004" + header,
+        "0001",
+        "",
+        "0003 000d 00000007 0009",
+    )
+    for request in requests * 2:
+        client = await connect(served)
+        frame = bytes.fromhex(request)
+        client.writer.write(len(frame).to_bytes(4, "big") + frame)
+        assert await client.reader.read() == b""
+    # A large request is decoded on a reader thread.
+    client = await connect(served)
+    frame = bytes.fromhex("0003 0001" + header + "7fffffff") + bytes(MOST_REQUEST_BYTES)
+    client.writer.write(len(frame).to_bytes(4, "big") + frame)
+    assert await client.reader.read() == b""
+    refused = [line for line in told if line.startswith("bad request")]
+    names = ["Produce v2", "Fetch v3", "Fetch v4", "unknown", "Metadata v13", "Metadata v1"]
+    assert [line.partition("request='")[2].partition("'")[0] for line in refused] == names
+    assert "error='Fetch v3 is not served, only v4 to v18'" in refused[1]
 
 
 async def ask_for_transactions(client: Client) -> None:
