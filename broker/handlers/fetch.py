@@ -5,7 +5,8 @@ Behaviour: answers at once when there are `min_bytes`, an error, or nothing to w
 is parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as
 they lie in the log: a fetch into the middle of a batch gets the whole batch, and the first batch of a
 response is always whole, however large. Records beyond 64 KiB are read while the client takes its answer. What is
-not in memory is read by a reader thread, so a consumer of old records does not hold up the producers.
+not in memory is read by a reader thread, so a consumer of old records does not hold up the producers. A topic that is
+kept as zstd is refused below version 10, whose clients know no such codec; what producers sent as zstd leaves as it is.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
@@ -17,7 +18,7 @@ from tidelog.broker.answers import AT_ONCE_BYTES, Elsewhere, OnLoop
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
 from tidelog.broker.sender import MAX_UNSENT_BYTES
-from tidelog.broker.topics import missing
+from tidelog.broker.topics import Topic, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 IDS_SINCE = 13  # the version from which topics are named by id
+ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
 # Partitions that are looked through on the event loop, 2 to 4 us each.
 MOST_AT_ONCE = 1000
@@ -63,6 +65,11 @@ def handle(
     if fetch.is_enough(request):
         return fetch.load(broker, connection)
     return _park(broker, request, fetch, partial(fetch_again, broker, request, version, connection))
+
+
+def is_unreadable(topic: Topic, version: int) -> bool:
+    """Tell whether those who fetch with a version cannot read what a topic keeps."""
+    return version < ZSTD_SINCE and topic.config.compression_type == "zstd"
 
 
 def _park(
@@ -139,11 +146,15 @@ class _Fetch:
         by_id, topics = version >= IDS_SINCE, broker.topics
         for wanted in request.topics:
             topic = topics.by_id.get(wanted.topic_id) if by_id else topics.by_name.get(wanted.topic)
+            unreadable = topic is not None and is_unreadable(topic, version)
             answers = []
             for want in wanted.partitions:
                 partition = topic.partition(want.partition) if topic else None
                 if partition is None:
                     answers.append(self._failure(want.partition, missing(topic, by_id)))
+                elif unreadable:
+                    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+                    answers.append(self._failure(want.partition, code, partition))
                 else:
                     answers.append(self._read(partition, want))
             self.response.responses.append(

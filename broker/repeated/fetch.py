@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.answers import AT_ONCE_BYTES, Answer, OnLoop, Streamed
 from tidelog.broker.dispatch import Deferred, Route
-from tidelog.broker.handlers.fetch import IDS_SINCE, READ_COMMITTED, fetch_again
+from tidelog.broker.handlers.fetch import IDS_SINCE, READ_COMMITTED, fetch_again, is_unreadable
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated.parts import (
     PROBES,
@@ -44,7 +44,9 @@ def partition_of(broker: "Broker", route: Route, request: FetchRequest) -> Parti
     topic = (
         topics.by_id.get(asked.topic_id) if route.version >= IDS_SINCE else topics.by_name.get(asked.topic)
     )
-    return topic.partition(asked.partitions[0].partition) if topic else None
+    if topic is None or is_unreadable(topic, route.version):
+        return None
+    return topic.partition(asked.partitions[0].partition)
 
 
 def learn(

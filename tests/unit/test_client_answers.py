@@ -85,11 +85,15 @@ async def produce(client: Client, data: bytes, version: int = 9, topic: str = "t
 
 
 async def fetch(client: Client, topic: str = "t") -> bytes:
+    return bytes((await fetched(client, topic)).records)
+
+
+async def fetched(client: Client, topic: str, version: int = 11) -> Any:
     want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[want])]
     )
-    return bytes((await client.ask(FETCH, 11, request)).responses[0].partitions[0].records)
+    return (await client.ask(FETCH, version, request)).responses[0].partitions[0]
 
 
 def records(count: int, **options: Any) -> bytes:
@@ -276,6 +280,26 @@ async def test_zstd_is_76_before_version_7(serve: Serve, connect: Connect, versi
             assert answer.error_code == ErrorCode.NONE
     for odd in (b"", b"\0" * 16 + b"\2", records(1)[:22]):
         assert (await produce(client, odd, version)).error_code in (ErrorCode.INVALID_RECORD, 2)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+async def test_a_topic_that_is_kept_as_zstd_is_76_to_a_fetch_before_version_10(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    """As in Kafka; what a producer has sent as zstd leaves as it is."""
+    client = await connect(await serve())
+    for topic, codec in (("kept", "zstd"), ("t", "producer")):
+        await created(client, topic, compression_type=codec)
+        assert (await produce(client, records(2, codec=4), topic=topic)).error_code == ErrorCode.NONE
+    for _ in range(3):  # The second and later may be served without decoding.
+        assert (await fetched(client, "t", version)).error_code == ErrorCode.NONE
+        part = await fetched(client, "kept", version)
+        if version < 10:
+            assert (part.error_code, part.high_watermark) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 2)
+            assert not part.records
+        else:
+            assert part.error_code == ErrorCode.NONE
+            assert len(list(read_records(part.records))) == 2
 
 
 @pytest.mark.parametrize("version", range(3, 13))
