@@ -55,23 +55,22 @@ async def test_an_append_looks_at_none_of_those_who_wait_for_more() -> None:
 
 
 async def test_very_many_that_are_due_leave_the_loop_to_others_in_between() -> None:
-    loop = asyncio.get_running_loop()
     partition, parked = Waited(), new_parked()
 
     def answer() -> str:
-        until_s = time.monotonic() + 0.0001
-        while time.monotonic() < until_s:
+        until_s = time.thread_time() + 0.0001
+        while time.thread_time() < until_s:
             pass
         return "answer"
 
     waiters = [FetchWaiter(parked, [cast(Any, partition)], 10, 60_000, answer) for _ in range(3000)]
-    longest_s = 0.0
+    longest_s = 0.0  # of this thread: others may take the processor
     partition.grow(10)
-    last_s = loop.time()
+    last_s = time.thread_time()
     while parked:
         await asyncio.sleep(0)
-        longest_s = max(longest_s, loop.time() - last_s)
-        last_s = loop.time()
+        longest_s = max(longest_s, time.thread_time() - last_s)
+        last_s = time.thread_time()
     assert all(waiter.response == "answer" for waiter in waiters)
     assert longest_s < 0.1, "all of them take 0.3 s"
 
