@@ -3,7 +3,7 @@
 Owns the forms that handlers, dispatch and the connection hand to one another. Knows nothing of sockets.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from tidelog.storage.files import FileSlice
@@ -28,10 +28,11 @@ class Streamed(NamedTuple):
 class Elsewhere(NamedTuple):
     """An answer that takes too long for the event loop: a reader thread makes and encodes it.
 
-    `make` returns the response, or what is `OnLoop`; of what belongs to the event loop it reads copies.
+    `make` returns the response, or what is `OnLoop`; of what belongs to the event loop it reads copies. What may take
+    more than some milliseconds is `work.Work`.
     """
 
-    make: Callable[[], Any]
+    make: Callable[[], Any] | Generator[Any, Any, Any]
 
 
 class OnLoop(NamedTuple):

@@ -142,9 +142,10 @@ class Broker:
         self.on_failure()
 
     def release(self) -> None:
-        """Answer what waits for records, and what waits to be created, without it: the broker stops. Event loop."""
+        """Answer what waits for records, to be created or for a reader without it: the broker stops. Event loop."""
         self.topics.is_stopping = True
         self.maintenance.drop()
+        self.readers.drop()
         self.parked.release()
 
     def stop(self) -> None:

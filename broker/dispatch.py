@@ -28,6 +28,7 @@ from tidelog.broker.handlers import (
 )
 from tidelog.broker.steps import Steps
 from tidelog.broker.waiting import HOLDS_UP, Later
+from tidelog.broker.work import Lane, Work
 from tidelog.protocol import frame
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
@@ -103,6 +104,8 @@ MOST_REQUEST_BYTES = 64 * 1024
 MOST_ELEMENTS = 4096
 UNKNOWN = "unknown"  # which request it is, where that has not come
 _KEY_AND_VERSION = Struct(">HH")
+# What takes no more than some hundredths of a second to decode.
+LONG_REQUEST_BYTES = 256 * 1024
 
 _routes: dict[int, Route] = {}
 
@@ -164,12 +167,15 @@ def _decode_elsewhere(
     """Serve a request that takes long to decode: that is done on a reader thread."""
     connection.lend_buffer()
 
-    def decode() -> OnLoop:
+    def decode() -> Work[OnLoop]:
+        needed = Lane.LONG if end - position > LONG_REQUEST_BYTES else Lane.SHORT
+        if (yield needed) is Lane.NONE:
+            return OnLoop(lambda: None)  # The broker stops, and closes the connection.
         request, _ = route.read(view, position, end)
         return OnLoop(partial(route.handle, connection, request, route.version))
 
     steps = Steps(connection, partial(_encode, route, correlation_id), is_large=True)
-    return Deferred(steps.begin(Elsewhere(decode)), route, correlation_id)
+    return Deferred(steps.begin(Elsewhere(decode())), route, correlation_id)
 
 
 def _find_route(key_version: int) -> Route:

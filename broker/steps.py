@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.broker.answers import Elsewhere, NextTurn, OnLoop, Streamed
 from tidelog.broker.waiting import Later
+from tidelog.broker.work import Work, as_work
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
@@ -68,11 +69,12 @@ class Steps(Later):
             self.resolve(outcome)
 
     def _submit(self, step: Elsewhere) -> Later:
-        def make() -> Any:
-            made = step.make()
-            return made if type(made) is OnLoop else self._encode(made)
+        return self._connection.broker.readers.submit(self._made(step), self._connection)
 
-        return self._connection.broker.readers.submit(make, self._connection)
+    def _made(self, step: Elsewhere) -> Work[Any]:
+        """Make an answer and encode it. Reader thread."""
+        made = yield from as_work(step.make)
+        return made if type(made) is OnLoop else self._encode(made)
 
     def _wait_for(self, later: Later) -> None:
         self._under_way = later

@@ -2,6 +2,7 @@
 
 Owns the step from a batch to a record: read, decompress within the topic's bound, walk, compare; and the choice between
 a walk that ends where the record is and one that keeps all times for the searches to come. Knows nothing of indexes.
+Without `wait`, or with `brief`, TakesLong is raised where more than `PROMPT_BYTES` are to be looked at.
 """
 
 from itertools import islice
@@ -9,17 +10,19 @@ from struct import Struct
 
 from tidelog.protocol.records import compression, kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
-from tidelog.protocol.records.errors import RecordsError
+from tidelog.protocol.records.errors import BatchTooLarge, RecordsError
 from tidelog.storage import kept_times, lookup
-from tidelog.storage.errors import CorruptLog
+from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.kept_times import Found
 from tidelog.storage.lookup import PART_BYTES, Place
 from tidelog.storage.segment import LOG, Segment
 
 # With fewer a read finds several batches, and has to be done anyway.
 _KEPT_RECORDS_MIN = 32
-# More would push out too much else.
-_KEPT_RECORDS_MAX = 1 << 20
+# More would push out too much else. A batch of 64 MiB, decompressed, whose times are close takes less.
+_KEPT_BYTES_MAX = kept_times.KeptTimes.BYTES_MAX // 4
+# Read and decompressed, and walked over: 2 ms or so.
+PROMPT_BYTES = 1 << 20
 _INT64_MIN = -(1 << 63)
 _FIRST_RECORD = kernel.Cut(0, 0, 0)
 _FIRST_PLAIN_RECORD = kernel.Cut(0, HEADER_BYTES, 0)
@@ -27,7 +30,13 @@ _base_offset = Struct(">q").unpack_from
 
 
 def first_record(
-    segment: Segment, place: Place, timestamp: int, offset_min: int, limit_bytes: int, wait: bool
+    segment: Segment,
+    place: Place,
+    timestamp: int,
+    offset_min: int,
+    limit_bytes: int,
+    wait: bool,
+    brief: bool,
 ) -> Found | None:
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
     position, size, head = place
@@ -41,11 +50,12 @@ def first_record(
             place = Place(position, size, head)
         header = read_header(head)
         if header.base_offset < offset_min or _is_walk_best(header, key):
-            return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, wait)
-        packed = kept_times.pack(header, *_records(header, _whole(segment, place, wait), limit_bytes))
+            return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, wait, brief)
+        packed = kept_times.pack(header, *_records(segment, place, header, limit_bytes, wait, brief))
     except (RecordsError, kernel.RecordError) as error:
         raise _corrupt(segment, position, error) from error
-    kept_times.kept.keep(key, packed)
+    if len(packed) <= _KEPT_BYTES_MAX:
+        kept_times.kept.keep(key, packed)
     return kept_times.find(packed, timestamp)
 
 
@@ -62,6 +72,7 @@ def first_record_at(
     timestamp: int,
     limit_bytes: int,
     wait: bool,
+    brief: bool,
 ) -> Found | None:
     """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
     packed = kept_times.kept.get(kept_times.key_of(segment.identity, position))
@@ -70,7 +81,7 @@ def first_record_at(
     place = lookup.batch_at(segment, position, likely_size, wait)
     if _base_offset(place.head)[0] != base_offset:
         return None
-    return first_record(segment, place, timestamp, base_offset, limit_bytes, wait)
+    return first_record(segment, place, timestamp, base_offset, limit_bytes, wait, brief)
 
 
 def _is_walk_best(header: BatchHeader, key: int) -> bool:
@@ -79,7 +90,7 @@ def _is_walk_best(header: BatchHeader, key: int) -> bool:
     To decompress a batch takes so much longer than a walk over it that its times are worth keeping at once. A walk to
     one of its records, where they are plain and read on the way, is half as long as one that lists all their times.
     """
-    if header.record_count > _KEPT_RECORDS_MAX:
+    if kept_times.packed_bytes(header) > _KEPT_BYTES_MAX:
         return True
     if header.codec:
         return False
@@ -94,6 +105,7 @@ def _first_by_walk(
     offset_min: int,
     limit_bytes: int,
     wait: bool,
+    brief: bool,
 ) -> Found | None:
     if header.is_log_append_time:
         # All records have the time of the batch: only the offset is left to look for.
@@ -107,11 +119,13 @@ def _first_by_walk(
     data: Buffer = head
     cut = _FIRST_PLAIN_RECORD
     if header.codec:
-        data, _ = _records(header, _whole(segment, place, wait), limit_bytes)
+        data, _ = _records(segment, place, header, limit_bytes, wait, brief)
         size, cut = len(data), _FIRST_RECORD
     found = kernel.find_record(data, 0, size, header.record_count, timestamp_delta, offset_delta, cut)
     if isinstance(found, kernel.Cut):
-        found = _find_further(segment, place, found, header.record_count, timestamp_delta, offset_delta, wait)
+        found = _find_further(
+            segment, place, found, header.record_count, timestamp_delta, offset_delta, wait, brief
+        )
     return None if found is None else _found(header, *found)
 
 
@@ -123,12 +137,15 @@ def _find_further(
     timestamp_delta: int,
     offset_delta_min: int,
     wait: bool,
+    brief: bool,
 ) -> tuple[int, int] | None:
     """Go on with a walk over plain records from where what was at hand ends; the rest is read as far as it goes."""
     position, end, _ = place
-    part_bytes = PART_BYTES
+    part_bytes, first = PART_BYTES, cut.position
     while True:
         start = cut.position
+        if (brief or not wait) and start - first + part_bytes > PROMPT_BYTES:
+            raise _takes_long(segment, position)
         wanted = min(part_bytes, end - start)
         part = segment.read(wanted, position + start, wait)
         if len(part) < wanted:
@@ -148,7 +165,7 @@ def largest_record(
     data = segment.read(size, position)
     try:
         header = read_header(data)
-        records, start = _records(header, data, limit_bytes)
+        records, start = _decompressed(header, data, limit_bytes)
         columns = kernel.Columns(header.record_count)
         kernel.scan(records, start, len(records), header.record_count, columns, False)
     except (RecordsError, kernel.RecordError) as error:
@@ -165,8 +182,23 @@ def _whole(segment: Segment, place: Place, wait: bool) -> Buffer:
     return head if len(head) == size else segment.read(size, position, wait)
 
 
-def _records(header: BatchHeader, data: Buffer, limit_bytes: int) -> tuple[Buffer, int]:
+def _records(
+    segment: Segment, place: Place, header: BatchHeader, limit_bytes: int, wait: bool, brief: bool
+) -> tuple[Buffer, int]:
     """Return the records of a batch, uncompressed, and where they begin."""
+    is_prompt = brief or not wait
+    if is_prompt and place.size > PROMPT_BYTES:
+        raise _takes_long(segment, place.position)
+    data = _whole(segment, place, wait)
+    if not is_prompt or limit_bytes <= PROMPT_BYTES:
+        return _decompressed(header, data, limit_bytes)
+    try:
+        return _decompressed(header, data, PROMPT_BYTES)
+    except BatchTooLarge:
+        raise _takes_long(segment, place.position) from None
+
+
+def _decompressed(header: BatchHeader, data: Buffer, limit_bytes: int) -> tuple[Buffer, int]:
     if header.codec:
         return compression.decompress(header.codec, memoryview(data)[HEADER_BYTES:], limit_bytes), 0
     return data, HEADER_BYTES
@@ -178,6 +210,10 @@ def _found(header: BatchHeader, timestamp_delta: int, offset_delta: int) -> Foun
     else:
         timestamp = header.base_timestamp + timestamp_delta
     return Found(timestamp, header.base_offset + offset_delta, header.leader_epoch)
+
+
+def _takes_long(segment: Segment, position: int) -> TakesLong:
+    return TakesLong(f"{segment.path(LOG)}@{position}: a large batch")
 
 
 def _corrupt(segment: Segment, position: int, error: Exception) -> CorruptLog:

@@ -68,4 +68,4 @@ class ForeignDataDir(StorageError):
 
 
 class TakesLong(Exception):
-    """A batch that is too large to be validated by a caller who must not wait."""
+    """What is asked for takes more than some milliseconds, which its caller has not got; no error, as NotInMemory."""

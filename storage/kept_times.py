@@ -51,13 +51,23 @@ def pack(header: BatchHeader, records: Buffer, start: int) -> bytes:
         entries = b"" if first is None else b"\0" + first[1].to_bytes(offset_bytes, "big")
     else:
         # A guess, where the header is not true: the kernel takes more where it must.
-        time_bytes = min(8, (header.max_timestamp - time).bit_length() // 8 + 1)
-        offset_bytes = 0 if header.last_offset_delta == count - 1 else 4
+        time_bytes, offset_bytes = _widths(header)
         entries, time_bytes, offset_bytes = kernel.times(
             records, start, len(records), count, time_bytes, offset_bytes
         )
     head = _HEAD.pack(header.base_offset, time, header.leader_epoch, time_bytes, time_bytes + offset_bytes)
     return head + entries
+
+
+def _widths(header: BatchHeader) -> tuple[int, int]:
+    """Return what the time and the offset of a record take, if the header is true."""
+    time_bytes = min(8, (header.max_timestamp - header.base_timestamp).bit_length() // 8 + 1)
+    return time_bytes, 0 if header.last_offset_delta == header.record_count - 1 else 4
+
+
+def packed_bytes(header: BatchHeader) -> int:
+    """Return what the packed times of a batch take, about."""
+    return _HEAD_BYTES + (0 if header.is_log_append_time else header.record_count * sum(_widths(header)))
 
 
 def find(packed: bytes, timestamp: int) -> Found | None:

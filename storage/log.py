@@ -30,7 +30,6 @@ from tidelog.storage.errors import (
     FlushPostponed,
     LogOffline,
     Mismatch,
-    NotInMemory,
     OffsetOutOfRange,
     ReadFailed,
     TakesLong,
@@ -327,12 +326,15 @@ class Log:
 
     # Reading.
 
-    def read(self, offset: int, max_bytes: int, at_least_one: bool, wait: bool = True) -> FileSlice:
+    def read(
+        self, offset: int, max_bytes: int, at_least_one: bool, wait: bool = True, brief: bool = False
+    ) -> FileSlice:
         """Return a slice of one segment from the batch that holds `offset`; of length 0 at the end of the log.
 
         It is cut at `max_bytes`, through a batch if need be, but the first is whole, or nothing is returned; with
         `at_least_one` the first is returned whatever its size. With `wait` false raise NotInMemory if finding it would
-        wait for the disk; reading what the slice names is up to the caller.
+        wait for the disk; reading what the slice names is up to the caller. Without `wait`, or with `brief`, raise
+        TakesLong if it would take long.
         """
         segments = self.segments
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -342,12 +344,12 @@ class Log:
         if offset < self.log_end_offset:
             try:
                 for number in range(self._segment_number(segments, offset), len(segments)):
-                    found = lookup.read(segments[number], offset, max_bytes, at_least_one, wait)
+                    found = lookup.read(segments[number], offset, max_bytes, at_least_one, wait, brief)
                     if found is not None:
                         return found
             except Mismatch as mismatch:
-                self.judge(mismatch.segment, wait)
-                return self.read(offset, max_bytes, at_least_one, wait)
+                self.judge(mismatch.segment, wait and not brief)
+                return self.read(offset, max_bytes, at_least_one, wait, brief)
             except OSError as error:
                 raise ReadFailed(f"{self}: offset {offset} cannot be read: {error}") from error
         return files.NOTHING
@@ -382,10 +384,10 @@ class Log:
     def judge(self, segment: Segment, wait: bool = True) -> Segment | None:
         """Make what is known of a segment anew from its log, unless that was done; return what is in its place now.
 
-        That is None once it is deleted. With `wait` false raise NotInMemory. Appends go on meanwhile.
+        That is None once it is deleted. With `wait` false raise TakesLong. Appends go on meanwhile.
         """
         if not wait:
-            raise NotInMemory(f"{self}: a segment is to be judged")
+            raise TakesLong(f"{self}: a segment is to be judged")
         with self._judging:
             if segment in self.segments:
                 try:

@@ -2,8 +2,9 @@
 
 Owns the way from an index entry to a batch, in reads of a bounded size, and around damaged bytes. Knows batch headers,
 not records. Takes no lock: what of a segment is published does not change. With `wait` false nothing waits for the
-disk: NotInMemory is raised where a read would. What it reads and returns is verified (`Segment.read`): Mismatch is
-raised where that shows that what is known of the segment is not true, and the log has to look again.
+disk: NotInMemory is raised where a read would. Without `wait`, or with `brief`, nothing takes long: TakesLong is raised
+where index entries are so far apart that a walk would. What it reads and returns is verified (`Segment.read`): Mismatch
+is raised where that shows that what is known of the segment is not true, and the log has to look again.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader, Buffer
 from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
 from tidelog.storage import walk
-from tidelog.storage.errors import CorruptLog
+from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.segment import LOG, Segment
 
@@ -23,6 +24,9 @@ MAX_READ_BYTES = 65536
 # What is walked over at once: more would no longer be in the processor's cache, where reading it puts it.
 PART_BYTES = 65536
 SMALL_BATCH_BYTES = 1024
+# What is read for a walk over a segment at most: without waiting, some tenths of a millisecond; and in brief.
+PROMPT_WALK_BYTES = 256 << 10
+BRIEF_WALK_BYTES = 2 << 20
 _NO_BYTES = memoryview(b"")
 
 _new = tuple.__new__
@@ -40,9 +44,11 @@ class Place(NamedTuple):
     head: memoryview
 
 
-def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait: bool) -> FileSlice | None:
+def read(
+    segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait: bool, brief: bool
+) -> FileSlice | None:
     """Return a slice from the batch that holds `offset`, or the next one here; None if there is none."""
-    position, first_bytes, head = locate(segment, offset, wait)
+    position, first_bytes, head = locate(segment, offset, wait, brief)
     if not first_bytes:
         return None
     length = max_bytes
@@ -56,11 +62,11 @@ def read(segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait
     return segment.slice(position, length, bytes(head[:length]) if len(head) >= length else None, wait)
 
 
-def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
+def locate(segment: Segment, offset: int, wait: bool = True, brief: bool = False) -> Place:
     """Return the first batch whose last offset is at least `offset`."""
     position, behind, _ = segment.offset_index.around(offset - segment.base_offset)
     for damage in segment.summary.damage:
-        found = _search(find_batch, segment, position, behind, damage.start, offset, wait)
+        found = _search(find_batch, segment, position, behind, damage.start, offset, wait, brief)
         if found.size:
             return found
         if offset < damage.next_offset:
@@ -69,7 +75,7 @@ def locate(segment: Segment, offset: int, wait: bool = True) -> Place:
                 f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}"
             )
         position = max(position, damage.end)
-    return _search(find_batch, segment, position, behind, segment.size, offset, wait)
+    return _search(find_batch, segment, position, behind, segment.size, offset, wait, brief)
 
 
 def batch_at(segment: Segment, position: int, likely_size: int, wait: bool) -> Place:
@@ -80,14 +86,16 @@ def batch_at(segment: Segment, position: int, likely_size: int, wait: bool) -> P
     return Place(position, size, chunk[:size])
 
 
-def locate_timestamp(segment: Segment, timestamp: int, position: int, behind: int, wait: bool) -> Place:
+def locate_timestamp(
+    segment: Segment, timestamp: int, position: int, behind: int, wait: bool, brief: bool
+) -> Place:
     """Return the first batch from `position` on with such a maximum; `behind`: where more batches are known, or -1."""
     for damage in segment.summary.damage:
-        found = _search(find_timestamp, segment, position, behind, damage.start, timestamp, wait)
+        found = _search(find_timestamp, segment, position, behind, damage.start, timestamp, wait, brief)
         if found.size:
             return found
         position = max(position, damage.end)
-    return _search(find_timestamp, segment, position, behind, segment.size, timestamp, wait)
+    return _search(find_timestamp, segment, position, behind, segment.size, timestamp, wait, brief)
 
 
 def _search(
@@ -98,8 +106,10 @@ def _search(
     end: int,
     wanted: int,
     wait: bool,
+    brief: bool,
 ) -> Place:
     """Return the first batch that `find` finds in a range."""
+    walked_bytes = 0
     # It begins at `behind` or before. Up to there is one large batch, or there are many small ones.
     count = behind - position + SMALL_BATCH_BYTES
     if not SMALL_BATCH_BYTES < count <= MAX_READ_BYTES:
@@ -116,6 +126,9 @@ def _search(
         if at == -1:
             raise CorruptLog(f"{segment.path(LOG)}@{position}: a batch is cut short")
         position += -1 - at
+        walked_bytes += len(chunk)
+        if walked_bytes >= PROMPT_WALK_BYTES and (not wait or (brief and walked_bytes >= BRIEF_WALK_BYTES)):
+            raise TakesLong(f"{segment.path(LOG)}@{position}: what is looked for lies further on")
         count = min(2 * count, MAX_READ_BYTES)
     return Place(end, 0, _NO_BYTES)
 

@@ -3,7 +3,7 @@
 Owns the way from a time to a record: segment by its largest timestamp, the two indexes, batch headers, records.
 Knows nothing of requests, and changes nothing. Each step only skips what cannot hold the answer, and where a step finds
 nothing the search goes on behind it, so neither the density of an index nor a moved log start can hide a record.
-A record without a timestamp (-1) is never an answer.
+A record without a timestamp (-1) is never an answer. `wait` and `brief` are those of `Log.read`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.storage import lookup
 from tidelog.storage.batch_scan import first_record, first_record_at, is_kept, largest_record
-from tidelog.storage.errors import Mismatch, NotInMemory, OffsetOutOfRange, ReadFailed
+from tidelog.storage.errors import Mismatch, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.kept_times import Found
 from tidelog.storage.log import Log
 from tidelog.storage.segment import LOG, Segment
@@ -22,27 +22,44 @@ __all__ = ["Found", "first_at_or_after", "largest_timestamp", "offsets_before"]
 LATEST, EARLIEST = -1, -2
 # Twice the usual index interval.
 LARGE_BATCH_BYTES = 8192
+# Segments that are gone through, some 0.15 us each, and segments or batches that are searched in vain, some 2 ms each,
+# by those who have no time.
+PROMPT_SEGMENTS = 20_000
+PROMPT_SEARCHES = 2
 
 
-def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True) -> Found | None:
+def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True, brief: bool = False) -> Found | None:
     """Return the first record, by offset, at or after a time and not before the log's start; or None.
 
-    With `wait` false raise NotInMemory if that would wait for the disk.
+    With `wait` false raise NotInMemory if that would wait for the disk. Without it, or with `brief`, raise TakesLong if
+    that would take long.
     """
     wanted = max(timestamp_ms, 0)
     start = log.log_start_offset
-    for segment in log.segments:
+    searched = 0
+    for segment in _segments(log, wait, brief):
         if segment.summary.max_timestamp >= wanted and segment.next_offset > start:
-            found = _found_in(_first_in_segment, log, segment, wanted, start, wait)
+            if searched == PROMPT_SEARCHES and (brief or not wait):
+                raise TakesLong(f"{log}: {searched} segments were searched in vain")
+            searched += 1
+            found = _found_in(_first_in_segment, log, segment, wanted, start, wait, brief)
             if found is not None:
                 return found
     return None
 
 
+def _segments(log: Log, wait: bool, brief: bool) -> tuple[Segment, ...]:
+    """Return the segments of a log, if they are not too many to be gone through one after another."""
+    segments = log.segments
+    if len(segments) > PROMPT_SEGMENTS and (brief or not wait):
+        raise TakesLong(f"{log}: {len(segments)} segments are to be gone through")
+    return segments
+
+
 def _found_in(find: Callable[..., Found | None], log: Log, segment: Segment, *args: Any) -> Found | None:
     """Return what is found in a segment; in one that is judged meanwhile, by what is known of it then.
 
-    The last of `args` is whether to wait. In a segment that retention takes away meanwhile nothing is found: its
+    The last of `args` are `wait` and `brief`. In a segment that retention takes away meanwhile nothing is found: its
     records are before the log's start now.
     """
     current: Segment | None = segment
@@ -52,13 +69,16 @@ def _found_in(find: Callable[..., Found | None], log: Log, segment: Segment, *ar
         except OffsetOutOfRange:
             return None
         except Mismatch as mismatch:
-            current = log.judge(mismatch.segment, args[-1])
+            wait, brief = args[-2:]
+            current = log.judge(mismatch.segment, wait and not brief)
         except OSError as error:
             raise ReadFailed(f"{segment.path(LOG)}: {error}") from error
     return None
 
 
-def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait: bool) -> Found | None:
+def _first_in_segment(
+    log: Log, segment: Segment, wanted: int, start: int, wait: bool, brief: bool
+) -> Found | None:
     base_offset = segment.base_offset
     limit_bytes = log.config.max_decompressed_bytes
     # Before the greatest entry below that offset every record is older, however long ago that entry's own time came.
@@ -75,45 +95,55 @@ def _first_in_segment(log: Log, segment: Segment, wanted: int, start: int, wait:
         # Between two entries so far apart there is one batch, as a rule, and the answer is in the next. Where the next
         # can be searched without a read it costs nothing to try.
         found = first_record_at(
-            segment, behind, behind - position, base_offset + next_offset, wanted, limit_bytes, wait
+            segment, behind, behind - position, base_offset + next_offset, wanted, limit_bytes, wait, brief
         )
         if found is not None:
             return found
+    searched = 0
     while True:
-        place = lookup.locate_timestamp(segment, wanted, position, behind, wait)
+        place = lookup.locate_timestamp(segment, wanted, position, behind, wait, brief)
         if not place.size:
             return None
-        found = first_record(segment, place, wanted, start, limit_bytes, wait)
+        if searched == PROMPT_SEARCHES and (brief or not wait):
+            raise TakesLong(f"{segment.path(LOG)}@{position}: {searched} batches were searched in vain")
+        searched += 1
+        found = first_record(segment, place, wanted, start, limit_bytes, wait, brief)
         if found is not None:
             return found
         position = place.position + place.size
 
 
-def largest_timestamp(log: Log, wait: bool = True) -> Found | None:
+def largest_timestamp(log: Log, wait: bool = True, brief: bool = False) -> Found | None:
     """Return the first record, by offset, among those with the largest timestamp from the log's start on; or None.
 
-    With `wait` false raise NotInMemory if that would wait for the disk, or take a walk over a segment.
+    With `wait` false raise NotInMemory if that would wait for the disk. Without it, or with `brief`, raise TakesLong if
+    that would take long, as a walk over a segment does.
     """
     start = log.log_start_offset
     best: Found | None = None
-    for segment in log.segments:
-        least = best.timestamp if best is not None else NONE
-        if segment.summary.max_timestamp > least and segment.next_offset > start:
-            found = _found_in(_largest_in_segment, log, segment, start, wait)
-            if found is not None and found.timestamp > least:
+    searched = 0
+    # The last one has it, as a rule, and says so.
+    for segment in reversed(_segments(log, wait, brief)):
+        least = best.timestamp if best is not None else NONE + 1
+        if segment.summary.max_timestamp >= least and segment.next_offset > start:
+            if searched == PROMPT_SEARCHES and (brief or not wait):
+                raise TakesLong(f"{log}: {searched} segments were searched")
+            searched += segment.summary.max_timestamp_offset < start
+            found = _found_in(_largest_in_segment, log, segment, start, wait, brief)
+            if found is not None and found.timestamp >= least:
                 best = found
     return best
 
 
-def _largest_in_segment(log: Log, segment: Segment, start: int, wait: bool) -> Found | None:
+def _largest_in_segment(log: Log, segment: Segment, start: int, wait: bool, brief: bool) -> Found | None:
     summary = segment.summary
     offset = summary.max_timestamp_offset
     if offset >= start:
         return Found(summary.max_timestamp, offset, log.epoch_at(offset))
     if segment.base_offset >= start:
-        return _first_in_segment(log, segment, summary.max_timestamp, start, wait)
-    if not wait:
-        raise NotInMemory(f"{segment.path(LOG)}: its batches from offset {start} on are to be looked through")
+        return _first_in_segment(log, segment, summary.max_timestamp, start, wait, brief)
+    if brief or not wait:
+        raise TakesLong(f"{segment.path(LOG)}: its batches from offset {start} on are to be looked through")
     return _largest_behind(log, segment, start)
 
 
@@ -130,13 +160,16 @@ def _largest_behind(log: Log, segment: Segment, start: int) -> Found | None:
     return best
 
 
-def offsets_before(log: Log, timestamp_ms: int, max_offsets: int) -> list[int]:
+def offsets_before(
+    log: Log, timestamp_ms: int, max_offsets: int, wait: bool = True, brief: bool = False
+) -> list[int]:
     """Return the starts of segments not changed after a time, and the log's end, newest first (ListOffsets v0).
 
-    -1 is now, -2 the start of the log.
+    -1 is now, -2 the start of the log. TakesLong as `first_at_or_after`.
     """
     start = log.log_start_offset
-    changed = [(max(segment.base_offset, start), segment.changed_ms) for segment in log.segments]
+    segments = _segments(log, wait, brief)
+    changed = [(max(segment.base_offset, start), segment.changed_ms) for segment in segments]
     if log.active.size:
         changed.append((log.log_end_offset, log.last_append_ms))
     if timestamp_ms == LATEST:

@@ -5,8 +5,10 @@ Behaviour: answers at once when there are `min_bytes`, an error, or nothing to w
 is parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as
 they lie in the log: a fetch into the middle of a batch gets the whole batch, and the first batch of a
 response is always whole, however large. Records beyond 64 KiB are read while the client takes its answer. What is
-not in memory is read by a reader thread, so a consumer of old records does not hold up the producers. A topic that is
-kept as zstd is refused below version 10, whose clients know no such codec; what producers sent as zstd leaves as it is.
+not in memory is read by a reader thread, so a consumer of old records does not hold up the producers; so is what takes
+long to find. What was not looked at when the broker stops is answered NOT_LEADER_OR_FOLLOWER, and clients ask again. A
+topic that is kept as zstd is refused below version 10, whose clients know no such codec; what producers sent as zstd
+leaves as it is.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
@@ -20,6 +22,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.sender import MAX_UNSENT_BYTES
 from tidelog.broker.topics import Topic, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Later
+from tidelog.broker.work import Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset,
@@ -29,7 +32,7 @@ from tidelog.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tidelog.storage.errors import NotInMemory, StorageError
+from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.files import FileSlice
 
 if TYPE_CHECKING:
@@ -40,8 +43,8 @@ READ_COMMITTED = 1
 IDS_SINCE = 13  # the version from which topics are named by id
 ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
-# Partitions that are looked through on the event loop, 2 to 4 us each.
-MOST_AT_ONCE = 1000
+# Partitions, 2 to 4 us each, and some tenths of a millisecond at most, that are looked through in one step.
+STEP_PARTITIONS = 8
 # What a parked fetch holds for each.
 WANTED_BYTES = 512
 
@@ -53,15 +56,10 @@ def handle(
     if request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     broker = connection.broker
-    partitions = 0
-    for wanted in request.topics:
-        partitions += len(wanted.partitions)
-    if partitions > MOST_AT_ONCE:
-        return Elsewhere(partial(_fetch_many, broker, request, version, connection))
-    try:
-        fetch = _Fetch(broker, request, version, wait=False)
-    except NotInMemory:
-        return _fetch_from_disk(broker, request, version, connection)
+    fetch = _Fetch(broker, request)
+    left = begin(fetch.look(broker, request, version))
+    if left is not None:
+        return Elsewhere(_look_on(broker, request, version, connection, fetch, as_work(left.make)))
     if fetch.is_enough(request):
         return fetch.load(broker, connection)
     return _park(broker, request, fetch, partial(fetch_again, broker, request, version, connection))
@@ -87,18 +85,20 @@ def _park(
     )
 
 
-def _fetch_many(
-    broker: "Broker", request: FetchRequest, version: int, owner: Hashable
-) -> FetchResponse | OnLoop:
-    """Do a fetch of very many partitions. Reader thread."""
-    fetch = _Fetch(broker, request, version, wait=True)
+def _look_on(
+    broker: "Broker", request: FetchRequest, version: int, owner: Hashable, fetch: "_Fetch", left: Work[None]
+) -> Work[FetchResponse | OnLoop]:
+    """Go on with a fetch. Reader thread."""
+    yield from left
     if fetch.is_enough(request):
         return fetch.load_cold()
 
     def park() -> FetchWaiter | Elsewhere:
         if fetch.has_more:  # since: nobody would tell the waiter
-            return Elsewhere(partial(_fetch_many, broker, request, version, owner))
-        return _park(broker, request, fetch, partial(_fetch_from_disk, broker, request, version, owner))
+            again = _Fetch(broker, request)
+            look = again.look(broker, request, version)
+            return Elsewhere(_look_on(broker, request, version, owner, again, look))
+        return _park(broker, request, fetch, partial(fetch_again, broker, request, version, owner))
 
     return OnLoop(park)
 
@@ -107,15 +107,17 @@ def fetch_again(
     broker: "Broker", request: FetchRequest, version: int, owner: Hashable
 ) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
-    try:
-        return _Fetch(broker, request, version, wait=False).load(broker, owner)
-    except NotInMemory:
-        return _fetch_from_disk(broker, request, version, owner)
+    fetch = _Fetch(broker, request)
+    left = begin(fetch.look(broker, request, version))
+    if left is None:
+        return fetch.load(broker, owner)
+    return broker.readers.submit(_load(fetch, left), owner)
 
 
-def _fetch_from_disk(broker: "Broker", request: FetchRequest, version: int, owner: Hashable) -> Later:
-    """Do all of a fetch on a reader thread: already finding the batches there would wait for the disk."""
-    return broker.readers.submit(lambda: _Fetch(broker, request, version, wait=True).load_cold(), owner)
+def _load(fetch: "_Fetch", left: Elsewhere) -> Work[FetchResponse]:
+    """Do what is left of a fetch that waits for nothing. Reader thread."""
+    yield from as_work(left.make)
+    return fetch.load_cold()
 
 
 class _Fetch:
@@ -126,16 +128,14 @@ class _Fetch:
         "_left_bytes",
         "_read_committed",
         "_slices",
-        "_wait",
         "failed",
         "partitions",
         "response",
         "size_bytes",
     )
 
-    def __init__(self, broker: "Broker", request: FetchRequest, version: int, wait: bool) -> None:
+    def __init__(self, broker: "Broker", request: FetchRequest) -> None:
         self.failed = False
-        self._wait = wait
         self.partitions: list[Partition] = []
         self._ends: list[int] = []  # of their logs, before they were read
         self.size_bytes = 0
@@ -143,26 +143,46 @@ class _Fetch:
         self._read_committed = request.isolation_level == READ_COMMITTED
         self._slices: list[tuple[PartitionData, FileSlice]] = []
         self.response = FetchResponse(responses=[])
+
+    def look(self, broker: "Broker", request: FetchRequest, version: int) -> Work[None]:
+        """Look at each partition of the request, which is to be the one that this was made for."""
         by_id, topics = version >= IDS_SINCE, broker.topics
+        count = 0
+        lane = yield Lane.LOOP
         for wanted in request.topics:
             topic = topics.by_id.get(wanted.topic_id) if by_id else topics.by_name.get(wanted.topic)
             unreadable = topic is not None and is_unreadable(topic, version)
             answers = []
             for want in wanted.partitions:
                 partition = topic.partition(want.partition) if topic else None
+                if count >= STEP_PARTITIONS:
+                    lane = yield Lane.LOOP
+                    count = 0
+                count += 1
                 if partition is None:
                     answers.append(self._failure(want.partition, missing(topic, by_id)))
-                elif unreadable:
+                    continue
+                if unreadable:
                     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
                     answers.append(self._failure(want.partition, code, partition))
-                else:
-                    answers.append(self._read(partition, want))
+                    continue
+                answer = None
+                while answer is None:
+                    try:
+                        answer = self._read(partition, want, lane)
+                    except NotInMemory:
+                        lane = yield Lane.SHORT
+                    except TakesLong:
+                        lane = yield Lane.LONG
+                answers.append(answer)
             self.response.responses.append(
                 FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
             )
 
-    def _read(self, partition: Partition, want: FetchPartition) -> PartitionData:
+    def _read(self, partition: Partition, want: FetchPartition, lane: Lane) -> PartitionData:
         log = partition.log
+        if lane is Lane.NONE:
+            return self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
         if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
             return self._failure(want.partition, problem)
         answer = PartitionData(
@@ -189,7 +209,8 @@ class _Fetch:
                 want.fetch_offset,
                 min(want.partition_max_bytes, self._left_bytes),
                 at_least_one=not self.size_bytes,
-                wait=self._wait,
+                wait=lane is not Lane.LOOP,
+                brief=lane is not Lane.LONG,
             )
         except StorageError as error:
             return self._failure(want.partition, error_code(error), partition)

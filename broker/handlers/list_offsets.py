@@ -6,19 +6,19 @@ questions of their own: -1 the end, -2 the start, -3 (v7) the first record with 
 (v8) the start of what is local, -5 (v9) and -6 (v11) the end of what was moved to another tier and the
 start of what is to be: there is no tier here, so -4 is the start, and -5 and -6 answer offset -1. Nothing
 found is offset -1 and timestamp -1, without an error. A partition that is asked for twice in a topic is answered
-once, with INVALID_REQUEST.
+once, with INVALID_REQUEST. What was not looked up when the broker stops is answered NOT_LEADER_OR_FOLLOWER, and clients
+ask again.
 Departures from Kafka: its cases of a wrong "nothing found" (pinned log start, empty batches) are answered
 exactly.
 """
 
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import Elsewhere
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
-from tidelog.broker.waiting import Later
+from tidelog.broker.work import Lane, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -29,7 +29,7 @@ from tidelog.protocol.messages.list_offsets import (
 )
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import seek
-from tidelog.storage.errors import NotInMemory, StorageError
+from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.seek import Found
 
@@ -45,8 +45,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -5,
     -6,
 )
-# Partitions that are searched on the event loop: a few us each, if they are in memory.
-MOST_AT_ONCE = 1000
+# What was found already: equal questions are looked up once.
+_Known = dict[tuple[Log, int], Found | None]
 # The version that brought each question.
 _SINCE = {
     LATEST: 0,
@@ -60,20 +60,16 @@ _SINCE = {
 
 def handle(
     connection: "Connection", request: ListOffsetsRequest, version: int
-) -> ListOffsetsResponse | Later | Elsewhere:
-    """Answer every partition of the request; on a reader thread where one of them would wait for the disk."""
-    broker = connection.broker
-    if sum(len(asked.partitions) for asked in request.topics) > MOST_AT_ONCE:
-        return Elsewhere(partial(_respond, broker, request, version, wait=True))
-    try:
-        return _respond(broker, request, version, wait=False)
-    except NotInMemory:
-        return broker.readers.submit(lambda: _respond(broker, request, version, wait=True), connection)
+) -> ListOffsetsResponse | Elsewhere:
+    """Answer every partition of the request; on a reader thread what would wait for the disk, or takes long."""
+    return begin(_respond(connection.broker, request, version))
 
 
-def _respond(broker: "Broker", request: ListOffsetsRequest, version: int, wait: bool) -> ListOffsetsResponse:
+def _respond(broker: "Broker", request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
     by_name = broker.topics.by_name
     topics = []
+    known: _Known = {}
+    lane = yield Lane.LOOP
     for asked in request.topics:
         topic = by_name.get(asked.name)
         wanted = {want.partition_index: want for want in asked.partitions}
@@ -89,27 +85,45 @@ def _respond(broker: "Broker", request: ListOffsetsRequest, version: int, wait: 
             elif partition is None:
                 answers.append(_failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
-                answers.append(_answer(partition, want, version, wait))
+                answers.append((yield from _answer(partition, want, version, known, lane)))
+            lane = yield Lane.LOOP
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
 def _answer(
-    partition: Partition, want: ListOffsetsPartition, version: int, wait: bool
-) -> ListOffsetsPartitionResponse:
+    partition: Partition, want: ListOffsetsPartition, version: int, known: _Known, lane: Lane
+) -> Work[ListOffsetsPartitionResponse]:
     if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
         return _failure(want, problem)
     if want.timestamp < 0 and version < _SINCE.get(want.timestamp, version + 1):
         return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
-    try:
-        if version == 0:
-            offsets = seek.offsets_before(partition.log, want.timestamp, want.max_num_offsets)
-            return ListOffsetsPartitionResponse(
-                partition_index=want.partition_index, error_code=ErrorCode.NONE, old_style_offsets=offsets
-            )
-        found = _find(partition.log, want.timestamp, wait)
-    except (StorageError, RecordsError) as error:
-        return _failure(want, error_code(error))
+    while lane is not Lane.NONE:
+        try:
+            return _look_up(partition.log, want, version, known, lane)
+        except NotInMemory:
+            lane = yield Lane.SHORT
+        except TakesLong:
+            lane = yield Lane.LONG
+        except (StorageError, RecordsError) as error:
+            return _failure(want, error_code(error))
+    return _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+def _look_up(
+    log: Log, want: ListOffsetsPartition, version: int, known: _Known, lane: Lane
+) -> ListOffsetsPartitionResponse:
+    wait, brief = lane is not Lane.LOOP, lane is not Lane.LONG
+    if version == 0:
+        offsets = seek.offsets_before(log, want.timestamp, want.max_num_offsets, wait, brief)
+        return ListOffsetsPartitionResponse(
+            partition_index=want.partition_index, error_code=ErrorCode.NONE, old_style_offsets=offsets
+        )
+    key = log, want.timestamp
+    if key in known:
+        found = known[key]
+    else:
+        found = known[key] = _find(log, want.timestamp, wait, brief)
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=want.partition_index, error_code=ErrorCode.NONE)
     return ListOffsetsPartitionResponse(
@@ -121,15 +135,15 @@ def _answer(
     )
 
 
-def _find(log: Log, timestamp: int, wait: bool) -> Found | None:
+def _find(log: Log, timestamp: int, wait: bool, brief: bool) -> Found | None:
     if timestamp >= 0:
-        return seek.first_at_or_after(log, timestamp, wait)
+        return seek.first_at_or_after(log, timestamp, wait, brief)
     if timestamp == LATEST:
         return Found(-1, log.high_watermark, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
     if timestamp == MAX_TIMESTAMP:
-        return seek.largest_timestamp(log, wait)
+        return seek.largest_timestamp(log, wait, brief)
     return None
 
 

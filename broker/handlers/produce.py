@@ -25,6 +25,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.topics import Topic, Topics, missing
 from tidelog.broker.waiting import Later
+from tidelog.broker.work import Lane, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -36,7 +37,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
-from tidelog.storage.errors import StorageError, TakesLong
+from tidelog.storage.errors import LogOffline, StorageError, TakesLong
 from tidelog.storage.log import Checked, Log
 
 if TYPE_CHECKING:
@@ -52,7 +53,9 @@ _NO_RECORDS = memoryview(b"")
 
 # What is to be validated elsewhere, or None; what came of that.
 Appending = Generator[
-    tuple[Log, memoryview, int] | None, Checked | RecordsError | None, ProduceResponse | Later | None
+    tuple[Log, memoryview, int] | None,
+    Checked | RecordsError | StorageError | None,
+    ProduceResponse | Later | None,
 ]
 
 
@@ -71,7 +74,7 @@ def handle(
 
 
 def _go_on(
-    appending: Appending, checked: Checked | RecordsError | None
+    appending: Appending, checked: Checked | RecordsError | StorageError | None
 ) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
     """Append until all is done, the turn is over, or a batch is to be validated on a reader thread."""
     try:
@@ -81,14 +84,20 @@ def _go_on(
         return response
     if pending is None:
         return NextTurn(partial(_go_on, appending, None))
-    return Elsewhere(lambda: OnLoop(partial(_go_on, appending, _check(*pending))))
+    return Elsewhere(_check(appending, *pending))
 
 
-def _check(log: Log, records: memoryview, now_ms: int) -> Checked | RecordsError:
-    try:
-        return log.check(records, now_ms)
-    except RecordsError as error:
-        return error
+def _check(appending: Appending, log: Log, records: memoryview, now_ms: int) -> Work[OnLoop]:
+    """Validate a batch, which takes long."""
+    checked: Checked | RecordsError | StorageError
+    if (yield Lane.LONG) is Lane.NONE:
+        checked = LogOffline(f"{log}: the batch was not stored: the broker stops")
+    else:
+        try:
+            checked = log.check(records, now_ms)
+        except RecordsError as error:
+            checked = error
+    return OnLoop(partial(_go_on, appending, checked))
 
 
 def _append_all(broker: "Broker", request: ProduceRequest, version: int) -> Appending:
@@ -154,11 +163,11 @@ def append(
     index: int,
     records: memoryview,
     now_ms: int,
-    checked: Checked | RecordsError | None = None,
+    checked: Checked | RecordsError | StorageError | None = None,
 ) -> PartitionProduceResponse:
     """Append one batch, validated already or not; return what came of it. Raise TakesLong as `Log.append`."""
     try:
-        if isinstance(checked, RecordsError):
+        if isinstance(checked, RecordsError | StorageError):
             raise checked
         appended = partition.append(records, now_ms, checked)
     except (RecordsError, StorageError) as error:

@@ -25,7 +25,7 @@ from tidelog.protocol.messages.fetch import (
     PartitionData,
 )
 from tidelog.protocol.wire.runtime import uvarint
-from tidelog.storage.errors import NotInMemory, StorageError
+from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.files import FileSlice
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class _Fetch:
             if piece.length < self._min_bytes:
                 return None
             data = piece if piece.length > AT_ONCE_BYTES else piece.read_nowait()
-        except (StorageError, NotInMemory):
+        except (StorageError, NotInMemory, TakesLong):
             return None
         return None if data is None else self._pack(correlation_id, data)
 

@@ -21,7 +21,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage.errors import NotInMemory, StorageError
+from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.seek import first_at_or_after
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def learn(
             return None
         try:
             found = first_at_or_after(log, timestamp, wait=False)
-        except (StorageError, RecordsError, NotInMemory):
+        except (StorageError, RecordsError, NotInMemory, TakesLong):
             return None
         found_time, offset, epoch = found or (-1, -1, -1)
         if has_epoch:

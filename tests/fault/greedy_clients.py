@@ -351,6 +351,69 @@ def bombs_on_forty_connections(stage: Stage) -> None:
                     assert part.error_code == 0, f"error {part.error_code}"
 
 
+@scenario()
+def bombs_before_the_readers(stage: Stage) -> None:
+    """Five on each of a hundred connections: what is short and needs a reader passes them, and so does a stop."""
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(100)]
+        other = stage.connect(stack)
+        assert other.create("bombs").error_code == 0
+        data = frame(PRODUCE, 9, produce_request("bombs", bomb(4, 60 * MIB), acks=1))
+        with stage.watched():
+            for client in clients:
+                client.send_bytes(5 * data)
+            time.sleep(0.5)
+            many_names_within(other, 1.0)
+        stop(stage)
+
+
+def many_names_within(client: RawClient, most_s: float) -> None:
+    """Ask for so many names that a reader thread answers."""
+    began_s = time.monotonic()
+    client.ask(METADATA, 9, metadata_request([f"n{number}" for number in range(1100)]))
+    took_s = time.monotonic() - began_s
+    assert took_s <= most_s, f"what needs a reader took {took_s:.2f} s"
+
+
+# -- what is far to find -----------------------------------------------------------------------------------------------
+
+
+@scenario()
+def walks_without_an_index(stage: Stage) -> None:
+    """A log without index entries: each of hundreds of fetches and thousands of lookups walks through all of it."""
+    batch = build_batch([Record(0, START_MS, None, b"v" * 60_000)])
+    count = 1000
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(4)]
+        other = stage.connect(stack)
+        assert other.create("far", 1, {"index.interval.bytes": str((1 << 31) - 1)}).error_code == 0
+        for _ in range(count):
+            assert other.produce("far", batch, acks=1).error_code == 0
+        latest = build_batch([Record(0, START_MS + 10_000, None, b"v")])
+        assert other.produce("far", latest, acks=1).error_code == 0
+        parts = [FetchPartition(partition=0, fetch_offset=count, partition_max_bytes=100) for _ in range(300)]
+        fetches = FetchRequest(
+            max_wait_ms=0, min_bytes=1, max_bytes=MIB, topics=[FetchTopic(topic="far", partitions=parts)]
+        )
+        wants = [
+            ListOffsetsPartition(partition_index=0, timestamp=START_MS + number) for number in range(1, 5000)
+        ]
+        lookups = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name="far", partitions=[want]) for want in wants]
+        )
+        with stage.watched():
+            for client in clients[:2]:
+                client.send_bytes(frame(FETCH, 12, fetches))
+            for client in clients[2:]:
+                client.send_bytes(frame(LIST_OFFSETS, 5, lookups))
+            time.sleep(1)
+            many_names_within(other, 1.0)
+            for client in clients[:2]:
+                answer = client.receive(FETCH, 12)[1]
+                assert [part.error_code for part in answer.responses[0].partitions] == [0] * 300
+        stop(stage)
+
+
 # -- waiting ---------------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from tests.support.logs import NOW, Row, batch, fill, open_log, scan, whole_rows
 from tests.support.reference_index import differences
 from tidelog.config.options import TopicConfig
 from tidelog.storage import files, seek, walk
-from tidelog.storage.errors import CorruptLog, NotInMemory, OffsetOutOfRange, ReadFailed
+from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.summary import Summary
 
@@ -328,14 +328,16 @@ def test_the_event_loop_judges_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     log = made(tmp_path / "a", 0)
     again = open_log(damaged(log, tmp_path / "b", 1), clean=True, recovery_point=21, **OPTIONS)
     for ask in (
-        lambda wait: again.read(2, 1, True, wait),
-        lambda wait: again.read(0, 1, True, wait),
-        lambda wait: seek.first_at_or_after(again, NOW, wait),
+        lambda *how: again.read(2, 1, True, *how),
+        lambda *how: again.read(0, 1, True, *how),
+        lambda *how: seek.first_at_or_after(again, NOW, *how),
     ):
         with monkeypatch.context() as patch:
             patch.delattr("tidelog.storage.walk.verified")
-            with pytest.raises(NotInMemory):
+            with pytest.raises(TakesLong):
                 ask(False)
+            with pytest.raises(TakesLong):
+                ask(True, True)
     assert again.read(0, 1, True).length
     assert again.read(0, 1, True, False).length
     with pytest.raises(CorruptLog):

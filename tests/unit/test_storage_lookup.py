@@ -117,7 +117,7 @@ def test_a_log_that_somebody_cut_is_corrupt_where_it_ends(log: Log) -> None:
     with pytest.raises(CorruptLog, match="cut short"):
         lookup.locate(log.active, header.base_offset)
     with pytest.raises(CorruptLog):
-        lookup.locate_timestamp(log.active, NOW + 1000, position, -1, True)
+        lookup.locate_timestamp(log.active, NOW + 1000, position, -1, True, False)
 
 
 def test_a_place_in_the_middle_of_a_batch_is_no_batch(log: Log) -> None:

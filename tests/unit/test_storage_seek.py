@@ -11,11 +11,11 @@ import pytest
 from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, fill, open_log, scan
-from tidelog.protocol.records import validate
+from tidelog.protocol.records import compression, validate
 from tidelog.protocol.records.batch import HEADER
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import batch_scan, files, kept_times, lookup, seek
-from tidelog.storage.errors import CorruptLog, NotInMemory, OffsetOutOfRange
+from tidelog.storage.errors import CorruptLog, NotInMemory, OffsetOutOfRange, TakesLong
 from tidelog.storage.kept_times import KeptTimes
 from tidelog.storage.log import Log
 
@@ -309,12 +309,126 @@ def test_the_times_of_very_many_records_are_not_kept(
 ) -> None:
     monkeypatch.setattr(kept_times, "kept", kept := KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 2999)
-    monkeypatch.setattr(batch_scan, "_KEPT_RECORDS_MAX", 2999)
+    monkeypatch.setattr(batch_scan, "_KEPT_BYTES_MAX", 2 * 2999)  # a time takes two bytes
     log = open_log(tmp_path)
     fill(log, [[NOW + n for n in range(3000)]], codec=codec)
     for _ in range(3):
         assert seek.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
     assert kept._bytes == 0
+
+
+@pytest.mark.parametrize(("room_bytes", "is_kept"), [(6000, False), (6100, True)])
+def test_what_is_kept_of_a_batch_is_bounded_in_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int, is_kept: bool
+) -> None:
+    monkeypatch.setattr(kept_times, "kept", kept := KeptTimes())
+    monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 2999)
+    monkeypatch.setattr(batch_scan, "_KEPT_BYTES_MAX", room_bytes)
+    log = open_log(tmp_path)
+    fill(log, [[NOW + n for n in range(3000)]], codec=4)
+    assert seek.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
+    assert bool(kept._packed) == is_kept
+    assert kept_times.packed_bytes(next(log.headers(0))[2]) in range(6000, 6100), "two bytes for a time"
+
+
+@pytest.mark.parametrize(("wait", "brief"), [(False, False), (False, True), (True, True)])
+def test_what_takes_long_is_not_begun_where_there_is_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
+) -> None:
+    monkeypatch.setattr(batch_scan, "PROMPT_BYTES", 8192)
+    monkeypatch.setattr(kept_times, "kept", KeptTimes())
+    monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 0)
+    for folder, codec, large in (("a", 4, True), ("b", 4, False), ("c", 0, True)):
+        log = open_log(tmp_path / folder)
+        stamps = [NOW + n for n in range(900 if large else 300)]
+        log.append(batch(stamps, codec=codec, value=b"v" * (5 if codec else 100)), NOW)
+        if large:
+            with pytest.raises(TakesLong, match="a large batch"):
+                seek.first_at_or_after(log, stamps[-1], wait, brief)
+            assert seek.first_at_or_after(log, stamps[-1]) == (stamps[-1], 899, 0)
+        else:
+            assert seek.first_at_or_after(log, stamps[-1], wait, brief) == (stamps[-1], 299, 0)
+
+
+def test_a_batch_that_is_large_as_it_is_stored_is_not_even_read_where_there_is_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_scan, "PROMPT_BYTES", 4096)
+    monkeypatch.setattr(kept_times, "kept", KeptTimes())
+    monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 0)
+    log = open_log(tmp_path)
+    log.append(batch([NOW, NOW + 5], codec=4, value=random.Random(1).randbytes(70_000)), NOW)
+    monkeypatch.delattr(compression, "decompress")
+    with pytest.raises(TakesLong):
+        seek.first_at_or_after(log, NOW + 5, wait=False)
+
+
+@pytest.mark.parametrize(("wait", "brief"), [(False, False), (True, True)])
+def test_a_walk_that_takes_long_is_given_up_where_there_is_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
+) -> None:
+    monkeypatch.setattr(lookup, "BRIEF_WALK_BYTES", lookup.PROMPT_WALK_BYTES)
+    log = open_log(tmp_path, index_interval_bytes=2**31 - 1)
+    fill(log, [[NOW + n] for n in range(5000)], value=b"v" * 100)
+    assert log.active.size > 2 * lookup.PROMPT_WALK_BYTES
+    for ask in (
+        lambda n, *how: log.read(n, 1, True, *how).position,
+        lambda n, *how: seek.first_at_or_after(log, NOW + n, *how),
+    ):
+        assert ask(1000, wait, brief) == ask(1000)
+        with pytest.raises(TakesLong, match="lies further on"):
+            ask(4999, wait, brief)
+        assert ask(4999)
+
+
+def test_without_waiting_less_is_walked_over_than_in_brief(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=2**31 - 1)
+    fill(log, [[NOW + n] for n in range(5000)], value=b"v" * 100)
+    assert lookup.PROMPT_WALK_BYTES < log.active.size < lookup.BRIEF_WALK_BYTES
+    assert log.read(4999, 1, True, wait=True, brief=True).position == log.read(4999, 1, True).position
+    with pytest.raises(TakesLong):
+        log.read(4999, 1, True, wait=False)
+
+
+def test_large_batches_that_lie_far_apart_are_found_at_once(tmp_path: Path) -> None:
+    log = open_log(tmp_path, max_message_bytes=2**20)
+    fill(log, [[NOW + n] for n in range(4)], value=b"v" * 500_000)
+    for n in range(4):
+        assert log.read(n, 1, True, wait=False).position == log.read(n, 1, True).position
+        assert seek.first_at_or_after(log, NOW + n, wait=False) == (NOW + n, n, 0)
+
+
+@pytest.mark.parametrize(("wait", "brief"), [(False, False), (True, True)])
+def test_very_many_segments_are_not_gone_through_where_there_is_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
+) -> None:
+    log = open_log(tmp_path, segment_bytes=14)
+    fill(log, [[NOW + n] for n in range(5)])
+    for ask in (
+        lambda *how: seek.first_at_or_after(log, NOW + 3, *how),
+        lambda *how: seek.largest_timestamp(log, *how),
+        lambda *how: seek.offsets_before(log, -1, 3, *how),
+    ):
+        monkeypatch.setattr(seek, "PROMPT_SEGMENTS", 5)
+        assert ask(wait, brief) == ask()
+        monkeypatch.setattr(seek, "PROMPT_SEGMENTS", 4)
+        with pytest.raises(TakesLong, match="5 segments"):
+            ask(wait, brief)
+
+
+def test_not_many_segments_are_searched_in_vain_where_there_is_no_time(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=14)
+    fill(log, [[NOW + 9 - n] for n in range(5)])
+    for segment in log.segments[:-1]:
+        segment.summary.max_timestamp_offset = -1  # as after a start without a summary
+    assert seek.largest_timestamp(log) == (NOW + 9, 0, 0)
+    with pytest.raises(TakesLong):
+        seek.largest_timestamp(log, wait=False)
+    for segment in log.segments:
+        segment.summary.max_timestamp = NOW + 100  # as if damaged bytes held it
+    assert seek.first_at_or_after(log, NOW + 50) is None
+    with pytest.raises(TakesLong):
+        seek.first_at_or_after(log, NOW + 50, wait=False)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -501,8 +615,9 @@ def test_largest_timestamp_looks_through_no_segment_on_the_event_loop(tmp_path: 
     fill(log, [[NOW + 9], [NOW + 7], [NOW + 8]])
     assert seek.largest_timestamp(log, wait=False) == (NOW + 9, 0, 0)
     log.advance_start(1)
-    with pytest.raises(NotInMemory):
-        seek.largest_timestamp(log, wait=False)
+    for how in ((False, False), (True, True)):
+        with pytest.raises(TakesLong):
+            seek.largest_timestamp(log, *how)
     assert seek.largest_timestamp(log) == (NOW + 8, 2, 0)
 
 

@@ -1,0 +1,62 @@
+"""Work that is made in steps, so that none of it takes a thread from the others.
+
+Owns what a step may take, and the beginning of a piece of work on the event loop. Knows nothing of threads (`readers`)
+and of what is worked on.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from tidelog.broker.answers import Elsewhere
+
+T = TypeVar("T")
+
+
+class Lane(IntEnum):
+    """Where a step is made, and so what it may take."""
+
+    NONE = 0  # nowhere, the broker stops: no further step, and the answer says so
+    LOOP = 1  # the event loop: neither the disk nor long
+    SHORT = 2  # a reader thread: the disk, but not long
+    LONG = 3  # the one reader thread that does what takes long
+
+
+# Yields before each step the lane that it needs, gets the one that it has, and returns the answer. A step that turns
+# out to need another (NotInMemory, TakesLong) is made again there.
+Work = Generator[Lane, Lane, T]
+
+# How long one request is worked on by the event loop.
+LOOP_S = 0.002
+
+
+def as_work(job: Callable[[], Any] | Work[Any]) -> Work[Any]:
+    """Return work as it is, and a function as work of one short step."""
+    if not callable(job):
+        return (yield from job)
+    yield Lane.SHORT
+    return job()
+
+
+def begin(work: Work[T]) -> T | Elsewhere:
+    """Do on the event loop what can be done there; return the answer, or what is left for a reader thread."""
+    ends = time.monotonic() + LOOP_S
+    try:
+        needed = next(work)
+        while needed is Lane.LOOP and time.monotonic() < ends:
+            needed = work.send(Lane.LOOP)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    return Elsewhere(_rest(work, needed))
+
+
+def _rest(work: Work[T], needed: Lane) -> Work[T]:
+    """Go on with work that has begun."""
+    try:
+        while True:
+            needed = work.send((yield needed))
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
