@@ -20,6 +20,7 @@ from tidelog.broker.handlers.produce import ProduceFailed
 from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.sender import MAX_UNSENT_BYTES, Sender
+from tidelog.broker.turns import TURN_S
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ _SIZE = Struct(">i").unpack_from
 # as large as the last: to announce 100 MB costs a client 14 bytes, and must not cost us more. Such a frame is received
 # to its exact end, so that nothing behind it has to be moved.
 SMALL_BUFFER_BYTES = 16 * 1024
+# What a byte of a request takes at the most, about: of twenty that name a partition, 4 us. And whoever is expected to
+# take less than that goes on where the time of a turn is used up.
+BYTE_S = 0.2e-6
+QUICK_S = 0.0002
 # Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
 MAX_REQUESTS_IN_FLIGHT = 1000
 # A frame that comes more slowly than this is cut off: over so many seconds always, over fewer where others wait.
@@ -65,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._owed: deque[Answer | Streamed | Deferred] = deque()
         self._owed_bytes = 0
         self._blocked = False
+        self._awaits_turn = False
+        self._usual_s = TURN_S  # that what it asks for takes; of a new one nothing is known
         self._finishing = False
         self._closing = False
 
@@ -134,6 +141,12 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _process(self) -> None:
         """Dispatch the whole frames in the buffer, as many as a turn allows, and send the answers that are ready."""
+        turns, began_s = self.broker.turns, 0.0
+        if turns.ends_s:
+            began_s = monotonic()
+            if began_s > turns.ends_s and self._expected_s() >= QUICK_S:
+                self._wait_for_turn()
+                return
         out: Answer = []
         try:
             start = self._dispatch_frames(out)
@@ -145,6 +158,11 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             self._send(out)
         if not self._closing:
             self._keep(start)
+        if turns.ends_s:
+            # Other threads may have had the processor meanwhile: once is not enough to count as slow.
+            self._usual_s = min(monotonic() - (began_s or turns.began_s), 2 * self._usual_s + QUICK_S / 4)
+        else:
+            self._usual_s /= 2  # Nothing was done that takes long.
 
     def _dispatch_frames(self, out: Answer) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
@@ -163,10 +181,9 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 # Not the only one in this packet: has this client had its turn?
                 out_bytes += sum(map(len, out[counted:]))
                 counted = len(out)
-                turn_ends = turn_ends or self.broker.turns.ends()
+                turn_ends = turn_ends or self.broker.turns.share_ends_s()
                 if out_bytes + self._owed_bytes >= MAX_UNSENT_BYTES or monotonic() > turn_ends:
-                    self._block()
-                    self.broker.loop.call_soon(self.went_on)
+                    self._wait_for_turn()
                     break
             try:
                 answer = dispatch(self, view, start + 4, end)
@@ -190,6 +207,20 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Take no further requests, until a bound is met no more."""
         self._blocked = True
         self._transport.pause_reading()
+
+    def _wait_for_turn(self) -> None:
+        """Go on with the requests that have come in a later turn of the loop."""
+        self._block()
+        self._awaits_turn = True
+        self.broker.turns.wait(self._take_turn, self._expected_s())
+
+    def _expected_s(self) -> float:
+        """Return how long it may take to deal with what has come, in seconds."""
+        return max(self._usual_s, self._filled * BYTE_S)
+
+    def _take_turn(self) -> None:
+        self._awaits_turn = False
+        self.went_on()
 
     def lend_buffer(self) -> None:
         """Let the request that is being dispatched keep the bytes that it lies in."""
@@ -369,7 +400,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     def _unblock(self) -> None:
         """Go on with the requests, if what held them up is over."""
         if (
-            self._finishing
+            self._awaits_turn
+            or self._finishing
             or self._sender.is_full
             or self._owed_bytes >= MAX_UNSENT_BYTES
             or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.catalog import Catalog
@@ -17,7 +18,7 @@ from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
-from tidelog.broker.topics import Topic, Topics
+from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
 from tidelog.config.options import BrokerConfig
@@ -45,11 +46,13 @@ class Broker:
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
         # What clients hold: requests whose topics wait to be created or deleted, fetches that wait for records, answers
         # that were not taken, requests on their way.
-        self.queued_topics = Quota(config.queued_max_topic_bytes)
+        self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
         self.frame_memory = FrameMemory(config.queued_max_request_bytes)
         self.collector = Collector()
+        # Answers about the broker's options, which never change, by how much is told of each.
+        self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
         # Why the broker must stop, if a thread has ended, or has not stopped as it should; `on_failure` is told of the
         # first, on the event loop.
         self.failure: str | None = None

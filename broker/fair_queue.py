@@ -26,6 +26,11 @@ class FairQueue(Generic[T]):
         """Return how many pieces wait."""
         return sum(map(len, self._work.values()))
 
+    @property
+    def owners(self) -> int:
+        """Return how many have work that waits or is under way."""
+        return len(self._work)
+
     def __iter__(self) -> Iterator[T]:
         """Yield what waits, in no order."""
         for pieces in self._work.values():

@@ -4,8 +4,9 @@ It creates and deletes topics, rolls idle segments, enforces retention and write
 so that these never race. The event loop submits a job and gets a `Later`; it never waits.
 
 A job is a task: a generator that yields before each of its steps. It has the thread for a slice of time; what is left
-of it then waits until others had theirs, short jobs first (`FairQueue`). Where nobody waits for its answer any more, or
-the broker stops, `yield` is true: the job makes no further step and says so in its answer.
+of it then waits until others had theirs, short jobs first (`FairQueue`). What a client asked for in so many words and
+what can wait (topics created on first use, or many) have a queue each, and these take turns. Where nobody waits for its
+answer any more, or the broker stops, `yield` is true: the job makes no further step and says so in its answer.
 """
 
 import asyncio
@@ -28,8 +29,10 @@ T = TypeVar("T")
 # Yields before each step, gets whether to stop there, and returns the answer.
 Task = Generator[None, bool | None, T]
 
-# A hundred clients with a long job each all have a turn within two seconds.
+# A job has the thread for that long; where many wait so much shorter that each of them has a turn in ROUND_S, in twice
+# that while others go on with theirs. But one step is made in any case.
 SLICE_S = 0.02
+ROUND_S = 0.5
 # A job that is due again at once must not keep the thread from everything else.
 SHORTEST_WAIT_S = 0.01
 # The longest that a condition can be told to wait is less than an option may say.
@@ -120,7 +123,10 @@ class Maintenance:
     def __init__(self, loop: asyncio.AbstractEventLoop, periodic: list[Periodic], ended: Ended) -> None:
         self._loop = loop
         self._periodic = periodic
-        self._queue: FairQueue[Job] = FairQueue()
+        # What was asked for, and what can wait; and both in the order in which they have a turn next.
+        self._asked: FairQueue[Job] = FairQueue()
+        self._waiting: FairQueue[Job] = FairQueue()
+        self._queues = [self._asked, self._waiting]
         self._changed = threading.Condition()
         self._drops = False
         self._is_stopping = False
@@ -139,8 +145,9 @@ class Maintenance:
         owner: Hashable,
         answer: Callable[[T], Any] | None = None,
         held: Hold | None = None,
+        can_wait: bool = False,
     ) -> Later:
-        """Do a task on the thread, as it is its owner's turn. Event loop only.
+        """Do a task on the thread, as it is its owner's turn, however much there is that can wait. Event loop only.
 
         The `Later` gets what it returns, or what `answer` makes of that on the event loop, or the exception that ended
         it. Until then its client is charged with what is `held`.
@@ -148,7 +155,7 @@ class Maintenance:
         job = Job(task, answer, held)
         with self._changed:
             if not self._has_ended:
-                self._queue.put(owner, job)
+                (self._waiting if can_wait else self._asked).put(owner, job)
                 self._changed.notify()
                 return job
         self._loop.call_soon(job.resolve, _ended())
@@ -176,11 +183,11 @@ class Maintenance:
         finally:
             with self._changed:
                 self._has_ended = True
-                for job in self._queue:
+                for job in (*self._asked, *self._waiting):
                     self._loop.call_soon_threadsafe(job.resolve, _ended())
 
-    def _next(self) -> "Periodic | tuple[Hashable, Job] | None":
-        """Wait for work: the jobs that come round and the queue take turns. None for the end."""
+    def _next(self) -> "Periodic | tuple[FairQueue[Job], Hashable, Job] | None":
+        """Wait for work: the jobs that come round and the queues take turns. None for the end."""
         with self._changed:
             while True:
                 upcoming = min(self._periodic, key=Periodic.wait_s)
@@ -190,12 +197,21 @@ class Maintenance:
                     self._is_turn_of_queue = True
                     return upcoming
                 self._is_turn_of_queue = False
-                if (taken := self._queue.take()) is not None:
+                if (taken := self._take()) is not None:
                     return taken
                 if self._is_stopping:
                     return None
                 if wait_s > 0:
                     self._changed.wait(min(wait_s, LONGEST_WAIT_S))
+
+    def _take(self) -> tuple[FairQueue[Job], Hashable, Job] | None:
+        """Take a job from the queue that has not had a turn for longer, or else from the other."""
+        for queue in self._queues:
+            if (taken := queue.take()) is not None:
+                self._queues.remove(queue)
+                self._queues.append(queue)
+                return queue, *taken
+        return None
 
     def _come_round(self, periodic: Periodic) -> None:
         """Run a job that comes round. That it fails does not end the thread: the next round may succeed."""
@@ -211,11 +227,12 @@ class Maintenance:
             if self._troubles.end(periodic.name):
                 _log.info("maintenance job works again job=%s", periodic.name)
 
-    def _work_on(self, owner: Hashable, job: Job) -> None:
+    def _work_on(self, queue: FairQueue[Job], owner: Hashable, job: Job) -> None:
         """Give a job its slice."""
         outcome: Any
+        slice_s = min(SLICE_S, ROUND_S / queue.owners)
         try:
-            is_done = job.go_on(time.monotonic() + SLICE_S, lambda: self._drops)
+            is_done = job.go_on(time.monotonic() + slice_s, lambda: self._drops)
             outcome = None
         except StopIteration as end:
             is_done, outcome = True, end.value
@@ -225,7 +242,7 @@ class Maintenance:
             self._loop.call_soon_threadsafe(job.resolve, _ended())
             raise
         with self._changed:
-            self._queue.done(owner, None if is_done else job)
+            queue.done(owner, None if is_done else job)
         if is_done:
             self._loop.call_soon_threadsafe(job.resolve, outcome)
 

@@ -1,13 +1,13 @@
 """What clients may make the broker hold of one kind, in bytes: in all, and of one address half of that.
 
-Owns the count. Event loop only. A connection always has room for a little: however much another one holds, be it of the
-same address, a small request is served.
+Owns the count. Event loop only. A connection has room for a little however much another one holds, be it of the same
+address, so that a small request is served; all that is held so, beyond the bound, is no more than the bound again.
 """
 
 from collections import Counter
 from typing import Protocol
 
-# What a connection may hold whatever others do.
+# What a connection may hold whatever another one does.
 LITTLE_BYTES = 16 * 1024
 
 
@@ -20,11 +20,12 @@ class Owner(Protocol):
 class Quota:
     """The bytes of one kind that are held, by connection and by address."""
 
-    __slots__ = ("_by_address", "_by_owner", "_limit_bytes", "total_bytes")
+    __slots__ = ("_by_address", "_by_owner", "_limit_bytes", "_little_bytes", "total_bytes")
 
-    def __init__(self, limit_bytes: int) -> None:
-        """Let so much be held."""
+    def __init__(self, limit_bytes: int, little_bytes: int = LITTLE_BYTES) -> None:
+        """Let so much be held; and a little by each connection, as far as there is room for that."""
         self._limit_bytes = limit_bytes
+        self._little_bytes = little_bytes
         self._by_address: Counter[str] = Counter()
         self._by_owner: Counter[Owner] = Counter()
         self.total_bytes = 0
@@ -38,7 +39,8 @@ class Quota:
         """Return how much more a connection may hold; less than 0 where it holds more than it may."""
         limit = self._limit_bytes
         left = min(limit - self.total_bytes, limit // 2 - self._by_address.get(owner.address, 0))
-        return max(left, LITTLE_BYTES - self._by_owner.get(owner, 0))
+        little = min(self._little_bytes - self._by_owner.get(owner, 0), 2 * limit - self.total_bytes)
+        return max(left, little)
 
     def hold(self, owner: Owner, size_bytes: int) -> "Hold | None":
         """Count what a request holds; None if there is no room. The first of a connection that is alone has room."""

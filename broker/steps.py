@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.broker.answers import Elsewhere, NextTurn, OnLoop, Streamed
+from tidelog.broker.turns import TURN_S
 from tidelog.broker.waiting import Later
 from tidelog.broker.work import Work, as_work
 
@@ -53,7 +54,8 @@ class Steps(Later):
                 outcome = fault
         if type(outcome) is NextTurn:
             self._work(True)
-            self._connection.broker.loop.call_soon(self._take, OnLoop(outcome.go_on))
+            go_on = partial(self._take, OnLoop(outcome.go_on))
+            self._connection.broker.turns.wait(go_on, TURN_S)
             return
         if outcome is None:
             outcome = _NO_ANSWER

@@ -34,6 +34,9 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 CLUSTER_METADATA = "__cluster_metadata"
 # One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
 MAX_PARTITIONS_PER_TOPIC = 10_000
+# Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
+# whatever others hold, and a request for more can wait for one that asks for no more than that.
+FEW_TOPICS_BYTES = 2 * 1024
 
 
 class Topic:

@@ -1,32 +1,75 @@
-"""A turn for everybody: how long what one connection asks for is worked on before the others go on.
+"""A turn for everybody: how long what connections ask for is worked on before the others go on.
 
-Owns the sharing of a turn of the event loop among the connections that have much to ask: forty of them must not make it
-forty times as long. Knows nothing of requests.
+Owns the sharing of a turn of the event loop among those that have much to ask: forty of them, or a thousand, must not
+make it as many times as long. Who finds the time of a turn used up waits here for a later one: who has waited longest
+goes first, and then whoever is expected to take least. Knows nothing of requests.
+
+Where nothing takes long no time is kept, and nothing waits: to look at a clock costs more than a hundredth of a small
+request.
 """
 
 import asyncio
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf
 from time import monotonic
 
-# Of all of them together, in a turn of the loop.
+# Of all of them together, in a turn of the loop, beside the one that has waited longest.
 TURN_S = 0.005
 
 
 class Turns:
-    """The connections that ask for time within a turn of the loop, and how many did in the one before."""
+    """The time of this turn of the loop, and who waits for the next. Event loop only."""
 
-    __slots__ = ("_asked", "_call_soon", "_shared_by")
+    __slots__ = ("_call_soon", "_expected", "_numbers", "_sharers", "_waiting", "began_s", "ends_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
-        self._asked = 0
-        self._shared_by = 1
+        self._numbers = count()
+        self._waiting: dict[int, Callable[[], None]] = {}  # in the order of arrival
+        self._expected: list[tuple[float, int]] = []  # how long each is expected to take: a heap
+        self._sharers = 1
+        self.began_s = 0.0
+        # When the time of this turn is used up, by `time.monotonic`; 0 while nobody in it has asked for much.
+        self.ends_s = 0.0
 
-    def ends(self) -> float:
-        """Return until when, by `time.monotonic`, a connection may go on in this turn."""
-        if not self._asked:
+    def begin(self) -> None:
+        """Keep time in this turn: what is done next may take long."""
+        if not self.ends_s:
             self._call_soon(self._next)
-        self._asked += 1
-        return monotonic() + TURN_S / max(self._asked, self._shared_by)
+            self.began_s = monotonic()
+            self.ends_s = self.began_s + TURN_S
+
+    def share_ends_s(self) -> float:
+        """Return until when one connection may go on in this turn."""
+        self.begin()
+        return min(self.ends_s, monotonic() + TURN_S / self._sharers)
+
+    def wait(self, go_on: Callable[[], None], expected_s: float) -> None:
+        """Call `go_on` in a later turn, when it is its turn."""
+        self.begin()
+        number = next(self._numbers)
+        self._waiting[number] = go_on
+        heappush(self._expected, (expected_s, number))
 
     def _next(self) -> None:
-        self._shared_by, self._asked = self._asked, 0
+        """Begin a turn with those that wait: as many as there is time for, each once."""
+        self.ends_s = 0.0
+        waiting, expected = self._waiting, self._expected
+        self._sharers = max(len(waiting), 1)
+        if not waiting:
+            return
+        self.begin()
+        self._expected = []
+        try:
+            self.ends_s = inf  # However long that takes, it has waited for it.
+            waiting.pop(next(iter(waiting)))()
+            self.ends_s = monotonic() + TURN_S
+            while expected and monotonic() <= self.ends_s:
+                _, number = heappop(expected)
+                if number in waiting:
+                    waiting.pop(number)()
+        finally:
+            self._expected += [entry for entry in expected if entry[1] in waiting]
+            heapify(self._expected)

@@ -6,7 +6,7 @@ the answer leaves. -1 partitions means `num.partitions`; the replication factor 
 says what would happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own
 `__cluster_metadata`. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen;
 at a stop it is NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, described, and named in
-the log; the options of a thousand topics are described in one answer.
+the log; the options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
 """
 
 import time
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.maintenance import Task
 from tidelog.broker.topics import (
     CLUSTER_METADATA,
+    FEW_TOPICS_BYTES,
     MAX_PARTITIONS_PER_TOPIC,
     BrokerStops,
     TopicExists,
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 # What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
 TOPIC_BYTES = 1000
 ASSIGNMENT_BYTES = 300
+# Of an option: Kafka's are far shorter, and what a topic was given is told again and again.
+MOST_VALUE_LENGTH = 1000
 # An answer describes the options of so many topics, 2 KB each; of the others it says why not, as Kafka does of those
 # whose options a client may not see.
 MOST_DESCRIBED = 1000
@@ -70,7 +73,10 @@ def handle(
         code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         names = {topic.name for topic in request.topics}
         return CreateTopicsResponse(topics=[_failure(name, code, message) for name in names])
-    return broker.maintenance.submit(_create_all(broker, request, deadline), owner=connection, held=held)
+    work = _create_all(broker, request, deadline)
+    return broker.maintenance.submit(
+        work, owner=connection, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES
+    )
 
 
 def _create_all(
@@ -182,7 +188,12 @@ def _options(wanted: CreatableTopic) -> dict[str, str]:
     options = {}
     for config in wanted.configs:
         if config.value is None:
-            raise ConfigError(config.name, "a value is needed")
+            raise ConfigError(config.name[:MOST_VALUE_LENGTH], "a value is needed")
+        if len(config.name) > MOST_VALUE_LENGTH or len(config.value) > MOST_VALUE_LENGTH:
+            problem = (
+                f"{len(config.name)} and {len(config.value)} characters: at most {MOST_VALUE_LENGTH} each"
+            )
+            raise ConfigError(config.name[:MOST_VALUE_LENGTH], problem)
         options[config.name] = config.value
     return options
 

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tidelog.broker.maintenance import Task
-from tidelog.broker.topics import Topic
+from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic
 from tidelog.broker.waiting import Later
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
@@ -41,12 +41,16 @@ def handle(
     wanted = request.topics if version >= 6 else named
     deadline = time.monotonic() + request.timeout_ms / 1000
     broker = connection.broker
-    held = broker.queued_topics.hold(connection, len(wanted) * TOPIC_BYTES)
+    size_bytes = len(wanted) * TOPIC_BYTES
+    held = broker.queued_topics.hold(connection, size_bytes)
     if held is None:
         message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
         code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
         return DeleteTopicsResponse(responses=[_result(state, None, code, message) for state in wanted])
-    return broker.maintenance.submit(_delete_all(broker, wanted, deadline), owner=connection, held=held)
+    work = _delete_all(broker, wanted, deadline)
+    return broker.maintenance.submit(
+        work, owner=connection, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES
+    )
 
 
 def _delete_all(

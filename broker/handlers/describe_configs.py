@@ -4,15 +4,15 @@ Versions: 1-4.
 Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
 it; no list of keys, or an empty one, asks for all. What is asked twice is answered once. The options are those of the
 table in config/: what is not there is not honoured, and described only for a topic that was created with it. A broker
-without a name stands for the defaults that were set for all brokers while they ran: there are none.
+without a name stands for the defaults that were set for all brokers while they ran: there are none. An answer has a
+bound in bytes: a resource for which there is no room is answered INVALID_REQUEST.
 """
 
-from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import Elsewhere
 from tidelog.broker.topics import name_problem
+from tidelog.broker.work import Lane, Work, begin
 from tidelog.config.options import Described
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_configs import (
@@ -29,56 +29,122 @@ if TYPE_CHECKING:
     from tidelog.broker.daemon import Broker
 
 TOPIC, BROKER = 2, 4
-# Resources that are described on the event loop, some 100 us each.
-MOST_AT_ONCE = 50
+# Options that are described on the event loop, some 4 us each.
+MOST_AT_ONCE = 250
+# About as many as a topic or the broker has.
+OPTIONS = 50
+# Of one answer, about. The options of a topic take 8 KB with all that can be told of them.
+MOST_ANSWER_BYTES = 16 << 20
+# What a resource or an option takes beside its texts.
+ENTRY_BYTES = 24
+# What is told of a name that cannot be one.
+MOST_NAME_LENGTH = 249
+
+# The options of a resource by name.
+Table = dict[str, DescribeConfigsResourceResult]
+
+
+class Refused(Exception):
+    """A resource that has no options, and Kafka's code for why."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def handle(
     connection: "Connection", request: DescribeConfigsRequest, _version: int
 ) -> DescribeConfigsResponse | Elsewhere:
     """Describe each resource asked for, once for each set of keys."""
-    answer = partial(_respond, connection.broker, request)
-    return answer() if len(request.resources) <= MOST_AT_ONCE else Elsewhere(answer)
+    work = _respond(connection.broker, request)
+    return Elsewhere(work) if _is_large(request) else begin(work)
 
 
-def _respond(broker: "Broker", request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    asked = {
-        (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())): resource
-        for resource in request.resources
-    }
-    return DescribeConfigsResponse(
-        results=[_describe(broker, resource, request) for resource in asked.values()]
-    )
+def _is_large(request: DescribeConfigsRequest) -> bool:
+    """Tell whether more options are looked up or described than the event loop has time for."""
+    if len(request.resources) > MOST_AT_ONCE:
+        return True
+    names = {(resource.resource_type, resource.resource_name) for resource in request.resources}
+    wanted = sum(len(resource.configuration_keys or ()) or OPTIONS for resource in request.resources)
+    return len(names) * OPTIONS + wanted > MOST_AT_ONCE
+
+
+def _respond(broker: "Broker", request: DescribeConfigsRequest) -> Work[DescribeConfigsResponse]:
+    lane = yield Lane.LOOP
+    by_resource: dict[tuple[int, str], dict[tuple[str, ...], DescribeConfigsResource]] = {}
+    for resource in request.resources:
+        key_sets = by_resource.setdefault((resource.resource_type, resource.resource_name), {})
+        key_sets[tuple(resource.configuration_keys or ())] = resource
+    left_bytes = MOST_ANSWER_BYTES
+    results = []
+    for key_sets in by_resource.values():
+        table: Table | None = None
+        for keys, resource in key_sets.items():
+            try:
+                if lane is Lane.NONE:
+                    raise Refused(ErrorCode.REQUEST_TIMED_OUT, "not described, the broker stops")
+                if left_bytes > 0:
+                    table = table or _table(broker, resource, request)
+                    result, size_bytes = _describe(resource, table, keys)
+                    left_bytes -= size_bytes
+                if left_bytes <= 0:
+                    message = f"an answer has {MOST_ANSWER_BYTES} bytes at most: ask for less at once"
+                    raise Refused(ErrorCode.INVALID_REQUEST, message)
+                results.append(result)
+            except Refused as refused:
+                results.append(_failure(resource, refused.code, str(refused)))
+            lane = yield Lane.LOOP
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> DescribeConfigsResult:
+    resource: DescribeConfigsResource, table: Table, keys: tuple[str, ...]
+) -> tuple[DescribeConfigsResult, int]:
+    """Return what is told of a resource, and about how many bytes that takes."""
+    wanted = [table[key] for key in dict.fromkeys(keys) if key in table] if keys else list(table.values())
+    result = DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=wanted,
+    )
+    return result, ENTRY_BYTES + len(resource.resource_name) + sum(map(_size_of, wanted))
+
+
+def _table(broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> Table:
+    """Return what there is to tell of a resource. Raise Refused."""
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         topic = broker.topics.by_name.get(name)
         if problem := name_problem(name):
-            return _failure(resource, ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if topic is None:
-            return _failure(resource, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-        options: Iterable[Described] = topic.config.describe(broker.config)
-    elif resource.resource_type == BROKER:
-        if name not in ("", str(broker.node_id)):
-            message = f"there is one broker, {broker.node_id}, not {name!r}"
-            return _failure(resource, ErrorCode.INVALID_REQUEST, message)
-        options = broker.config.describe() if name else ()
-    else:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return {
+            option.name: _result(option, request, False) for option in topic.config.describe(broker.config)
+        }
+    if resource.resource_type != BROKER:
         message = f"resource type {resource.resource_type}: only topics (2) and the broker (4) have options"
-        return _failure(resource, ErrorCode.INVALID_REQUEST, message)
-    keys = resource.configuration_keys
-    wanted = [option for option in options if not keys or option.name in keys]
-    return DescribeConfigsResult(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        resource_type=resource.resource_type,
-        resource_name=name,
-        configs=[_result(option, request, resource.resource_type == BROKER) for option in wanted],
-    )
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    if name not in ("", str(broker.node_id)):
+        message = f"there is one broker, {broker.node_id}, not {name[:MOST_NAME_LENGTH]!r}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    if not name:
+        return {}
+    told = request.include_synonyms, request.include_documentation
+    if told not in broker.described:
+        options = broker.config.describe()
+        broker.described[told] = {option.name: _result(option, request, True) for option in options}
+    return broker.described[told]
+
+
+def _size_of(result: DescribeConfigsResourceResult) -> int:
+    """Return about how many bytes an option takes in an answer."""
+    texts = [result.name, result.value, result.documentation]
+    for synonym in result.synonyms:
+        texts += synonym.name, synonym.value
+    return ENTRY_BYTES * (1 + len(result.synonyms)) + sum(len(text.encode()) for text in texts if text)
 
 
 def _result(

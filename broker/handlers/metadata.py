@@ -43,8 +43,8 @@ NO_ID = bytes(16)
 ASKED_BY_ID_SINCE = 12
 # What a name takes in memory until its topic is created, about.
 NAME_BYTES = 600
-# Topics and partitions that are described on the event loop, 2 to 4 us each.
-MOST_AT_ONCE = 1000
+# Topics and partitions that are described on the event loop, 2 to 4 us each: a few bytes ask for all of them.
+MOST_AT_ONCE = 250
 
 # Why a topic of that name was not created.
 Failures = dict[str, ErrorCode]
@@ -66,7 +66,7 @@ def handle(
         return answer(failures)
     held = broker.queued_topics.hold(connection, count * NAME_BYTES)
     return broker.maintenance.submit(
-        _create(broker, new[:count], failures), owner=connection, answer=answer, held=held
+        _create(broker, new[:count], failures), owner=connection, answer=answer, held=held, can_wait=True
     )
 
 

@@ -102,7 +102,7 @@ def _check(appending: Appending, log: Log, records: memoryview, now_ms: int) -> 
 
 def _append_all(broker: "Broker", request: ProduceRequest, version: int) -> Appending:
     """Append every batch; yield what is to be validated elsewhere, or None where the turn is over."""
-    now_ms, turn_ends = broker.clock.now_ms(), broker.turns.ends()
+    now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
     acks = request.acks
     by_id, topics = version >= IDS_SINCE, broker.topics
     durable: list[tuple[Log, PartitionProduceResponse]] = []
@@ -114,7 +114,7 @@ def _append_all(broker: "Broker", request: ProduceRequest, version: int) -> Appe
         for data in topic_data.partition_data:
             if (responses or answers) and monotonic() > turn_ends:
                 yield None
-                now_ms, turn_ends = broker.clock.now_ms(), broker.turns.ends()
+                now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
             partition = topic.partition(data.index) if topic else None
             if partition is None:
                 answer = _failure(data.index, missing(topic, by_id), "no such topic or partition")

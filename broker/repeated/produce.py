@@ -14,7 +14,7 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tidelog.protocol.records.batch import HEADER_BYTES
+from tidelog.protocol.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_BYTES
 from tidelog.protocol.wire.errors import WireError
 from tidelog.protocol.wire.runtime import read_uvarint, uvarint
 from tidelog.storage.errors import StorageError, TakesLong
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 # Before version 5 an answer has other fields, and before this one a batch must be looked at for its codec.
 SINCE_VERSION = ZSTD_SINCE
 
+# A batch that is larger, or compressed, may take a millisecond.
+QUICK_BYTES = 16 * 1024
+
+_CODEC_POSITION = ATTRIBUTES_POSITION + 1
 _NO_TAGS = bytes(3)  # of the partition, the topic and the request
 _PROBE = bytes(range(1, 100))  # stands for records
 _length, _length_of = Struct(">i").unpack_from, Struct(">i").pack
@@ -71,6 +75,7 @@ def learn(
     topic_data = request.topic_data[0]
     data, acks = topic_data.partition_data[0], request.acks
     log, index, flusher, now_ms = partition.log, data.index, broker.flusher, broker.clock.now_ms
+    keep_time = broker.turns.begin
     logs = (log,)
     is_flexible = route.request_is_flexible
     size_bytes = len(data.records or b"")
@@ -112,6 +117,8 @@ def learn(
                 return None
         if stop <= at or log.failure is not None:  # no batch; or the topic or its disk is gone
             return None
+        if view[at + _CODEC_POSITION] & CODEC_MASK or stop - at > QUICK_BYTES:
+            keep_time()
         try:
             answer = append(partition, index, view[at:stop], now_ms())
         except TakesLong:

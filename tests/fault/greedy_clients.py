@@ -16,6 +16,7 @@ from tests.support.raw_client import (
 )
 from tests.support.stage import SCENARIOS, Bounds, Scenario, Stage, frame, scenario, stop
 from tests.support.workload import START_MS, bomb, damaged
+from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -284,6 +285,76 @@ def one_broker_described_often(stage: Stage) -> None:
     with RawClient(stage.broker, 60) as client, stage.watched():
         client.send_bytes(data)
         client.is_closed_by_peer()
+
+
+def described(keys: list[list[str]], kind: int = 4, name: str = "1") -> bytes:
+    """Return a request for options of one resource, once for each set of keys."""
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=wanted)
+        for wanted in keys
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+    return frame(DESCRIBE_CONFIGS, 4, request)
+
+
+@scenario()
+def options_from_a_thousand_connections(stage: Stage) -> None:
+    """A thousand connections ask at once, each for fifty sets of options."""
+    data = described([[str(number)] for number in range(50)])
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(1000)]
+        with stage.watched():
+            for _ in range(2):
+                for client in clients:
+                    client.send_bytes(data)
+                for client in clients:
+                    assert len(client.receive(DESCRIBE_CONFIGS, 4)[1].results) == 50
+
+
+@scenario()
+def a_long_option_described_often(stage: Stage) -> None:
+    """An option with the longest value that a topic may have, asked for with twenty thousand sets of keys."""
+    option = "message.format.version"
+    with RawClient(stage.broker, 60) as client:
+        assert client.create("o", 1, {option: "v" * 32_000}).error_code
+        assert client.create("o", 1, {option: "v" * 1_000}).error_code == 0
+        with stage.watched():
+            client.send_bytes(described([[option, str(number)] for number in range(20_000)], 2, "o"))
+            results = client.receive(DESCRIBE_CONFIGS, 4)[1].results
+        codes = {result.error_code for result in results}
+        assert (len(results), codes) == (20_000, {ErrorCode.NONE, ErrorCode.INVALID_REQUEST})
+
+
+# -- topics ----------------------------------------------------------------------------------------------------------
+
+
+@scenario(Bounds(growth_mb=1000), is_slow=True)
+def names_from_a_thousand_connections(stage: Stage) -> None:
+    """A thousand connections of one address each ask for sixteen new names."""
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(1000)]
+        with stage.watched("create", "producer-id"):
+            for number, client in enumerate(clients):
+                names = [f"n-{number}-{i}" for i in range(16)]
+                client.send_bytes(frame(METADATA, 9, metadata_request(names, create=True)))
+            time.sleep(10)
+
+
+@scenario(Bounds(growth_mb=1000), is_slow=True)
+def creations_from_a_thousand_connections(stage: Stage) -> None:
+    """A thousand connections of one address each ask for sixteen topics, in so many words."""
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(1000)]
+        with stage.watched("create", "producer-id"):
+            for number, client in enumerate(clients):
+                topics = [
+                    CreatableTopic(name=f"t-{number}-{i}", num_partitions=1, replication_factor=1)
+                    for i in range(16)
+                ]
+                client.send_bytes(
+                    frame(CREATE_TOPICS, 5, CreateTopicsRequest(topics=topics, timeout_ms=20_000))
+                )
+            time.sleep(10)
 
 
 # -- producers -------------------------------------------------------------------------------------------------------

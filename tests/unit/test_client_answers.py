@@ -1,13 +1,17 @@
 """Requests that clients send and that are easy to answer wrongly: each as Kafka answers it, or it says otherwise."""
 
 import logging
-from typing import Any
+import threading
+from typing import Any, cast
 
 import pytest
 
 from tests.support.served import Client, Connect, Serve, connect, serve
 from tests.support.workload import damaged
+from tidelog.broker.handlers import describe_configs
 from tidelog.broker.readers import Readers
+from tidelog.broker.work import Lane
+from tidelog.config.options import BrokerConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
@@ -203,6 +207,103 @@ async def test_what_is_named_again_and_again_is_described_once(serve: Serve, con
     answer = await client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=(some + whole) * 100))
     described = [(result.resource_type, len(result.configs) > 1) for result in answer.results]
     assert described == [(2, False), (2, True), (4, True)]
+
+
+def described(name: str, *key_sets: list[str], kind: int = 2) -> DescribeConfigsRequest:
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        for keys in key_sets
+    ]
+    return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+
+
+async def test_a_description_is_bounded_in_bytes_and_says_so(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes first is answered, and what there is no room for refused without looking at it."""
+    monkeypatch.setattr(describe_configs, "MOST_ANSWER_BYTES", 100_000)
+    client = await connect(await serve())
+    await created(client, "t", message_format_version="v" * 1000)
+    value = ["message.format.version"]
+    sets = [[*value, str(number)] for number in range(200)]
+    results = (await client.ask(DESCRIBE_CONFIGS, 4, described("t", *sets))).results
+    codes = [result.error_code for result in results]
+    answered = codes.count(ErrorCode.NONE)
+    assert 40 <= answered <= 50
+    assert codes[answered:] == [ErrorCode.INVALID_REQUEST] * (200 - answered)
+    assert "ask for less at once" in results[answered].error_message
+    size_bytes = sum(len(option.value) for result in results for option in result.configs)
+    assert size_bytes <= 100_000
+
+
+async def test_a_resource_is_looked_through_once_for_all_its_sets_of_keys(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect(await serve())
+    times = 0
+    describe = BrokerConfig.describe
+
+    def counted(config: BrokerConfig) -> Any:
+        nonlocal times
+        times += 1
+        return describe(config)
+
+    monkeypatch.setattr(BrokerConfig, "describe", counted)
+    sets = [["node.id", str(number)] for number in range(100)]
+    results = (await client.ask(DESCRIBE_CONFIGS, 4, described("1", *sets, kind=4))).results
+    assert [[option.value for option in result.configs] for result in results] == [["1"]] * 100
+    assert times == 1
+
+
+@pytest.mark.parametrize(("topics", "thread"), [(1, "MainThread"), (30, "reader")])
+async def test_many_options_are_described_beside_the_event_loop(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, topics: int, thread: str
+) -> None:
+    client = await connect(await serve())
+    threads = set()
+    table = describe_configs._table
+
+    def noted(*arguments: Any) -> Any:
+        threads.add(threading.current_thread().name.partition("_")[0])
+        return table(*arguments)
+
+    monkeypatch.setattr(describe_configs, "_table", noted)
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name=f"t{number}", configuration_keys=None)
+        for number in range(topics)
+    ]
+    answer = await client.ask(DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources))
+    assert {result.error_code for result in answer.results} == {GONE}
+    assert threads == {thread}
+
+
+def test_what_was_not_described_when_the_broker_stops_says_so() -> None:
+    work = describe_configs._respond(cast(Any, None), described("t", ["a"], ["b"]))
+    next(work)
+    for _ in range(2):
+        work.send(Lane.NONE)
+    with pytest.raises(StopIteration) as end:
+        work.send(Lane.NONE)
+    assert [result.error_code for result in end.value.value.results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+
+
+async def test_names_and_values_that_are_too_long_are_refused_in_few_words(
+    serve: Serve, connect: Connect
+) -> None:
+    """No message becomes longer than a string may be, which would end the connection."""
+    client = await connect(await serve())
+    long = "\x00" * 32_000
+    (result,) = (await client.ask(DESCRIBE_CONFIGS, 4, described(long, [], kind=4))).results
+    assert (result.error_code, result.resource_name) == (ErrorCode.INVALID_REQUEST, long)
+    for options in (
+        {"message_format_version": "v" * 1001},
+        {"retention_ms": "1" * 32_700},
+        {"x" * 32_700: "1"},
+    ):
+        (topic,) = await create(client, "t", **options)
+        assert topic.error_code == ErrorCode.INVALID_CONFIG
+        assert "at most 1000" in topic.error_message
+        assert len(topic.error_message) < 1200
 
 
 async def test_an_answer_describes_the_options_of_a_thousand_topics(serve: Serve, connect: Connect) -> None:

@@ -15,12 +15,14 @@ import pytest
 
 from tests.support.raw_client import FETCH, PRODUCE, produce_request
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker import server as server_module
 from tidelog.broker.catalog import Catalog
 from tidelog.broker.daemon import CATALOG_FILE, Broker, BrokerFailed
 from tidelog.broker.handlers import metadata as metadata_handler
 from tidelog.broker.maintenance import Maintenance
-from tidelog.broker.quota import LITTLE_BYTES
+from tidelog.broker.quota import Quota
+from tidelog.broker.topics import FEW_TOPICS_BYTES
 from tidelog.config.kinds import Listener
 from tidelog.config.load import load
 from tidelog.protocol.error_codes import ErrorCode
@@ -159,7 +161,7 @@ async def test_names_beyond_the_bound_are_created_when_they_are_asked_for_again(
 ) -> None:
     served = await serve(queued_max_topic_bytes="4096")
     client = await connect(served)
-    room = LITTLE_BYTES // metadata_handler.NAME_BYTES
+    room = FEW_TOPICS_BYTES // metadata_handler.NAME_BYTES
     names = [f"n{number}" for number in range(3 * room)]
     for times in (1, 2, 3):
         topics = (await client.ask(METADATA, 9, by_name(*names))).topics
@@ -177,8 +179,8 @@ async def test_creations_beyond_the_bound_are_refused_so_that_clients_ask_again(
     greedy, creating, deleting, modest = [await connect(served) for _ in range(4)]
     gate = _hold_up(served)
     greedy.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(100))))
-    await until(lambda: served.broker.queued_topics.total_bytes > 4096)
-    many = [f"more-{number}" for number in range(LITTLE_BYTES // 100)]
+    await until(lambda: served.broker.queued_topics.total_bytes > 0)
+    many = [f"more-{number}" for number in range(FEW_TOPICS_BYTES // 100)]
     creation, deletion = _creation("more"), _deletion("more")
     creation.topics = [_creation(name).topics[0] for name in many]
     deletion.topic_names = many
@@ -202,6 +204,88 @@ def _hold_up(served: Served) -> threading.Event:
 
     served.broker.maintenance.submit(wait(), "somebody")
     return gate
+
+
+async def test_what_was_asked_for_does_not_wait_for_what_can_wait(serve: Serve) -> None:
+    """A creation by request goes before those on first use, however many connections of its address want those."""
+    maintenance = (served := await serve()).broker.maintenance
+    gate = _hold_up(served)
+    done: list[str] = []
+
+    def task(name: str) -> Any:
+        yield
+        done.append(name)
+
+    for number in range(20):
+        maintenance.submit(task(f"can wait {number}"), number, can_wait=True)
+    for number in range(3):
+        maintenance.submit(task(f"asked {number}"), f"client {number}")
+    gate.set()
+    await until(lambda: len(done) == 23)
+    # They take turns: neither is starved by the other.
+    assert done[:6] == [f"{kind} {number}" for number in range(3) for kind in ("can wait", "asked")]
+
+
+async def test_a_request_for_one_topic_does_not_stand_behind_those_for_many(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    greedy, modest = [await connect(served) for _ in range(10)], await connect(served)
+    gate = _hold_up(served)
+    for number, client in enumerate(greedy):
+        creation = _creation("t")
+        creation.topics = [_creation(f"t-{number}-{i}").topics[0] for i in range(5)]
+        client.send(CREATE_TOPICS, 7, 1, creation)
+    await until(lambda: served.broker.queued_topics.total_bytes >= 50_000)
+    modest.send(CREATE_TOPICS, 7, 1, _creation("mine"))
+    await until(lambda: served.broker.queued_topics.total_bytes >= 51_000)
+    gate.set()
+    await modest.receive(CREATE_TOPICS, 7)
+    # Each of them has a slice of 20 ms, and this one the second.
+    assert len(served.broker.topics.all()) < 25
+    for client in greedy:
+        assert {topic.error_code for topic in (await client.receive(CREATE_TOPICS, 7))[1].topics} == {NONE}
+
+
+async def test_where_many_wait_slices_are_so_short_that_all_have_a_turn_soon(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    gate = _hold_up(served)
+    now_s = time.monotonic()
+    begun: dict[int, float] = {}
+
+    def task(number: int) -> Any:
+        nonlocal now_s
+        yield
+        begun[number] = now_s
+        for _ in range(50):
+            now_s += 0.001
+            yield
+
+    count = 200
+    for number in range(count):
+        served.broker.maintenance.submit(task(number), number)
+    monkeypatch.setattr(maintenance_module.time, "monotonic", lambda: now_s)
+    gate.set()
+    await until(lambda: len(begun) == count)
+    assert max(begun.values()) - min(begun.values()) <= 2 * maintenance_module.ROUND_S + 0.2
+    monkeypatch.undo()
+
+
+async def test_what_is_little_is_bounded_in_all() -> None:
+    """However many connections an address has, what waits for it is no more than the bound and as much again."""
+
+    class Somebody:
+        address = "10.0.0.1"
+
+    quota = Quota(100_000, little_bytes=2000)
+    holds = [quota.hold(Somebody(), 1000) for _ in range(1000)]
+    assert quota.total_bytes == 200_000
+    assert holds.count(None) == 800
+    first = next(hold for hold in holds if hold)
+    first.give_back()
+    assert quota.hold(Somebody(), 1000) is not None
 
 
 async def test_producer_ids_do_not_wait_for_maintenance(serve: Serve, connect: Connect) -> None:

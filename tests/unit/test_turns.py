@@ -1,21 +1,169 @@
 """A turn of the event loop is shared by those who have much to ask."""
 
 import asyncio
-from time import monotonic
+import time
+from functools import partial
+from typing import Any
 
+import pytest
+
+from tests.support.served import Client, Connect, Serve, connect, serve, until
+from tidelog.broker import connection as connections
+from tidelog.broker import turns as turns_module
 from tidelog.broker.turns import TURN_S, Turns
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+
+__all__ = ["connect", "serve"]
 
 
-async def test_many_connections_share_one_turn() -> None:
-    turns = Turns(asyncio.get_running_loop())
-    before = monotonic()
-    assert turns.ends() - before >= TURN_S
-    for _ in range(3):
-        shares = [turns.ends() - monotonic() for _ in range(40)]
-        await asyncio.sleep(0)
-    assert max(shares) < TURN_S / 39
-    assert sum(shares) < TURN_S * 41 / 40
-    turns.ends()
+class Clock:
+    """A clock of which what is done moves the hands."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        monkeypatch.setattr(turns_module, "monotonic", lambda: self.now_s)
+
+    def work(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def turns_of() -> Turns:
+    return Turns(asyncio.get_running_loop())
+
+
+async def a_turn() -> None:
     await asyncio.sleep(0)
-    before = monotonic()
-    assert turns.ends() - before >= TURN_S
+
+
+async def test_no_time_is_kept_where_nobody_asks_for_much() -> None:
+    turns = turns_of()
+    assert turns.ends_s == 0
+    turns.begin()
+    assert turns.ends_s > 0
+    await a_turn()
+    await a_turn()
+    assert turns.ends_s == 0
+
+
+async def test_many_share_one_turn(clock: Clock) -> None:
+    turns = turns_of()
+    shares: list[float] = []
+
+    def ask() -> None:
+        shares.append(turns.share_ends_s() - clock.now_s)
+        clock.work(shares[-1])
+
+    ask()
+    assert shares == [pytest.approx(TURN_S)]
+    for _ in range(40):
+        turns.wait(ask, 0.01)
+    shares.clear()
+    began_s = clock.now_s
+    await a_turn()
+    assert len(shares) >= 39
+    assert max(shares) <= TURN_S / 40 + 1e-9
+    assert clock.now_s - began_s <= 1.1 * TURN_S
+
+
+async def test_who_waits_is_served_as_there_is_time_the_shortest_first(clock: Clock) -> None:
+    turns = turns_of()
+    served: list[str] = []
+
+    def go_on(name: str, seconds: float) -> None:
+        served.append(name)
+        clock.work(seconds)
+
+    for number in range(5):
+        turns.wait(partial(go_on, f"long {number}", 2 * TURN_S), 2 * TURN_S)
+    for number in range(3):
+        turns.wait(partial(go_on, f"short {number}", TURN_S / 4), TURN_S / 4)
+    await a_turn()
+    # Who has waited longest, however long that takes, and beside it what is short.
+    assert served == ["long 0", "short 0", "short 1", "short 2", "long 1"]
+    await a_turn()
+    assert served[5:] == ["long 2", "long 3"]
+    await a_turn()
+    assert served[7:] == ["long 4"]
+    assert turns.ends_s > clock.now_s
+    await a_turn()
+    assert turns.ends_s == 0
+
+
+async def test_who_waits_again_has_another_turn(clock: Clock) -> None:
+    turns = turns_of()
+    served: list[int] = []
+
+    def go_on() -> None:
+        served.append(len(served))
+        turns.wait(go_on, 0)
+
+    turns.wait(go_on, 0)
+    await a_turn()
+    assert served == [0]
+    await a_turn()
+    assert served == [0, 1]
+
+
+async def test_one_that_fails_takes_no_other_with_it(clock: Clock) -> None:
+    turns, faults, served = turns_of(), [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context))
+
+    def fail() -> None:
+        raise LookupError("a slip")
+
+    turns.wait(fail, 0)
+    turns.wait(partial(served.append, 1), 0)
+    turns.wait(partial(served.append, 2), 1)
+    for _ in range(4):
+        await a_turn()
+    assert served == [1, 2]
+    assert len(faults) == 1
+
+
+def costly() -> DescribeConfigsRequest:
+    resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+    return DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+
+
+async def test_first_requests_of_many_connections_leave_others_their_turn(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty at once take a second: who asks for little has an answer long before that, and none is forgotten."""
+    served = await serve()
+    many: list[Client] = [await connect(served) for _ in range(40)]
+    other = await connect(served)
+    for _ in range(5):
+        await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    dispatch = connections.dispatch
+    served_of_many = 0
+
+    def slow(connection: Any, view: memoryview, position: int, end: int) -> Any:
+        nonlocal served_of_many
+        answer = dispatch(connection, view, position, end)
+        if view[position + 1] == DESCRIBE_CONFIGS.key:
+            served_of_many += 1
+            time.sleep(0.025)
+        return answer
+
+    monkeypatch.setattr(connections, "dispatch", slow)
+    for client in many:
+        client.send(DESCRIBE_CONFIGS, 4, 7, costly())
+    await asyncio.gather(*(client.writer.drain() for client in many))
+    await until(lambda: served_of_many > 0)
+    for _ in range(3):
+        before = served_of_many
+        await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+        assert served_of_many - before < 15, "the first requests of many were served before"
+    for client in many:
+        assert (await client.receive(DESCRIBE_CONFIGS, 4))[0] == 7
+    assert served_of_many == 40
