@@ -23,6 +23,9 @@ class Lane(IntEnum):
     LONG = 3  # the one reader thread that does what takes long
 
 
+# Their names, which the loop reads faster than an attribute of their class.
+NONE, LOOP, SHORT, LONG = Lane
+
 # Yields before each step the lane that it needs, gets the one that it has, and returns the answer. A step that turns
 # out to need another (NotInMemory, TakesLong) is made again there.
 Work = Generator[Lane, Lane, T]
@@ -35,17 +38,17 @@ def as_work(job: Callable[[], Any] | Work[Any]) -> Work[Any]:
     """Return work as it is, and a function as work of one short step."""
     if not callable(job):
         return (yield from job)
-    yield Lane.SHORT
+    yield SHORT
     return job()
 
 
 def begin(work: Work[T]) -> T | Elsewhere:
     """Do on the event loop what can be done there; return the answer, or what is left for a reader thread."""
-    ends = time.monotonic() + LOOP_S
     try:
         needed = next(work)
-        while needed is Lane.LOOP and time.monotonic() < ends:
-            needed = work.send(Lane.LOOP)
+        ends = time.monotonic() + LOOP_S
+        while needed is LOOP and time.monotonic() < ends:
+            needed = work.send(LOOP)
     except StopIteration as end:
         answer: T = end.value
         return answer

@@ -90,11 +90,9 @@ def _is_walk_best(header: BatchHeader, key: int) -> bool:
     To decompress a batch takes so much longer than a walk over it that its times are worth keeping at once. A walk to
     one of its records, where they are plain and read on the way, is half as long as one that lists all their times.
     """
-    if kept_times.packed_bytes(header) > _KEPT_BYTES_MAX:
+    if not header.codec and (header.record_count < _KEPT_RECORDS_MIN or kept_times.kept.is_first_search(key)):
         return True
-    if header.codec:
-        return False
-    return header.record_count < _KEPT_RECORDS_MIN or kept_times.kept.is_first_search(key)
+    return kept_times.packed_bytes(header) > _KEPT_BYTES_MAX
 
 
 def _first_by_walk(

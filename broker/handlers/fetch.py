@@ -22,7 +22,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.sender import MAX_UNSENT_BYTES
 from tidelog.broker.topics import Topic, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Later
-from tidelog.broker.work import Lane, Work, as_work, begin
+from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset,
@@ -148,7 +148,7 @@ class _Fetch:
         """Look at each partition of the request, which is to be the one that this was made for."""
         by_id, topics = version >= IDS_SINCE, broker.topics
         count = 0
-        lane = yield Lane.LOOP
+        lane = yield LOOP
         for wanted in request.topics:
             topic = topics.by_id.get(wanted.topic_id) if by_id else topics.by_name.get(wanted.topic)
             unreadable = topic is not None and is_unreadable(topic, version)
@@ -156,7 +156,7 @@ class _Fetch:
             for want in wanted.partitions:
                 partition = topic.partition(want.partition) if topic else None
                 if count >= STEP_PARTITIONS:
-                    lane = yield Lane.LOOP
+                    lane = yield LOOP
                     count = 0
                 count += 1
                 if partition is None:
@@ -171,9 +171,9 @@ class _Fetch:
                     try:
                         answer = self._read(partition, want, lane)
                     except NotInMemory:
-                        lane = yield Lane.SHORT
+                        lane = yield SHORT
                     except TakesLong:
-                        lane = yield Lane.LONG
+                        lane = yield LONG
                 answers.append(answer)
             self.response.responses.append(
                 FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
@@ -181,7 +181,7 @@ class _Fetch:
 
     def _read(self, partition: Partition, want: FetchPartition, lane: Lane) -> PartitionData:
         log = partition.log
-        if lane is Lane.NONE:
+        if lane is NONE:
             return self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
         if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
             return self._failure(want.partition, problem)
@@ -209,8 +209,8 @@ class _Fetch:
                 want.fetch_offset,
                 min(want.partition_max_bytes, self._left_bytes),
                 at_least_one=not self.size_bytes,
-                wait=lane is not Lane.LOOP,
-                brief=lane is not Lane.LONG,
+                wait=lane is not LOOP,
+                brief=lane is not LONG,
             )
         except StorageError as error:
             return self._failure(want.partition, error_code(error), partition)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.answers import Elsewhere
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
-from tidelog.broker.work import Lane, Work, begin
+from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -69,7 +69,6 @@ def _respond(broker: "Broker", request: ListOffsetsRequest, version: int) -> Wor
     by_name = broker.topics.by_name
     topics = []
     known: _Known = {}
-    lane = yield Lane.LOOP
     for asked in request.topics:
         topic = by_name.get(asked.name)
         wanted = {want.partition_index: want for want in asked.partitions}
@@ -79,6 +78,7 @@ def _respond(broker: "Broker", request: ListOffsetsRequest, version: int) -> Wor
             times = None
         answers = []
         for index, want in wanted.items():
+            lane = yield LOOP
             partition = topic.partition(index) if topic else None
             if times and times[index] > 1:
                 answers.append(_failure(want, ErrorCode.INVALID_REQUEST))
@@ -86,7 +86,6 @@ def _respond(broker: "Broker", request: ListOffsetsRequest, version: int) -> Wor
                 answers.append(_failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             else:
                 answers.append((yield from _answer(partition, want, version, known, lane)))
-            lane = yield Lane.LOOP
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
@@ -98,13 +97,13 @@ def _answer(
         return _failure(want, problem)
     if want.timestamp < 0 and version < _SINCE.get(want.timestamp, version + 1):
         return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
-    while lane is not Lane.NONE:
+    while lane is not NONE:
         try:
             return _look_up(partition.log, want, version, known, lane)
         except NotInMemory:
-            lane = yield Lane.SHORT
+            lane = yield SHORT
         except TakesLong:
-            lane = yield Lane.LONG
+            lane = yield LONG
         except (StorageError, RecordsError) as error:
             return _failure(want, error_code(error))
     return _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -113,7 +112,7 @@ def _answer(
 def _look_up(
     log: Log, want: ListOffsetsPartition, version: int, known: _Known, lane: Lane
 ) -> ListOffsetsPartitionResponse:
-    wait, brief = lane is not Lane.LOOP, lane is not Lane.LONG
+    wait, brief = lane is not LOOP, lane is not LONG
     if version == 0:
         offsets = seek.offsets_before(log, want.timestamp, want.max_num_offsets, wait, brief)
         return ListOffsetsPartitionResponse(
