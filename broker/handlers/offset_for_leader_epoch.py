@@ -5,10 +5,10 @@ Behaviour: tells where the records of an epoch end (KIP-101, KIP-320), so that a
 it read was cut off by a crash. The epoch grows with every start after a crash, and at no other time.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import Elsewhere
+from tidelog.broker.work import LOOP, NONE, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,31 +22,29 @@ if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
     from tidelog.broker.topics import Topic
 
-# Partitions that are looked up on the event loop, 2 us each.
-MOST_AT_ONCE = 1000
-
 
 def handle(
     connection: "Connection", request: OffsetForLeaderEpochRequest, _version: int
 ) -> OffsetForLeaderEpochResponse | Elsewhere:
-    """Answer every partition of the request."""
-    answer = partial(_respond, connection.broker.topics.by_name, request)
-    count = sum(len(asked.partitions) for asked in request.topics)
-    return answer() if count <= MOST_AT_ONCE else Elsewhere(answer)
+    """Answer every partition of the request; on a reader thread where they are many."""
+    return begin(_respond(connection.broker.topics.by_name, request))
 
 
 def _respond(
     by_name: "dict[str, Topic]", request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=asked.topic,
-                partitions=[_answer(by_name.get(asked.topic), want) for want in asked.partitions],
-            )
-            for asked in request.topics
-        ]
-    )
+) -> Work[OffsetForLeaderEpochResponse]:
+    topics = []
+    for asked in request.topics:
+        topic = by_name.get(asked.topic)
+        answers = []
+        for want in asked.partitions:
+            if (yield LOOP) is NONE:
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                answers.append(EpochEndOffset(partition=want.partition, error_code=code))
+            else:
+                answers.append(_answer(topic, want))
+        topics.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _answer(topic: "Topic | None", want: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -24,6 +24,12 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.records import compression
 from tidelog.protocol.records.build import Record, build_batch
@@ -321,6 +327,29 @@ async def test_fetches_go_on_where_their_time_on_the_loop_was_over(
     assert await client.ask(FETCH, 12, fetches(list(range(30)))) == before
     assert len(before.responses[0].partitions) == 30
     assert before.responses[0].partitions[0].records
+
+
+async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_over(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect(await serve())
+    await filled(client, 2)
+    want = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[want] * 5)])
+    threads: list[str] = []
+    end_of = Log.epoch_end
+
+    def epoch_end(log: Log, epoch: int) -> tuple[int, int]:
+        threads.append(threading.current_thread().name)
+        return end_of(log, epoch)
+
+    monkeypatch.setattr(Log, "epoch_end", epoch_end)
+    before = await client.ask(OFFSET_FOR_LEADER_EPOCH, 3, request)
+    assert [part.end_offset for part in before.topics[0].partitions] == [2] * 5
+    assert not any("reader" in name for name in threads)
+    monkeypatch.setattr(work, "LOOP_S", -1.0)
+    assert await client.ask(OFFSET_FOR_LEADER_EPOCH, 3, request) == before
+    assert ["reader" in name for name in threads] == [False] * 5 + [True] * 5
 
 
 async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
