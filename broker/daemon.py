@@ -60,7 +60,7 @@ class Broker:
         self._retention = Periodic("retention", config.log_retention_check_interval_ms / 1000, self._retain)
         self._flushing = Periodic("flush", LONGEST_WAIT_S, self._flush)
         self._checkpointing = Periodic(
-            "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self.logs.checkpoint
+            "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint
         )
         self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look)
         self.loop: asyncio.AbstractEventLoop
@@ -101,18 +101,22 @@ class Broker:
             self._look_after(topic)
         self.maintenance.start()
 
-    def _retain(self) -> float | None:
+    def _retain(self) -> Task[float | None]:
         """Enforce retention; return the seconds until there is more to do."""
-        due_ms = self.logs.enforce_retention()
+        due_ms = yield from self.logs.enforce_retention()
         return None if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
 
-    def _flush(self) -> float | None:
-        shortest_ms = self.logs.flush_intervals()
+    def _flush(self) -> Task[float | None]:
+        shortest_ms = yield from self.logs.flush_intervals()
         return None if shortest_ms is None else shortest_ms / 1000
 
-    def _look(self) -> None:
+    def _checkpoint(self) -> Task[None]:
+        yield
+        self.logs.checkpoint()
+
+    def _look(self) -> Task[None]:
         self.logs.disk.look()
-        self.logs.write_snapshots()
+        yield from self.logs.write_snapshots()
 
     def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
         """Create a topic, and look after it as soon as its options say. As `Topics.create`."""

@@ -5,8 +5,9 @@ so that these never race. The event loop submits a job and gets a `Later`; it ne
 
 A job is a task: a generator that yields before each of its steps. It has the thread for a slice of time; what is left
 of it then waits until others had theirs, short jobs first (`FairQueue`). What a client asked for in so many words and
-what can wait (topics created on first use, or many) have a queue each, and these take turns. Where nobody waits for its
-answer any more, or the broker stops, `yield` is true: the job makes no further step and says so in its answer.
+what can wait (topics created on first use, or many) have a queue each, and these take turns. What comes round is a task
+as well, and takes turns with them. Where nobody waits for its answer any more, or the broker stops, `yield` is true:
+the job makes no further step and says so in its answer.
 """
 
 import asyncio
@@ -51,30 +52,43 @@ def at_once(task: Task[T]) -> T:
 
 
 class Periodic:
-    """A job that comes round: `run` says in how many seconds it wants to run again, at most `interval_s`."""
+    """A job that comes round: a task that returns in how many seconds it wants to run again, at most `interval_s`."""
 
-    __slots__ = ("_due", "_interval_s", "_run", "name")
+    __slots__ = ("_due", "_interval_s", "_left_s", "_run", "_task", "name")
 
-    def __init__(self, name: str, interval_s: float, run: Callable[[], float | None]) -> None:
+    def __init__(self, name: str, interval_s: float, run: Callable[[], Task[float | None]]) -> None:
         self.name = name
         self._interval_s = max(interval_s, SHORTEST_WAIT_S)
         self._run = run
         self._due = time.monotonic() + interval_s
+        self._task: Task[float | None] | None = None  # of a round that is under way
+        self._left_s = 0.0  # when it was left, for others to have their turn
 
     def wait_s(self) -> float:
-        """Return how long it is until the job is due; 0 or less when it is."""
-        return self._due - time.monotonic()
+        """Return how long it is until the job is due; 0 or less when it is, or is under way."""
+        return (self._due if self._task is None else self._left_s) - time.monotonic()
 
     def hasten(self, wait_s: float) -> None:
-        """Run in that time, if not before."""
+        """Begin a round in that time, if not before."""
         self._due = min(self._due, time.monotonic() + wait_s)
 
-    def run(self) -> None:
-        """Run the job."""
-        self._due = time.monotonic() + self._interval_s
-        wait_s = self._run()
-        if wait_s is not None:
-            self.hasten(max(wait_s, SHORTEST_WAIT_S))
+    def go_on(self, until_s: float) -> bool:
+        """Begin a round or go on with it up to a moment of the monotonic clock; tell whether it has come to its end."""
+        task = self._task
+        if task is None:
+            self._due = time.monotonic() + self._interval_s
+            task = self._run()
+        self._task = None
+        try:
+            next(task)
+            while (now_s := time.monotonic()) < until_s:
+                next(task)
+        except StopIteration as end:
+            if end.value is not None:
+                self.hasten(max(end.value, SHORTEST_WAIT_S))
+            return True
+        self._task, self._left_s = task, now_s
+        return False
 
 
 class Job(Later):
@@ -214,9 +228,9 @@ class Maintenance:
         return None
 
     def _come_round(self, periodic: Periodic) -> None:
-        """Run a job that comes round. That it fails does not end the thread: the next round may succeed."""
+        """Give a job that comes round its slice. That it fails does not end the thread: the next round may succeed."""
         try:
-            periodic.run()
+            is_done = periodic.go_on(time.monotonic() + SLICE_S)
         except (OSError, StorageError) as error:
             if self._troubles.begin(periodic.name, repr(error)):
                 _log.error("maintenance job fails job=%s error=%r: tried again", periodic.name, str(error))
@@ -224,7 +238,7 @@ class Maintenance:
             if self._troubles.begin(periodic.name, repr(fault)):
                 _log.exception("maintenance job ended by a fault job=%s: tried again", periodic.name)
         else:
-            if self._troubles.end(periodic.name):
+            if is_done and self._troubles.end(periodic.name):
                 _log.info("maintenance job works again job=%s", periodic.name)
 
     def _work_on(self, queue: FairQueue[Job], owner: Hashable, job: Job) -> None:

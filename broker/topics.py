@@ -118,6 +118,7 @@ class Topics:
         self._made_by_id: dict[bytes, Topic] = {}
         self._creating: set[str] = set()
         self._by_metric_name: dict[str, set[str]] = {}  # of those made and being created
+        self._deleting: set[str] = set()
         self._leftovers: set[str] = set()
         self._troubles = Troubles()
         # Set by the loop, looked at by the thread: what is half made is left.
@@ -134,7 +135,7 @@ class Topics:
         options = {record.name: record.options for record in self._catalog.topics()}
         self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
         for name in self._catalog.deletions():
-            self._delete_folders(name)
+            at_once(self._delete_folders(name))
         known = {record.name for record in self._catalog.topics()}
         for name in sorted({topic for topic, _ in self._logs.logs} - known):
             self._adopt(name)
@@ -161,6 +162,8 @@ class Topics:
         """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
         if name in self._made or name in self._creating:
             raise TopicExists(f"topic {name} exists")
+        if name in self._deleting:
+            raise TopicExists(f"topic {name} is being deleted; ask again when that is answered")
         others = self._by_metric_name.get(metric_name(name))
         if others:
             raise TopicNamesCollide(name, min(others))
@@ -178,14 +181,14 @@ class Topics:
         try:
             if name in self._leftovers or name in self._catalog.deletions():
                 # Else the next start would take the new topic for what is left of the old.
-                self._delete_folders(name)
+                yield from self._delete_folders(name)
             record = TopicRecord(name, new_topic_id(), partitions, options)
             self._leftovers.add(name)
             self._catalog.add_topic(record)
             topic = yield from self._make(record)
         except StorageError:
             self._give_name_back(name)
-            self._take_back(name)
+            yield from self._take_back(name)
             raise
         except BrokerStops:
             self._give_name_back(name)
@@ -233,12 +236,12 @@ class Topics:
         self._take_name(topic.name)
         return topic
 
-    def _take_back(self, name: str) -> None:
+    def _take_back(self, name: str) -> Task[None]:
         """Remove what was made of a topic; what cannot be, the next creation of that name removes."""
         try:
             self._catalog.remove_topic(name)
-            self._delete_folders(name)
-        except StorageError as error:
+            yield from self._delete_folders(name)
+        except (StorageError, BrokerStops) as error:
             if self._troubles.begin(_HALF_MADE, ""):
                 _log.warning(
                     "topics that could not be made are not removed, this one first topic=%s error=%r: each is when its "
@@ -247,23 +250,35 @@ class Topics:
                     str(error),
                 )
 
-    def delete(self, topic: Topic) -> None:
-        """Delete a topic and its data. Maintenance thread only. Raises StorageError."""
-        self._catalog.remove_topic(topic.name)
-        del self._made[topic.name]
-        self._give_name_back(topic.name)
-        del self._made_by_id[topic.id]
-        self._leftovers.add(topic.name)
-        # What is asked of it from now on is looked up, and not found: see `Log.failure` in broker/repeated/.
-        for partition in topic.partitions:
-            partition.log.refuse_writes("it was deleted")
-        self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
-        self._delete_folders(topic.name)
-        _log.info("topic deleted topic=%s", topic.name)
+    def delete(self, topic: Topic) -> Task[None]:
+        """Delete a topic and its data: a step for each of its files. Maintenance thread only. Raises StorageError.
 
-    def _delete_folders(self, name: str) -> None:
+        From the first step on it is gone, durably. What a stop leaves of its files the next start removes.
+        """
+        name = topic.name
+        self._catalog.remove_topic(name)
+        del self._made[name]
+        self._give_name_back(name)
+        del self._made_by_id[topic.id]
+        self._deleting.add(name)
+        try:
+            # What is asked of it from now on is looked up, and not found: see `Log.failure` in broker/repeated/.
+            for partition in topic.partitions:
+                partition.log.refuse_writes("it was deleted")
+            self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
+            yield from self._delete_folders(name)
+        except BrokerStops as error:
+            _log.info("%s", error)
+        finally:
+            self._deleting.discard(name)
+        _log.info("topic deleted topic=%s", name)
+
+    def _delete_folders(self, name: str) -> Task[None]:
         self._leftovers.add(name)
-        self._logs.delete_topic(name)
+        for _ in self._logs.delete_topic(name):
+            yield  # What has begun is brought to an end, but for a stop.
+            if self.is_stopping:
+                raise BrokerStops(f"topic {name}: its files are removed by the next start, the broker stops")
         self._catalog.deletion_done(name)
         self._leftovers.discard(name)
 

@@ -1,8 +1,9 @@
 """Putting many logs on disk at once.
 
 `fdatasync` of ten files costs ten commits of the file system's journal, and `syncfs` one: that is how a commit of many
-partitions stays almost as short as that of one. But `syncfs` writes whatever else is dirty, so it is for when there is
-little of that. Knows logs and the file system; nothing of who waits for what.
+partitions, or of many sealed segments and new names, stays almost as short as that of one file. But `syncfs` writes
+whatever else is dirty, so it is for when there is little of that for each file that is to be synced. Knows logs and the
+file system; nothing of who waits for what.
 """
 
 import logging
@@ -15,10 +16,13 @@ from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
 
-# From so many logs on one sync of all is cheaper.
-LOGS_MIN = 4
-# What may be dirty in all: a disk takes some 100 ms for it at most, once, and then it is clean.
+# From so many files on one sync of all is cheaper.
+FILES_MIN = 4
+# What may be dirty in all: a disk takes some 100 ms for it at most, once, and then it is clean. Of many files more may
+# be: to sync one takes about as long as to write so much.
 DIRTY_BYTES_MAX = 64 << 20
+FILE_BYTES = 1 << 20
+_NOT_TOLD = 1 << 63
 # How much is dirty changes little in that time, and asking takes a tenth of a sync.
 LOOK_EVERY_S = 0.02
 
@@ -26,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class GroupSync:
-    """Flushes logs in a folder, together where that is cheaper. Flusher thread.
+    """Flushes logs in a folder, together where that is cheaper. For one thread: of a failure the system tells one only.
 
     It holds open what it looks at, so that a lack of descriptors costs speed and no flush.
     """
@@ -43,7 +47,14 @@ class GroupSync:
     def flush(self, logs: Collection[Log]) -> dict[Log, StorageError]:
         """Return once everything appended before the call is on disk, with the logs that failed, and why."""
         failures: dict[Log, StorageError] = {}
-        done = self._flush_together(logs) if len(logs) >= LOGS_MIN else ()
+        done: Collection[Log] = ()
+        if len(logs) >= FILES_MIN:
+            done = self.flush_together(logs)
+        else:
+            for log in logs:
+                if log.unflushed.sealed:  # Few logs may have many files.
+                    done = self.flush_together(logs)
+                    break
         for log in logs:
             if log not in done:
                 try:
@@ -57,12 +68,15 @@ class GroupSync:
                 _log.info("flush works again log=%s", log)
         return failures
 
-    def _flush_together(self, logs: Collection[Log]) -> Collection[Log]:
-        """Flush those that need no more than a sync of their files, if enough do; return which."""
+    def flush_together(self, logs: Collection[Log]) -> Collection[Log]:
+        """Flush those that are on this file system by one sync of it, if they have enough to sync; return which."""
         device = self._file_system.device
-        marks = {log: mark for log in logs if log.device == device and (mark := log.flush_mark()) is not None}
-        if len(marks) < LOGS_MIN or self._is_much_dirty():
+        here = [log for log in logs if log.device == device]
+        count = sum(log.files_to_flush for log in here)
+        if count < FILES_MIN or self._is_much_dirty(max(DIRTY_BYTES_MAX, count * FILE_BYTES)):
             return ()
+        # What they have to write is written before the sync, and what it has put on disk is noted after it.
+        marks = {log: mark for log in here if (mark := log.flush_mark()) is not None}
         try:
             self._file_system.sync()
         except (OSError, ImportError) as error:
@@ -74,7 +88,7 @@ class GroupSync:
             self._troubles.end(self._folder)
         return {log for log, mark in marks.items() if log.flushed(mark)}
 
-    def _is_much_dirty(self) -> bool:
+    def _is_much_dirty(self, most_bytes: int) -> bool:
         """Tell whether a sync of everything would take long; where nobody can tell, it would."""
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_EVERY_S:
@@ -82,10 +96,10 @@ class GroupSync:
             try:
                 self._dirty_bytes = self._dirty_memory.bytes()
             except (OSError, ValueError) as error:
-                self._dirty_bytes = DIRTY_BYTES_MAX + 1
+                self._dirty_bytes = _NOT_TOLD
                 if self._troubles.begin("dirty", str(error)):
                     _log.warning("not told what is dirty error=%r: logs are flushed one by one", str(error))
             else:
                 if self._troubles.any:
                     self._troubles.end("dirty")
-        return self._dirty_bytes > DIRTY_BYTES_MAX
+        return self._dirty_bytes > most_bytes

@@ -18,14 +18,17 @@ from tidelog.storage import files
 class IndexFile:
     """Entries of `entry_bytes` each; `data` is a bytearray while the segment is active."""
 
-    __slots__ = ("_saved_bytes", "_saved_crc", "data", "path")
+    __slots__ = ("_file_bytes", "_saved_bytes", "_saved_crc", "data", "path")
     entry_bytes: ClassVar[int]
     key_bytes: ClassVar[int]  # an entry begins with its key, a signed integer
 
-    def __init__(self, path: Path, data: bytes | bytearray | mmap = b"") -> None:
-        """Hold entries that are in the file already (or none)."""
+    def __init__(
+        self, path: Path, data: bytes | bytearray | mmap = b"", file_bytes: int | None = None
+    ) -> None:
+        """Hold entries that are in the file already (or none); `file_bytes` is its size, where that is known."""
         self.path = path
         self.data = data
+        self._file_bytes = file_bytes
         self._saved_bytes = len(data)
         self._saved_crc = crc32c(data)
 
@@ -57,13 +60,16 @@ class IndexFile:
 
         `final` is not taken into memory, where others may be reading.
         """
-        file = files.File(self.path, create=True)
         tail = bytes(self.data[self._saved_bytes :])
-        if tail or final:
-            file.write_at(tail + final, self._saved_bytes)
         end = self._saved_bytes + len(tail)
-        if file.size > end + len(final):
-            file.truncate(end + len(final))
+        if tail or final or self._file_bytes != end:
+            self._file_bytes = None
+            file = files.File(self.path, create=True)
+            if tail or final:
+                file.write_at(tail + final, self._saved_bytes)
+            if file.size > end + len(final):
+                file.truncate(end + len(final))
+            self._file_bytes = end + len(final)
         self._saved_bytes = end
         self._saved_crc = crc32c(tail, self._saved_crc)
         return crc32c(final, self._saved_crc)

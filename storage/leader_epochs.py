@@ -93,8 +93,8 @@ class LeaderEpochs:
         checkpoints.save_lines(self.path, lines, durably=durably)
         self.is_saved = True
 
-    def sync(self) -> None:
-        """Return once the file is on disk, written if it never was.
+    def save_first(self) -> bool:
+        """Write the file if it never was; return whether it is there.
 
         The log can do without it, so a full disk that refuses it is no failed flush.
         """
@@ -103,5 +103,9 @@ class LeaderEpochs:
                 self.save()
             except OSError as error:
                 _log.warning("epochs not saved file=%s error=%r", self.path, str(error))
-                return
-        files.sync(self.path)
+        return self.is_saved
+
+    def sync(self) -> None:
+        """Return once the file is on disk, written if it never was."""
+        if self.save_first():
+            files.sync(self.path)

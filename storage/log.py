@@ -13,8 +13,9 @@ held it is deleted, and a new segment begins with it.
 import dataclasses
 import logging
 import threading
+import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -40,13 +41,19 @@ from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import Producers, ProducerState
 from tidelog.storage.roll_times import RollTimes
 from tidelog.storage.segment import LOG, SUMMARY, Segment
-from tidelog.storage.unflushed import Unflushed
+from tidelog.storage.unflushed import Pending, Unflushed
 
 __all__ = ["Appended", "FileSlice", "Log"]
 
 # What a recovery scans at most of what was flushed: so often are indexes and producers saved in between.
 SAVE_INTERVAL_BYTES = 16 << 20
 SNAPSHOTS_KEPT = 2
+# Smaller logs without producers need no snapshot: a start reads the headers of their batches.
+SNAPSHOT_FROM_BYTES = 4 << 10
+# What is done to sealed segments with the lock held is done to so many: a millisecond or two. Then others get the lock,
+# if there is a moment in which nobody has it.
+SEALED_AT_ONCE = 20
+_LET_OTHERS_S = 0.0001
 _UNTIL_RESTART = "; reads go on; restart when the disk is well"
 # What of a batch is checked where it is appended, some milliseconds at most: its size as sent, and decompressed. And
 # where it may have to be compressed.
@@ -67,6 +74,15 @@ class Appended(NamedTuple):
     last_offset: int
     append_time_ms: int
     duplicate: bool
+
+
+class Mark(NamedTuple):
+    """What a flush puts on disk: all up to an offset, of a log that was cut so often, and what else was pending."""
+
+    end: int
+    cuts: int
+    active: Segment
+    pending: Pending | None
 
 
 class Log:
@@ -114,7 +130,7 @@ class Log:
         self._judging = threading.Lock()
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
-        self._unflushed = Unflushed(folder, unflushed, names)
+        self.unflushed = Unflushed(folder, unflushed, names)
         self._cuts = 0
         self._saved_bytes = self.active.size
         self.update_config(config)
@@ -295,7 +311,7 @@ class Log:
             return old
         old.finish()
         config = self.config
-        self._unflushed.add_names()
+        self.unflushed.add_names()
         new = Segment.create(
             self.directory,
             self.log_end_offset,
@@ -306,7 +322,7 @@ class Log:
         )
         # From here on nothing fails: the new segment is there, and what still goes wrong costs a start some time.
         old.seal()
-        self._unflushed.sealed.append(old)
+        self.unflushed.sealed.append(old)
         self._publish((*self.segments, new))
         self._copy_producers()
         return new
@@ -416,7 +432,7 @@ class Log:
             found.summary.next_offset = max(found.next_offset, self.log_end_offset)
         else:
             found.replace_files(flushed=bool(segment.summary.flushed))
-        self._unflushed.replace(segment, found)
+        self.unflushed.replace(segment, found)
         self._publish(tuple(found if each is segment else each for each in self.segments))
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
@@ -441,10 +457,10 @@ class Log:
             # As a rule there is the tail of one file to sync, and no need for the lock that appends take. The order
             # matters: a roll says that there is more before it publishes another active segment.
             target, active = self.log_end_offset, self.active
-            if target == self.recovery_point and not self._unflushed.sealed:
+            if target == self.recovery_point and not self.unflushed.sealed:
                 return target
             with self._failures():
-                if self._unflushed or self._is_save_due(active):
+                if self.unflushed or self._is_save_due(active):
                     return self._flush_all()
                 active.file.sync()
             self.recovery_point = target
@@ -453,19 +469,38 @@ class Log:
     def _flush_all(self) -> int:
         """Flush sealed segments and names too, and save now and then what recovery goes by."""
         with self.lock:
-            active, target = self.active, self.log_end_offset
-            pending = self._unflushed.pending(active.file, self._save_if_due())
-        self._unflushed.sync(pending, self.epochs)
+            file = self.active.file
+            mark, pending = self._mark_all()
+        self.unflushed.sync(pending, file, self.epochs)
+        self._note_flushed(mark)
+        return mark.end
+
+    def _mark_all(self) -> tuple[Mark, Pending]:
+        """Return what a flush that begins now puts on disk, saved if that is due. Call with `lock` held."""
+        pending = self.unflushed.pending(self._save_if_due())
+        return Mark(self.log_end_offset, self._cuts, self.active, pending), pending
+
+    def _note_flushed(self, mark: Mark) -> None:
+        """Take note that what a mark says is on disk. Call with `_flush_lock` held."""
+        self.recovery_point = max(self.recovery_point, mark.end)
+        pending = mark.pending
+        if pending is None:
+            return
         with self.lock:
-            self._unflushed.done(pending)
-            self.recovery_point = target
-            # A summary is written by name, and what retention has taken away meanwhile has none any more.
-            for segment in pending.sealed:
-                if segment in self.segments:
-                    segment.note_flushed()
-            if pending.saved is not None and active is self.active:
-                active.write_summary(pending.saved)
-        return target
+            self.unflushed.done(pending)
+            saved = pending.saved
+            if saved is not None and mark.active is self.active and saved[0] == self._saved_bytes:
+                self.active.write_summary(saved[1])
+        # Some at a time: appends wait for the lock.
+        for first in range(0, len(pending.sealed), SEALED_AT_ONCE):
+            if first:
+                time.sleep(_LET_OTHERS_S)
+            with self.lock:
+                for segment in pending.sealed[first : first + SEALED_AT_ONCE]:
+                    # A summary is written by name, and what retention has taken away meanwhile has none any more.
+                    number = self._segment_number(self.segments, segment.base_offset)
+                    if self.segments[number] is segment:
+                        segment.note_flushed()
 
     def save_epochs(self) -> bool:
         """Put the leader epochs on disk, wholly; where that fails take no writes until it succeeds, and return false.
@@ -484,26 +519,40 @@ class Log:
             self.failure = None
         return True
 
-    def flush_mark(self) -> tuple[int, int] | None:
-        """Return what a sync of the whole file system, begun now, puts on disk; None where `flush` has more to do."""
+    @property
+    def files_to_flush(self) -> int:
+        """How many files `flush` would sync, about."""
+        if self.log_end_offset == self.recovery_point and not self.unflushed.sealed:
+            return 0
+        return 1 + self.unflushed.count
+
+    def flush_mark(self) -> Mark | None:
+        """Return what a sync of the whole file system, begun now, puts on disk; None where `flush` is to say why not.
+
+        What has to be written for it is written.
+        """
         with self._flush_lock:
             # The same order as in `flush`.
-            mark, active = (self.log_end_offset, self._cuts), self.active
-            if self.failure is not None or self._unflushed or self._is_save_due(active):
+            end, active = self.log_end_offset, self.active
+            if self.failure is not None:
                 return None
+            if not self.unflushed and not self._is_save_due(active):
+                return Mark(end, self._cuts, active, None)
+            with self.lock:
+                mark, pending = self._mark_all()
+            self.unflushed.prepare(pending, self.epochs)
             return mark
 
-    def flushed(self, mark: tuple[int, int]) -> bool:
+    def flushed(self, mark: Mark) -> bool:
         """Take note that a sync which began after `flush_mark` has succeeded; return whether that proves anything.
 
         It does not for a log that was cut meanwhile, or had a failed flush: what that sync did not find dirty may be
         what the failed one lost.
         """
         with self._flush_lock:
-            target, cuts = mark
-            if cuts != self._cuts or self.failure is not None:
+            if mark.cuts != self._cuts or self.failure is not None:
                 return False
-            self.recovery_point = max(self.recovery_point, target)
+            self._note_flushed(mark)
             return True
 
     @contextmanager
@@ -528,15 +577,15 @@ class Log:
     def _is_save_due(self, active: Segment) -> bool:
         return active.size - self._saved_bytes >= SAVE_INTERVAL_BYTES
 
-    def _save_if_due(self) -> bytes | None:
-        """Save now and then what a recovery, once all is flushed, need not scan for; return the summary to come."""
+    def _save_if_due(self) -> tuple[int, bytes] | None:
+        """Save now and then what a recovery, once all is flushed, need not scan for; return `Pending.saved`."""
         active = self.active
         if not self._is_save_due(active):
             return None
         self._saved_bytes = active.size
         try:
             self._copy_producers()
-            return active.save()
+            return active.size, active.save()
         except OSError as error:
             _log.warning("state not saved log=%s error=%r", self, str(error))
             return None
@@ -614,7 +663,7 @@ class Log:
         kept[-1].truncate(position)
         kept[-1].file.sync()  # What is cut must not come back behind what is appended.
         self._cuts += 1
-        self._unflushed.forget((*gone, kept[-1]))
+        self.unflushed.forget((*gone, kept[-1]))
         self._publish(tuple(kept))
         self._saved_bytes = 0
         self._roll_times = RollTimes(self.config, self.active.summary)
@@ -638,18 +687,21 @@ class Log:
             self.log_start_offset = min(max(self.log_start_offset, offset), self.log_end_offset)
             self.epochs.drop_before(self.log_start_offset)
 
-    def enforce_retention(self, now_ms: int) -> int | None:
+    def enforce_retention(
+        self, now_ms: int, flush: Callable[["Log"], object] = lambda log: log.flush()
+    ) -> int | None:
         """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago.
 
-        Return when there will be more to do if nothing is appended, None for never. Maintenance thread.
+        Some segments and files at most; `flush` is for what must be on disk before. Return when there will be more to
+        do if nothing is appended, None for never. Maintenance thread.
         """
         # Before segments go: those behind the latest snapshot may be all that tells of their producers.
         self.write_snapshot()
         try:
-            self._delete_and_roll(now_ms)
+            self._delete_and_roll(now_ms, flush)
         except Mismatch as mismatch:
             self.judge(mismatch.segment)
-            self._delete_and_roll(now_ms)
+            self._delete_and_roll(now_ms, flush)
         due = (
             retention.next_due_ms(self, now_ms),
             self._roll_times.idle_ms(self.active.summary),
@@ -657,21 +709,22 @@ class Log:
         )
         return min((at for at in due if at is not None), default=None)
 
-    def _delete_and_roll(self, now_ms: int) -> None:
+    def _delete_and_roll(self, now_ms: int, flush: Callable[["Log"], object]) -> None:
         with self._offline_on_error():
-            self._drop_expired(now_ms)
+            self._drop_expired(now_ms, flush)
             self.roll_if_idle(now_ms)
             self.deleted.remove_due(now_ms)
 
-    def _drop_expired(self, now_ms: int) -> None:
+    def _drop_expired(self, now_ms: int, flush: Callable[["Log"], object]) -> None:
         """Delete the oldest segments, as retention counts them; if that is all of them, begin a new one first."""
         with self.lock:
             count = retention.count(self, now_ms)
             if count == len(self.segments) and self.failure is None:
                 self._roll(now_ms)
+            count = min(count, SEALED_AT_ONCE)
             left = self.segments[count:]
         # Only this thread takes segments away from the front, so that these are still the same ones below.
-        if not count or not self._keep_ends(left):
+        if not count or not self._keep_ends(left, flush):
             return
         with self.lock:
             self.drop_segments(count, now_ms)
@@ -679,13 +732,13 @@ class Log:
     def drop_segments(self, count: int, now_ms: int) -> None:
         """Delete the oldest segments, but not all. Call with `lock` held."""
         gone, left = self.segments[:count], self.segments[count:]
-        self._unflushed.forget(gone)
+        self.unflushed.forget(gone)
         self._publish(left)
         self.log_start_offset = max(self.log_start_offset, left[0].base_offset)
         self.epochs.drop_before(self.log_start_offset)
         self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
 
-    def _keep_ends(self, left: tuple[Segment, ...]) -> bool:
+    def _keep_ends(self, left: tuple[Segment, ...], flush: Callable[["Log"], object]) -> bool:
         """See to it that the log's end and its last append time are on disk in what retention leaves.
 
         That is so if a batch that stays is. Where none is, what stays is flushed; where none stays, the new segment's
@@ -704,7 +757,7 @@ class Log:
             files.sync(active.path(SUMMARY))
             files.sync_folder(self.directory)
         else:
-            self.flush()
+            flush(self)
         return True
 
     def release(self) -> None:
@@ -718,13 +771,18 @@ class Log:
             return False
         self.flush()
         with self.lock, self._offline_on_error():
+            self.active.close()  # What is saved needs a descriptor, and there may be no other.
             with suppress(Mismatch):  # Its files stay as they are: it has not been appended to.
                 self.active.finish(flushed=True)
-            if self.log_end_offset:
+            if self._has_producers_to_find():
                 self._copy_producers()
         self.write_snapshot()
         self.refuse_writes("it was closed")
         return True
+
+    def _has_producers_to_find(self) -> bool:
+        """Tell whether the next start is to be told of producers; of a little that has none it finds that out."""
+        return bool(self.producers.producers or self.snapshots or self.size_bytes > SNAPSHOT_FROM_BYTES)
 
     def refuse_writes(self, why: str) -> None:
         """Take no more writes, for good."""

@@ -9,22 +9,26 @@ with what it describes: it is struck, durably, before the name of a deleted topi
 that name is made.
 
 One thread at a time creates, deletes and checkpoints (the broker's maintenance thread): so none of these can write an
-entry back that another has struck.
+entry back that another has struck. What there is much of to do is a generator that yields before each step, so that
+this thread can do something else in between; a log may be deleted then, and is left alone from there on.
 """
 
 import logging
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.storage import files, folder_identity, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import StorageError
+from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state import ProducerMemory
@@ -39,9 +43,14 @@ NAME_BYTES_MAX = 255  # of a file or folder, on every file system of Linux
 RECOVERY_THREADS = 4
 # Flushes of several files at once share the file system's commits.
 CLOSING_THREADS = 8
+# How many logs are flushed in one step; their first sync puts on disk what was written to the others, as a rule.
+FLUSHED_AT_ONCE = 100
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Steps = Generator[None, bool | None, T]
 
 
 class LogManager:
@@ -55,17 +64,21 @@ class LogManager:
         self.cluster_id = ""
         self.directory_id = ""
         self._entries: set[tuple[str, int]] = set()  # the partitions that a checkpoint on disk may name
-        self._doomed: set[Path] = set()  # folders of deleted partitions that have not been removed
+        self._doomed: dict[
+            str, set[Path]
+        ] = {}  # by topic, folders that were renamed and have not been removed
         self._defaults = defaults
         self._now_ms = now_ms
         self._producer_memory = ProducerMemory(defaults.producer_state_max_bytes)
         self._lock: files.FolderLock | None = None
+        self._group_sync: GroupSync
 
     def lock(self) -> None:
         """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
         lock = folder_identity.lock(self.directory, self._defaults.node_id)
         with files.holding(lock):
             identity = folder_identity.identify(self.directory, self._defaults.node_id)
+            self._group_sync = GroupSync(self.directory)
         self.cluster_id, self.directory_id = identity
         self._lock = lock
 
@@ -157,11 +170,13 @@ class LogManager:
             segment = Segment.create(
                 folder, 0, config.index_interval_bytes, config.segment_index_bytes, self._now_ms()
             )
+            epochs = LeaderEpochs(folder, [(0, 0)])
+            epochs.save()  # Here, and not on the thread that flushes all logs.
         except OSError as error:
             self.disk.refused(error)
             files.remove_folder(folder)
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
-        log = Log(folder, topic, partition, config, [segment], epochs=LeaderEpochs(folder, [(0, 0)]))
+        log = Log(folder, topic, partition, config, [segment], epochs=epochs)
         self.logs[topic, partition] = self._share(log)
         return log
 
@@ -183,25 +198,29 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"{self.directory}: cannot be synced: {error}") from error
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str) -> Steps[None]:
         """Delete a topic's logs and what the checkpoints say of them, so that its name is free.
 
         The folders get names that no start would load, are removed, and then the entries are struck: removing first
         frees the space that striking may need. A crash in between leaves entries without a folder, which the next
         start strikes. After a StorageError call it again; the logs take no writes any more.
         """
+        doomed = self._doomed.setdefault(topic, set())
         try:
             for log in [log for log in self.logs.values() if log.topic == topic]:
+                yield
                 suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
                 folder = self.directory / (str(log)[: NAME_BYTES_MAX - len(suffix)] + suffix)
                 log.retire(folder)
                 files.rename(self.directory / str(log), folder)
-                self._doomed.add(folder)
+                doomed.add(folder)
                 del self.logs[topic, log.partition]
+            yield
             # Even if nothing is left to rename: an earlier try may have come as far as that.
             files.sync_folder(self.directory)
-            while self._doomed:
-                files.remove_folder(self._doomed.pop())
+            while doomed:
+                yield from _removed(doomed.pop())
+            del self._doomed[topic]
             self._strike_absent()
         except OSError as error:
             raise StorageError(f"topic {topic}: its folders cannot be deleted: {error}") from error
@@ -235,45 +254,69 @@ class LogManager:
             raise
         self._entries = set(logs)
 
-    def write_snapshots(self) -> None:
+    def _is_served(self, log: Log) -> bool:
+        """Tell whether a log is still here, and not another one by its name."""
+        return self.logs.get((log.topic, log.partition)) is log
+
+    def write_snapshots(self) -> Steps[None]:
         """Write the snapshots of producers that rolls and flushes have asked for."""
-        for log in self.logs.values():
+        for log in list(self.logs.values()):
+            yield
             log.write_snapshot()
 
-    def enforce_retention(self) -> int | None:
+    def enforce_retention(self) -> Steps[int | None]:
         """Delete what has expired, forget producers that have gone; a log that fails stops no other.
 
         Return when there will be more to do if nothing is appended, None for never.
         """
-        now_ms = self._now_ms()
         next_ms: list[int] = []
         for log in list(self.logs.values()):
             try:
-                due_ms = log.enforce_retention(now_ms)
-                if due_ms is not None:
-                    next_ms.append(due_ms)
-                log.expire_producers(now_ms - self._defaults.producer_id_expiration_ms)
-                log.release()
+                due_ms = yield from self._retain(log)
             except StorageError as error:
                 _log.error("retention failed log=%s error=%r", log, str(error))
+            else:
+                if due_ms is not None:
+                    next_ms.append(due_ms)
         return min(next_ms, default=None)
 
-    def flush_intervals(self) -> int | None:
+    def _retain(self, log: Log) -> Steps[int | None]:
+        """Enforce retention on one log, some segments and files at a time; return when there will be more to do."""
+        due_ms = None
+        # What comes to expire meanwhile is left to the next round, or a log that is written to would never end.
+        for _ in range(2 + len(log.segments) + len(log.deleted)):
+            yield
+            if not self._is_served(log):
+                return None
+            before = log.log_start_offset, len(log.deleted)
+            due_ms = log.enforce_retention(self._now_ms(), self._flush_one)
+            if before == (log.log_start_offset, len(log.deleted)):
+                break
+        log.expire_producers(self._now_ms() - self._defaults.producer_id_expiration_ms)
+        log.release()
+        return due_ms
+
+    def _flush_one(self, log: Log) -> None:
+        """Flush a log that may have a lot to sync. Raise StorageError."""
+        for error in self._group_sync.flush([log]).values():
+            raise error
+
+    def flush_intervals(self) -> Steps[int | None]:
         """Flush the logs with `flush.policy=interval` whose `flush.ms` is over; return the shortest of those, in ms."""
-        now_ms = self._now_ms()
-        shortest: int | None = None
-        for log in list(self.logs.values()):
-            if log.config.flush_policy != "interval":
-                continue
-            flush_ms = log.config.flush_ms
-            shortest = flush_ms if shortest is None else min(shortest, flush_ms)
-            if now_ms - log.last_flush_ms >= flush_ms:
+        yield
+        logs = [log for log in self.logs.values() if log.config.flush_policy == "interval"]
+        for first in range(0, len(logs), FLUSHED_AT_ONCE):
+            yield
+            now_ms = self._now_ms()
+            due = [
+                log
+                for log in logs[first : first + FLUSHED_AT_ONCE]
+                if now_ms - log.last_flush_ms >= log.config.flush_ms and self._is_served(log)
+            ]
+            for log in due:
                 log.last_flush_ms = now_ms
-                try:
-                    log.flush()
-                except StorageError as error:
-                    _log.error("flush failed log=%s error=%r", log, str(error))
-        return shortest
+            self._group_sync.flush(due)
+        return min((log.config.flush_ms for log in logs), default=None)
 
     def close(self) -> bool:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go.
@@ -282,8 +325,11 @@ class LogManager:
         """
         if self._lock is None:
             return True
+        # What is half deleted the next start deletes. What is not flushed together is flushed as it is closed.
+        logs = [log for log in self.logs.values() if log.topic not in self._doomed]
+        self._group_sync.flush_together(logs)
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
-            clean = all(list(pool.map(_closed, self.logs.values())))
+            clean = all(list(pool.map(_closed, logs)))
         try:
             self.checkpoint()
             if clean:
@@ -300,6 +346,16 @@ class LogManager:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _removed(folder: Path) -> Steps[None]:
+    """Remove a folder, a file a step; what cannot be removed the next start tries again."""
+    yield
+    with suppress(OSError):
+        for name, _ in files.list_folder(folder):
+            yield
+            files.remove(folder / name)
+    files.remove_folder(folder)
 
 
 def _closed(log: Log) -> bool:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tidelog.storage.log import Log
 
 DELETED = ".deleted"
+# How many files are removed at once: a few milliseconds.
+REMOVED_AT_ONCE = 100
 UNLIMITED = -1
 
 
@@ -96,17 +98,23 @@ def _expired(segments: tuple[Segment, ...], retention_ms: int, now_ms: int) -> i
 class DeletedFiles:
     """Files of one log that are renamed already, and when they are to be removed."""
 
-    __slots__ = ("_due", "folder")
+    __slots__ = ("_are_names_synced", "_due", "folder")
 
     def __init__(self, folder: Path) -> None:
         """Wait for nothing yet."""
         self.folder = folder
         self._due: list[tuple[int, Path]] = []
+        self._are_names_synced = True
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._due)
 
     def mark(self, segments: Iterable[Segment], due_ms: int) -> None:
         """Rename the files of segments; readers that have them open go on."""
         for path in _paths(segments):
             deleted = path.with_name(path.name + DELETED)
+            self._are_names_synced = False
             files.rename(path, deleted)
             self._due.append((due_ms, deleted))
 
@@ -115,16 +123,20 @@ class DeletedFiles:
         return min((due_ms for due_ms, _ in self._due), default=None)
 
     def remove_due(self, now_ms: int) -> None:
-        """Remove the files whose time has come; on disk, all have been renamed by then.
+        """Remove some of the files whose time has come; on disk, all have been renamed by then.
 
         Else a crash might bring back older segments than those that are gone, with a gap between them and the rest.
         """
-        due = [path for due_ms, path in self._due if due_ms <= now_ms]
-        if due:
+        due = [entry for entry in self._due if entry[0] <= now_ms][:REMOVED_AT_ONCE]
+        if not due:
+            return
+        if not self._are_names_synced:
             files.sync_folder(self.folder)
-        for path in due:
+            self._are_names_synced = True
+        for _, path in due:
             files.remove(path)
-        self._due = [entry for entry in self._due if entry[0] > now_ms]
+        removed = set(due)
+        self._due = [entry for entry in self._due if entry not in removed]
 
     def remove_now(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments at once, the newest segment first."""

@@ -5,9 +5,9 @@ batch arrives by append, by recovery or by a rebuild, it goes through `_note`. K
 producers, of when to roll or of how it is searched (`lookup`). Not locked: the log that owns it is.
 
 The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
-is sealed. The summary vouches for the index files and for the log that were there when the segment was loaded: `read`
-and `slice` give no byte of it that was not verified since, and `Mismatch` says that what is known of the segment has to
-be made anew (`verification`).
+is sealed; a sealed one lets go of all of them where too many are open (`open_segments`). The summary vouches for the
+index files and for the log that were there when the segment was loaded: `read` and `slice` give no byte of it that was
+not verified since, and `Mismatch` says that what is known of the segment has to be made anew (`verification`).
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from tidelog.storage import files, walk
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import Mismatch, OffsetOutOfRange
 from tidelog.storage.offset_index import OffsetIndex
+from tidelog.storage.open_segments import open_segments
 from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
@@ -43,6 +44,7 @@ class Segment:
     """
 
     __slots__ = (
+        "__weakref__",
         "_digests",
         "_file",
         "_finished_size",
@@ -106,7 +108,7 @@ class Segment:
             raise
         segment.is_active = True
         segment._finished_size = 0
-        segment._empty_indexes()
+        segment._empty_indexes(file_bytes=0)
         return segment
 
     def path(self, suffix: str) -> Path:
@@ -128,14 +130,21 @@ class Segment:
     def file(self) -> files.File:
         """The log file, opened on first use; what is read from it past `read` and `slice` was not verified."""
         file = self._file
-        if file is None:
-            try:
-                file = files.File(self.path(LOG))
-            except FileNotFoundError:
-                raise self._deleted() from None
-            file.size = self.size
-            self._file = file
-        return file
+        return self._open() if file is None else file
+
+    def _open(self) -> files.File:
+        try:
+            opened = files.File(self.path(LOG))
+        except FileNotFoundError:
+            raise self._deleted() from None
+        with open_segments.lock:
+            # There is one only, whoever comes at once: it knows where the next append goes.
+            if self._file is None:
+                opened.size = self.size
+                self._file = opened
+                if not self.is_active:
+                    open_segments.note(self)
+            return self._file
 
     def _deleted(self) -> OffsetOutOfRange:
         return OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
@@ -324,7 +333,7 @@ class Segment:
 
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
-        self.is_active = False
+        self._become_sealed()
         try:
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
@@ -334,18 +343,35 @@ class Segment:
 
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
-        self.is_active = False
+        self._become_sealed()
         self._offset_index = self._time_index = self._digests = None
+
+    def _become_sealed(self) -> None:
+        with open_segments.lock:
+            self.is_active = False
+            if self._file is not None:
+                open_segments.note(self)
 
     def release(self) -> None:
         """Let go of what a sealed segment can open again; readers keep what they hold."""
+        with open_segments.lock:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Do as `release` does, where the lock of `open_segments` is held."""
         if not self.is_active:
             self._file = self._offset_index = self._time_index = self._digests = None
 
+    def close(self) -> None:
+        """Let go of the log's file, which has been flushed, even while active: no more is appended."""
+        with open_segments.lock:
+            self._file = None
+
     def sync(self) -> None:
         """Return once the files of a sealed segment are on disk; one that was deleted meanwhile need not be."""
-        if self._file is not None:
-            self._file.sync()
+        file = self._file
+        if file is not None:
+            file.sync()
         else:
             files.sync(self.path(LOG))
         for suffix in (INDEX, TIME_INDEX):
@@ -394,7 +420,11 @@ class Segment:
         if self.is_active:
             # Closing added an entry that the log, as it will go on, does not call for.
             time_index.drop_final(offset_index.entry(len(offset_index) - 1)[0] if len(offset_index) else -1)
-        self._offset_index, self._time_index = indexes = offset_index, time_index
+        indexes = offset_index, time_index
+        with open_segments.lock:
+            self._offset_index, self._time_index = indexes
+            if not self.is_active:
+                open_segments.note(self)
         return indexes
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -405,8 +435,11 @@ class Segment:
             raise Mismatch(f"{self.path(INDEX)}: missing, or not of this log", self)
         return indexes
 
-    def _empty_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        indexes = OffsetIndex(self.path(INDEX), bytearray()), TimeIndex(self.path(TIME_INDEX), bytearray())
+    def _empty_indexes(self, file_bytes: int | None = None) -> tuple[OffsetIndex, TimeIndex]:
+        indexes = (
+            OffsetIndex(self.path(INDEX), bytearray(), file_bytes),
+            TimeIndex(self.path(TIME_INDEX), bytearray(), file_bytes),
+        )
         self._offset_index, self._time_index = indexes
         self._limit_offsets(0, 0)
         return indexes
@@ -476,7 +509,8 @@ class Segment:
         # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
         files.remove(self.path(SUMMARY))
         files.sync_folder(self.folder)
-        self.is_active = True
+        with open_segments.lock:  # Whoever would have it let go of its files has done so, or will not.
+            self.is_active = True
         self.identity = next(_identities)
         self.size = position
         self.file.truncate(position)

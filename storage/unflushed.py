@@ -12,14 +12,16 @@ from tidelog.storage import files
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 
+_FILES_OF_A_SEGMENT = 3
+_FILES_OF_A_NAME = 2
+
 
 class Pending(NamedTuple):
-    """What one flush has to sync."""
+    """What one flush has to sync besides the active segment's log."""
 
-    active: files.File
     sealed: tuple[Segment, ...]
     names: int
-    saved: bytes | None  # the active segment's summary, once this is flushed
+    saved: tuple[int, bytes] | None  # of the active segment: its size, and its summary once this is flushed
 
 
 class Unflushed:
@@ -39,36 +41,47 @@ class Unflushed:
         """Tell whether there is anything."""
         return bool(self.sealed) or self._names != self._names_synced
 
+    @property
+    def count(self) -> int:
+        """How many files and folders are to be synced, about."""
+        return _FILES_OF_A_SEGMENT * len(self.sealed) + _FILES_OF_A_NAME * (self._names != self._names_synced)
+
     def add_names(self) -> None:
         """Note that files are about to be made whose names must be on disk."""
         self._names += 1
 
-    def pending(self, active: files.File, saved: bytes | None) -> Pending:
+    def pending(self, saved: tuple[int, bytes] | None) -> Pending:
         """Return what a flush that begins now has to sync."""
-        return Pending(active, tuple(self.sealed), self._names, saved)
+        return Pending(tuple(self.sealed), self._names, saved)
 
     def done(self, pending: Pending) -> None:
         """Drop what has been synced; what has come since stays."""
-        synced = set(pending.sealed)
-        self.sealed = [segment for segment in self.sealed if segment not in synced]
-        self._names_synced = pending.names
+        self.forget(pending.sealed)
+        if pending.names > self._names_synced:
+            self._names_synced = pending.names
+            self._new_folder = False
 
     def forget(self, segments: tuple[Segment, ...]) -> None:
-        """Drop segments that are being deleted, and with them their open files."""
-        self.sealed = [segment for segment in self.sealed if segment not in segments]
+        """Drop segments: they are on disk, or are being deleted, and with them their open files."""
+        dropped = set(segments)
+        self.sealed = [segment for segment in self.sealed if segment not in dropped]
 
     def replace(self, segment: Segment, by: Segment) -> None:
         """Let a segment that is to be synced have another in its place."""
         self.sealed = [by if each is segment else each for each in self.sealed]
 
-    def sync(self, pending: Pending, epochs: LeaderEpochs) -> None:
+    def prepare(self, pending: Pending, epochs: LeaderEpochs) -> None:
+        """Write what is not written yet, for a sync of everything to put on disk."""
+        if pending.names > self._names_synced:
+            epochs.save_first()
+
+    def sync(self, pending: Pending, active: files.File, epochs: LeaderEpochs) -> None:
         """Return once all of it is on disk; the folder's own name in its parent once is enough."""
         for segment in pending.sealed:
             segment.sync()
-        pending.active.sync()
-        if pending.names != self._names_synced:
+        active.sync()
+        if pending.names > self._names_synced:
             epochs.sync()
             files.sync_folder(self._folder)
             if self._new_folder:
                 files.sync_folder(self._folder.parent)
-                self._new_folder = False

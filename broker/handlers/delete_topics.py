@@ -63,7 +63,7 @@ def _delete_all(
         if is_dropped:
             results.append(_result(state, None, ErrorCode.NOT_CONTROLLER, "not deleted, the broker stops"))
         else:
-            results.append(_delete(broker, state, deadline))
+            results.append((yield from _delete(broker, state, deadline)))
     return DeleteTopicsResponse(responses=results)
 
 
@@ -93,7 +93,7 @@ def _refuse(
     return refused, [states[0] for states in by_topic.values() if len(states) == 1]
 
 
-def _delete(broker: "Broker", wanted: DeleteTopicState, deadline: float) -> DeletableTopicResult:
+def _delete(broker: "Broker", wanted: DeleteTopicState, deadline: float) -> Task[DeletableTopicResult]:
     topic = broker.topics.find(wanted.name, wanted.topic_id)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if time.monotonic() >= deadline:
@@ -104,7 +104,7 @@ def _delete(broker: "Broker", wanted: DeleteTopicState, deadline: float) -> Dele
     if topic is None:
         return _result(wanted, topic, missing, "no such topic")
     try:
-        broker.topics.delete(topic)
+        yield from broker.topics.delete(topic)
     except StorageError as error:
         return _result(wanted, topic, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     return _result(wanted, topic, ErrorCode.NONE, None)

@@ -1,5 +1,6 @@
 """Clients that take more than their share: of memory, of the event loop, of a thread. `neighbours.py` runs them."""
 
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,7 @@ from contextlib import ExitStack
 
 from tests.support.raw_client import (
     CREATE_TOPICS,
+    DELETE_TOPICS,
     FETCH,
     LIST_OFFSETS,
     METADATA,
@@ -18,6 +20,7 @@ from tests.support.stage import SCENARIOS, Bounds, Scenario, Stage, frame, scena
 from tests.support.workload import START_MS, bomb, damaged
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest
 from tidelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -31,6 +34,7 @@ from tidelog.protocol.messages.produce import PartitionProduceData, ProduceReque
 from tidelog.protocol.records.build import Record, build_batch
 
 MIB = 1 << 20
+ONE_RECORD = build_batch([Record(0, START_MS, None, b"x")])
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS = 23, 32
 
 
@@ -486,6 +490,83 @@ def walks_without_an_index(stage: Stage) -> None:
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------
+
+
+# -- many partitions, many segments ----------------------------------------------------------------------------------
+
+PARTITIONS = 5000
+DESCRIPTORS = 1500
+
+
+def produce_to_all(client: RawClient, topic: str, acks: int) -> None:
+    """Send one record to each partition."""
+    records = memoryview(ONE_RECORD)
+    parts = [PartitionProduceData(index=index, records=records) for index in range(PARTITIONS)]
+    data = [TopicProduceData(name=topic, partition_data=parts)]
+    request = ProduceRequest(transactional_id=None, acks=acks, timeout_ms=20_000, topic_data=data)
+    answer = client.ask(PRODUCE, 9, request).responses[0].partition_responses
+    assert {part.error_code for part in answer} == {0}
+
+
+def topic_of_many(stage: Stage, stack: ExitStack, **options: str) -> RawClient:
+    client = stage.connect(stack, 150)
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    assert client.create("many", PARTITIONS, named).error_code == 0
+    return client
+
+
+@scenario(is_slow=True)
+def durable_in_many_partitions(stage: Stage) -> None:
+    """The logs are new: their names are to be put on disk as well."""
+    with ExitStack() as stack:
+        client = topic_of_many(stage, stack)
+        with stage.watched("durable"):
+            produce_to_all(client, "many", -1)
+
+
+@scenario(is_slow=True)
+def retention_of_many_partitions(stage: Stage) -> None:
+    with ExitStack() as stack:
+        client = topic_of_many(stage, stack, retention_ms="100", file_delete_delay_ms="0")
+        with stage.watched("create", "producer-id"):
+            for _ in range(2):
+                produce_to_all(client, "many", 1)
+                time.sleep(3)
+
+
+@scenario(is_slow=True)
+def flushes_of_many_partitions(stage: Stage) -> None:
+    with ExitStack() as stack:
+        client = topic_of_many(stage, stack, flush_policy="interval", flush_ms="1")
+        with stage.watched("create"):
+            for _ in range(3):
+                produce_to_all(client, "many", 1)
+                time.sleep(1)
+
+
+@scenario(is_slow=True)
+def a_deletion_of_many_partitions(stage: Stage) -> None:
+    with ExitStack() as stack:
+        client = topic_of_many(stage, stack)
+        request = DeleteTopicsRequest(topic_names=["many"], timeout_ms=20_000)
+        with stage.watched("create"):
+            assert client.ask(DELETE_TOPICS, 5, request).responses[0].error_code == 0
+
+
+@scenario()
+def many_small_segments(stage: Stage) -> None:
+    """Each record a segment, more of them than there are descriptors: others need some, too."""
+    resource.prlimit(stage.broker.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    one = frame(PRODUCE, 9, produce_request("small", ONE_RECORD, acks=1))
+    with ExitStack() as stack:
+        client = stage.connect(stack)
+        assert client.create("small", 1, {"segment.bytes": "14"}).error_code == 0
+        with stage.watched("create"):
+            for _ in range(20):
+                client.send_bytes(one * 100)
+                answers = [client.receive(PRODUCE, 9)[1].responses[0] for _ in range(100)]
+                assert {answer.partition_responses[0].error_code for answer in answers} == {0}
+            stage.connect(stack).api_versions()
 
 
 @scenario()

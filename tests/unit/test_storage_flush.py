@@ -12,7 +12,7 @@ import pytest
 from tests.support.logs import NOW, batch, crash, fetch_all, fill, open_log, scan
 from tidelog.storage import files
 from tidelog.storage.errors import FlushPostponed, LogOffline
-from tidelog.storage.log import Log
+from tidelog.storage.log import Log, Mark
 from tidelog.storage.summary import Summary
 
 EMFILE = errno.EMFILE
@@ -90,7 +90,7 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
 
     syncs.meanwhile = roll
     assert (log.flush(), log.recovery_point) == (end, end)
-    assert log.flush_mark() is None
+    assert log.files_to_flush == 1 + 3 + 2
     rolled = log.segments[-2].base_offset
     syncs.names.clear()
     assert log.flush() == end + 2
@@ -101,17 +101,75 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
         name(end + 1),
     ]
     assert syncs.names[-1] == "topic-0"
-    assert log.flush_mark() == (end + 2, 0)
+    assert log.files_to_flush == 0
 
 
-def test_a_mark_is_refused_while_something_is_pending(tmp_path: Path, syncs: Syncs) -> None:
+def mark_of(log: Log) -> Mark:
+    mark = log.flush_mark()
+    assert mark is not None
+    return mark
+
+
+def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, syncs: Syncs) -> None:
     log = flushed_log(tmp_path, syncs)
-    assert log.flush_mark() == (2, 0)
+    assert (mark_of(log).end, mark_of(log).pending, log.files_to_flush) == (2, None, 1)
     log.roll(NOW)
-    assert log.flush_mark() is None
-    log.flush()
+    mark = mark_of(log)
+    assert log.files_to_flush == 1 + 3 + 2
     fill(log, [[NOW]])
-    assert log.flush_mark() == (3, 0)
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    assert log.flushed(mark)
+    assert log.recovery_point == 2
+    assert says_flushed(log, 0)
+    assert not says_flushed(log, 2)
+    assert log.files_to_flush == 1 + 3 + 2
+    assert log.flushed(mark_of(log))
+    assert (log.recovery_point, log.files_to_flush) == (4, 0)
+    assert says_flushed(log, 2)
+    assert syncs.names == []
+
+
+def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, syncs: Syncs) -> None:
+    log = flushed_log(tmp_path, syncs)
+    early = mark_of(log)
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    late = mark_of(log)
+    assert log.flushed(late)
+    log.roll(NOW)
+    assert log.flushed(early)
+    assert log.files_to_flush == 3 + 2 + 1
+    assert log.flush() == 3
+    assert {name(2), tmp_path.name} <= set(syncs.names)
+
+
+def test_a_mark_saves_what_is_due_and_says_so_once_it_is_flushed(
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    log = flushed_log(tmp_path, syncs)
+    early = mark_of(log)
+    assert not says_flushed(log, 0)
+    fill(log, [[NOW]])
+    late = mark_of(log)
+    # Of the two only the later save is what the indexes' files are.
+    assert log.flushed(early)
+    assert not says_flushed(log, 0)
+    assert log.flushed(late)
+    assert says_flushed(log, 0)
+
+
+def test_a_mark_of_a_new_log_writes_its_epochs(tmp_path: Path, syncs: Syncs) -> None:
+    log = open_log(tmp_path / "topic-0")
+    log.epochs.is_saved = False
+    (tmp_path / "topic-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
+    fill(log, [[NOW]])
+    syncs.names.clear()
+    assert log.flushed(mark_of(log))
+    assert log.epochs.is_saved
+    assert (tmp_path / "topic-0" / "leader-epoch-checkpoint").exists()
+    assert syncs.names == []
 
 
 @pytest.mark.parametrize("point", ["log_end_offset", "active"])
@@ -285,7 +343,7 @@ def test_a_lack_of_descriptors_is_no_failed_flush(
     log.release()
     refused, descriptors.error = 0, error
     while descriptors.refuse(FlushPostponed, refused, log.flush):
-        assert (log.recovery_point, log.failure, log.flush_mark()) == (0, None, None)
+        assert (log.recovery_point, log.failure) == (0, None)
         syncs.names.clear()
         refused += 1
         fill(log, [[NOW]])
@@ -470,12 +528,10 @@ def test_S26_without_timestamps_the_time_of_the_file_stands_in_but_never_one_to_
 
 def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Path, syncs: Syncs) -> None:
     log = flushed_log(tmp_path, syncs)
-    early = log.flush_mark()
+    early = mark_of(log)
     fill(log, [[NOW]])
-    late = log.flush_mark()
-    assert (early, late) == ((2, 0), (3, 0))
-    assert early is not None
-    assert late is not None
+    late = mark_of(log)
+    assert (early.end, late.end) == (2, 3)
     assert log.flushed(late)
     assert log.recovery_point == 3
     assert log.flushed(early)

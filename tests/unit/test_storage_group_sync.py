@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOW, fill, open_log
+from tests.support.logs import NOW, crash, fill, open_log
 from tidelog.storage import files, group_sync
 from tidelog.storage.errors import LogOffline
-from tidelog.storage.group_sync import DIRTY_BYTES_MAX, LOGS_MIN, LOOK_EVERY_S, GroupSync
+from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync
 from tidelog.storage.log import Log
 
 
@@ -46,7 +46,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 @pytest.fixture
 def logs(tmp_path: Path, disk: Disk) -> list[Log]:
     """Logs that are on disk, but for one batch each."""
-    logs = [open_log(tmp_path / f"t-{number}") for number in range(LOGS_MIN)]
+    logs = [open_log(tmp_path / f"t-{number}") for number in range(FILES_MIN)]
     for log in logs:
         fill(log, [[NOW]])
         log.flush()
@@ -62,12 +62,12 @@ def syncs(disk: Disk) -> tuple[int, int]:
 def test_many_logs_take_one_sync(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
     assert GroupSync(tmp_path).flush(logs) == {}
     assert syncs(disk) == (1, 0)
-    assert [log.recovery_point for log in logs] == [2] * LOGS_MIN
+    assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
 def test_a_few_are_synced_one_by_one(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
     GroupSync(tmp_path).flush(logs[1:])
-    assert syncs(disk) == (0, LOGS_MIN - 1)
+    assert syncs(disk) == (0, FILES_MIN - 1)
 
 
 def test_where_much_else_is_dirty_each_is_synced_on_its_own(
@@ -75,8 +75,8 @@ def test_where_much_else_is_dirty_each_is_synced_on_its_own(
 ) -> None:
     disk.dirty_bytes = 1 << 30
     GroupSync(tmp_path).flush(logs)
-    assert syncs(disk) == (0, LOGS_MIN)
-    assert [log.recovery_point for log in logs] == [2] * LOGS_MIN
+    assert syncs(disk) == (0, FILES_MIN)
+    assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
 def test_a_log_on_another_disk_is_synced_there(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
@@ -91,13 +91,39 @@ def test_a_log_on_another_disk_is_synced_there(tmp_path: Path, disk: Disk, logs:
     assert elsewhere.recovery_point == 2
 
 
-def test_a_log_with_more_to_do_does_it(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
-    rolled = open_log(tmp_path / "rolled")
-    fill(rolled, [[NOW]])
-    rolled.roll(NOW)
-    fill(rolled, [[NOW]])
-    GroupSync(tmp_path).flush([*logs, rolled])
-    assert (disk.system_syncs, rolled.recovery_point) == (1, 2)
+def test_what_was_rolled_and_named_is_on_disk_by_the_same_sync(
+    tmp_path: Path, disk: Disk, logs: list[Log]
+) -> None:
+    new = open_log(tmp_path / "new")
+    fill(new, [[NOW]])
+    new.roll(NOW)
+    fill(new, [[NOW]])
+    disk.file_syncs = 0
+    assert GroupSync(tmp_path).flush([*logs, new]) == {}
+    assert (syncs(disk), new.recovery_point, new.files_to_flush) == ((1, 0), 2, 0)
+
+
+def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: Disk) -> None:
+    log = open_log(tmp_path / "tiny", segment_bytes=14)
+    fill(log, [[NOW]] * 50)
+    assert GroupSync(tmp_path).flush([log]) == {}
+    assert (syncs(disk), log.recovery_point, log.files_to_flush) == ((1, 0), 50, 0)
+    again = open_log(crash(log, tmp_path / "again"), recovery_point=50)
+    assert [segment.summary.flushed for segment in again.segments[:-1]] == [1] * 49
+
+
+def test_the_more_files_there_are_the_more_may_be_dirty(tmp_path: Path, disk: Disk) -> None:
+    log = open_log(tmp_path / "tiny", segment_bytes=14)
+    fill(log, [[NOW]] * 50)
+    disk.dirty_bytes = log.files_to_flush * FILE_BYTES
+    assert disk.dirty_bytes > DIRTY_BYTES_MAX
+    GroupSync(tmp_path).flush([log])
+    assert syncs(disk) == (1, 0)
+    fill(log, [[NOW]] * 50)
+    disk.dirty_bytes = log.files_to_flush * FILE_BYTES + 1
+    GroupSync(tmp_path).flush([log])
+    assert disk.system_syncs == 1
+    assert log.files_to_flush == 0
 
 
 def test_a_failed_sync_of_all_fails_only_the_log_whose_own_sync_fails(
@@ -221,8 +247,8 @@ def test_few_that_need_no_more_than_a_sync_are_synced_one_by_one(
 ) -> None:
     logs[0].device += 1
     GroupSync(tmp_path).flush(logs)
-    assert syncs(disk) == (0, LOGS_MIN)
-    assert [log.recovery_point for log in logs] == [2] * LOGS_MIN
+    assert syncs(disk) == (0, FILES_MIN)
+    assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
 def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(

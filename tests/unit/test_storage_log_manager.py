@@ -18,9 +18,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.logs import NOW, batch, fill, held_open, scan
+from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.storage import files, folder_identity
 from tidelog.storage.errors import DataDirLocked, ForeignDataDir, StorageError
+from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 
 TOPIC_ID = bytes(range(16))
@@ -171,7 +173,7 @@ def test_a_deleted_topic_is_gone_also_if_the_removal_was_cut_short(
     gone = data.manager.logs["gone", 0]
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.files.remove_folder", lambda path: None)
-        data.manager.delete_topic("gone")
+        at_once(data.manager.delete_topic("gone"))
     left = [path.name for path in data.path.iterdir() if path.name.startswith("gone")]
     assert [re.fullmatch(r"gone-[01]\.[0-9a-f]{32}-delete", name) is not None for name in left] == [
         True,
@@ -183,9 +185,9 @@ def test_a_deleted_topic_is_gone_also_if_the_removal_was_cut_short(
     assert sorted(data.manager.logs) == [("kept", 0), ("kept", 1)]
     assert not [path for path in data.path.iterdir() if path.name.startswith("gone")]
     data.manager.create("gone", 0, TOPIC_ID, TopicConfig())
-    data.manager.delete_topic("gone")
+    at_once(data.manager.delete_topic("gone"))
     assert not list(data.path.glob("gone*"))
-    data.manager.delete_topic("never was")
+    at_once(data.manager.delete_topic("never was"))
 
 
 def test_a_deletion_that_fails_can_be_tried_again(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,11 +200,135 @@ def test_a_deletion_that_fails_can_be_tried_again(data: Folder, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.files.rename", refuse)
         with pytest.raises(StorageError, match=r"topic gone: its folders cannot be deleted: .*Permission"):
-            data.manager.delete_topic("gone")
+            at_once(data.manager.delete_topic("gone"))
     assert sorted(data.manager.logs) == [("gone", 0), ("gone", 1)]
-    data.manager.delete_topic("gone")
+    at_once(data.manager.delete_topic("gone"))
     assert not data.manager.logs
     assert not list(data.path.glob("gone*"))
+
+
+def test_a_deletion_goes_in_steps_and_others_go_on_in_between(data: Folder) -> None:
+    config = TopicConfig(retention_ms=0, flush_policy="interval", flush_ms=1, segment_bytes=14)
+    for topic in ("gone", "kept"):
+        for number in range(3):
+            fill(data.manager.create(topic, number, TOPIC_ID, config), [[NOW - 100]] * 30)
+    gone = [data.manager.logs["gone", number] for number in range(3)]
+    rounds = [
+        data.manager.enforce_retention(),
+        data.manager.flush_intervals(),
+        data.manager.write_snapshots(),
+    ]
+    for each in rounds:
+        next(each)
+    steps = 0
+    for _ in data.manager.delete_topic("gone"):
+        steps += 1
+        data.manager.checkpoint()
+    assert steps > 3 * 30 * 3, "a step for each file"
+    assert not list(data.path.glob("gone*"))
+    again = data.manager.create("gone", 0, TOPIC_ID, config)
+    fill(again, [[NOW]])
+    # What was under way leaves the logs alone that are gone, and the folder of their name.
+    for each in rounds:
+        at_once(each)
+    assert [log.recovery_point for log in gone] == [0] * 3
+    assert scan(again)
+    assert data.manager.logs["kept", 0].log_start_offset == 30
+    assert data.restart().logs.keys() == {("gone", 0), *(("kept", number) for number in range(3))}
+
+
+def test_a_deletion_of_one_topic_does_not_wait_for_that_of_another(data: Folder) -> None:
+    for topic in ("large", "small"):
+        data.manager.create(topic, 0, TOPIC_ID, TopicConfig())
+    large = data.manager.delete_topic("large")
+    while ("large", 0) in data.manager.logs:
+        next(large)
+    at_once(data.manager.delete_topic("small"))
+    assert [path.name[:5] for path in data.path.glob("*-delete")] == ["large"]
+    for _ in large:
+        pass
+    assert not list(data.path.glob("*-delete"))
+
+
+def test_retention_takes_many_segments_some_at_a_time(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.storage.log.SEALED_AT_ONCE", 5)
+    monkeypatch.setattr("tidelog.storage.retention.REMOVED_AT_ONCE", 7)
+    config = TopicConfig(retention_ms=0, segment_bytes=14, file_delete_delay_ms=0)
+    log = data.manager.create("t", 0, TOPIC_ID, config)
+    fill(log, [[NOW - 100]] * 52)
+    dropped, removed = [0], 4 * 53
+    for _ in data.manager.enforce_retention():
+        if log.log_start_offset != dropped[-1]:
+            dropped.append(log.log_start_offset)
+        left = len(list(log.directory.glob("0*.*")))
+        assert removed - left <= 7
+        removed = min(removed, left)
+    assert dropped == [*range(0, 51, 5), 52]
+    assert (log.log_start_offset, len(log.segments), len(log.deleted)) == (52, 1, 0)
+
+
+def test_what_retention_must_flush_before_it_deletes_is_flushed_by_one_sync(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TopicConfig(retention_ms=-1, retention_bytes=2000, segment_bytes=14)
+    log = data.manager.create("t", 0, TOPIC_ID, config)
+    fill(log, [[NOW]] * 100)
+    monkeypatch.setattr(files, "sync", None)
+    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    at_once(data.manager.enforce_retention())
+    assert (log.recovery_point, log.log_start_offset > 50) == (100, True)
+
+
+def test_many_logs_with_an_interval_are_flushed_some_at_a_step_by_one_sync(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.log_manager.FLUSHED_AT_ONCE", 10)
+    config = TopicConfig(flush_policy="interval", flush_ms=1)
+    logs = [data.manager.create("t", number, TOPIC_ID, config) for number in range(25)]
+    for log in logs:
+        fill(log, [[NOW]])
+    monkeypatch.setattr(files.File, "sync", None)
+    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    done = [sum(log.recovery_point for log in logs) for _ in data.manager.flush_intervals()]
+    assert (done, [log.recovery_point for log in logs]) == ([0, 0, 10, 20], [1] * 25)
+
+
+def test_a_stop_of_many_logs_takes_one_sync_and_few_files(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        fill(data.manager.create("t", number, TOPIC_ID, TopicConfig()), [[NOW]])
+    with monkeypatch.context() as patch:
+        patch.setattr(files.File, "sync", None)
+        patch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+        data.manager.close()
+    assert {path.suffix for path in (data.path / "t-0").iterdir()} == {
+        ".log",
+        ".index",
+        ".timeindex",
+        ".summary",
+        ".metadata",
+        "",
+    }
+    manager = data.open()
+    assert [log.recovery_point for log in manager.logs.values()] == [1] * 20
+
+
+def test_a_stop_needs_no_descriptor_more_than_there_are(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(9)]
+    for log in logs:
+        fill(log, [[NOW]])
+    saved, held = Log.write_snapshot, []
+
+    def write_snapshot(log: Log) -> None:
+        held.append(log.active._file)
+        saved(log)
+
+    monkeypatch.setattr(Log, "write_snapshot", write_snapshot)
+    data.manager.close()
+    assert held == [None] * 9
 
 
 @pytest.mark.parametrize("topic", ["../x", "a/b", "", ".", "..", "x" * 250, "nul\0", "sp ace", "ü"])
@@ -365,7 +491,7 @@ def test_retention_and_expiry_go_through_all_logs(data: Folder) -> None:
     for number in range(3):
         log = data.manager.create("t", number, TOPIC_ID, TopicConfig(retention_ms=100))
         log.append(batch([5], producer_id=1, producer_epoch=0, base_sequence=0), NOW - 101)
-    data.manager.enforce_retention()
+    at_once(data.manager.enforce_retention())
     assert {log.log_start_offset for log in data.manager.logs.values()} == {1}
     assert {len(log.producers.producers) for log in data.manager.logs.values()} == {1}
 
@@ -381,7 +507,7 @@ def test_S41_idle_partitions_hold_no_file_open(data: Folder) -> None:
         log.roll(NOW)
         fill(log, [[NOW]])
         log.read(0, 100, True)
-    data.manager.enforce_retention()
+    at_once(data.manager.enforce_retention())
     assert held_open(data.manager.directory) == before + 50
 
 
@@ -412,7 +538,7 @@ def used(data: Folder, topic: str, partitions: int) -> None:
 def test_I1_a_topic_made_again_begins_anew(data: Folder, restart: bool) -> None:
     used(data, "t", 3)
     used(data, "kept", 1)
-    data.manager.delete_topic("t")
+    at_once(data.manager.delete_topic("t"))
     assert checkpoints(data) == ["kept 0 3", "kept 0 2"]
     if restart:
         data.crash()
@@ -447,15 +573,15 @@ def test_I1_a_deletion_that_dies_at_any_step_leaves_nothing_that_a_new_topic_cou
             for name in calls:
                 patch.setattr(f"tidelog.storage.files.{name}", dying(getattr(files, name)))
             with suppress(StorageError):
-                data.manager.delete_topic("t")
+                at_once(data.manager.delete_topic("t"))
                 done = 1
         data.crash()
-        data.manager.delete_topic("t")  # The catalogue says that it was not finished.
+        at_once(data.manager.delete_topic("t"))  # The catalogue says that it was not finished.
         assert [checkpoints(data), list(data.path.glob("t-*"))] == [[], []]
         fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]])
         data.crash()
         assert [row.offset for row in scan(data.manager.logs["t", 0])] == [0]
-        data.manager.delete_topic("t")
+        at_once(data.manager.delete_topic("t"))
         step += 1
     assert step > 6
 
@@ -496,7 +622,7 @@ def test_a_deleted_log_touches_nothing_of_the_topic_that_has_its_name_next(data:
     fill(old, [[NOW]])
     sealed = old.segments[0]
     sealed.release()
-    data.manager.delete_topic("t")
+    at_once(data.manager.delete_topic("t"))
     new = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(new, [[NOW + 7]])
     before = {path.name: path.read_bytes() for path in new.directory.iterdir()}
@@ -610,7 +736,7 @@ def test_a_deletion_is_on_disk_though_an_earlier_try_came_as_far_as_the_rename(
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync_folder", synced.append)
-    data.manager.delete_topic("renamed before a restart")
+    at_once(data.manager.delete_topic("renamed before a restart"))
     assert synced == [data.path]
 
 
@@ -666,7 +792,7 @@ def test_logs_with_an_interval_are_flushed_when_it_is_over(data: Folder) -> None
     now_ms = NOW
     manager = data.manager = LogManager(data.path, BrokerConfig(), lambda: now_ms)
     manager.open()
-    assert manager.flush_intervals() is None
+    assert at_once(manager.flush_intervals()) is None
     every = TopicConfig(flush_policy="interval", flush_ms=100)
     logs = [
         manager.create("never", 0, TOPIC_ID, TopicConfig(flush_policy="none")),
@@ -676,7 +802,7 @@ def test_logs_with_an_interval_are_flushed_when_it_is_over(data: Folder) -> None
 
     def points() -> list[int]:
         nonlocal now_ms
-        assert manager.flush_intervals() == 100
+        assert at_once(manager.flush_intervals()) == 100
         return [log.recovery_point for log in logs]
 
     for log in logs:
@@ -704,7 +830,7 @@ def test_a_log_whose_flush_fails_keeps_no_other_from_being_flushed(
     for log in (bad, good):
         fill(log, [[NOW]])
     bad.failure = "the disk broke"
-    assert data.manager.flush_intervals() == 100
+    assert at_once(data.manager.flush_intervals()) == 100
     assert (bad.recovery_point, good.recovery_point) == (0, 1)
     assert "flush failed log=bad-0" in caplog.text
 
@@ -726,18 +852,18 @@ def test_I1_what_a_checkpoint_that_failed_half_way_has_written_is_struck_too(
         patch.setattr(files, "write_atomically", full)
         with pytest.raises(OSError, match="No space left"):
             data.manager.checkpoint()
-    data.manager.delete_topic("t")
+    at_once(data.manager.delete_topic("t"))
     assert checkpoints(data) == []
 
 
 def test_retention_tells_when_the_first_of_all_logs_has_something_to_do(data: Folder) -> None:
-    assert data.manager.enforce_retention() is None
+    assert at_once(data.manager.enforce_retention()) is None
     for topic, retention_ms in (("for-ever", -1), ("an-hour", 3_600_000), ("a-minute", 60_000)):
         data.manager.create(topic, 0, TOPIC_ID, TopicConfig(retention_ms=retention_ms))
-    assert data.manager.enforce_retention() == NOW + 60_001
+    assert at_once(data.manager.enforce_retention()) == NOW + 60_001
     for topic in ("an-hour", "a-minute"):
-        data.manager.delete_topic(topic)
-    assert data.manager.enforce_retention() is None
+        at_once(data.manager.delete_topic(topic))
+    assert at_once(data.manager.enforce_retention()) is None
 
 
 def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
@@ -756,7 +882,7 @@ def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
         real(old, new)
 
     monkeypatch.setattr(files, "rename", refuse)
-    data.manager.enforce_retention()
+    at_once(data.manager.enforce_retention())
     assert good.log_start_offset == 1
     assert "retention failed log=bad-0" in caplog.text
     assert "log=good-0" not in caplog.text
@@ -800,7 +926,7 @@ def test_a_topic_is_deleted_without_a_flush_of_what_nobody_will_read(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(files.File, "sync", fails)
-    data.manager.delete_topic("t")
+    at_once(data.manager.delete_topic("t"))
     assert not list(data.path.glob("t-0*"))
 
 

@@ -19,6 +19,9 @@ OFFSET, EPOCH = slice(0, 8), slice(12, 16)
 def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a log of two leader epochs that was stopped cleanly."""
     monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", request.param)
+    monkeypatch.setattr(
+        "tidelog.storage.log.SNAPSHOT_FROM_BYTES", 0
+    )  # A start reads no batch for its producers.
     monkeypatch.setattr("os.fsync", lambda fd: None)
     monkeypatch.setattr("os.fdatasync", lambda fd: None)
     log = open_log(tmp_path / "good")

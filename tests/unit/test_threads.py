@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 from typing import Any, cast
 
@@ -91,8 +92,20 @@ def steps(count: int, step: Callable[[int], None]) -> Task[int]:
     return count
 
 
+def rounds_of(step: Callable[[], object], count: int = 1) -> Callable[[], Task[float | None]]:
+    """Return a job that comes round, of so many steps."""
+
+    def run() -> Task[float | None]:
+        for _ in range(count):
+            yield
+            step()
+        return None
+
+    return run
+
+
 def new_maintenance(*periodic: Periodic, ended: Callable[[str], None] = never) -> Maintenance:
-    idle = Periodic("idle", 60, lambda: None)
+    idle = Periodic("idle", 60, rounds_of(lambda: None))
     started = Maintenance(asyncio.get_running_loop(), [*periodic, idle], ended)
     started.start()
     return started
@@ -129,12 +142,59 @@ async def test_a_long_job_holds_up_nobody() -> None:
 
 async def test_what_comes_round_comes_round_beside_any_number_of_jobs() -> None:
     rounds = threading.Semaphore(0)
-    maintenance = new_maintenance(Periodic("round", 0.001, rounds.release))
+    maintenance = new_maintenance(Periodic("round", 0.001, rounds_of(rounds.release)))
     long = maintenance.submit(steps(1 << 40, lambda _: None), "me")
     for _ in range(3):
         assert await asyncio.to_thread(rounds.acquire, timeout=10)
     maintenance.stop()
     assert await outcome(long) < 1 << 40
+
+
+async def test_a_long_round_holds_up_no_job_no_other_round_and_no_stop() -> None:
+    begun, others = threading.Event(), threading.Semaphore(0)
+    made: list[int] = []
+
+    def step() -> None:
+        begun.set()
+        made.append(0)
+        threading.Event().wait(0.001)
+
+    endless = Periodic("endless", 0.001, rounds_of(step, 1 << 40))
+    maintenance = new_maintenance(endless, Periodic("other", 0.001, rounds_of(others.release)))
+    assert await asyncio.to_thread(begun.wait, 10)
+    assert await outcome(maintenance.submit(steps(100, lambda _: None), "me")) == 100
+    for _ in range(3):
+        assert await asyncio.to_thread(others.acquire, timeout=10)
+    count = len(made)
+    assert await asyncio.to_thread(others.acquire, timeout=10)
+    assert await asyncio.to_thread(others.acquire, timeout=10)
+    assert len(made) > count
+    maintenance.drop()
+    maintenance.stop()
+
+
+def test_a_round_goes_on_where_it_was_left_and_what_hastens_the_next_is_kept() -> None:
+    made: list[int] = []
+
+    def run() -> Task[float | None]:
+        for number in range(3):
+            yield
+            made.append(number)
+        return 500.0
+
+    periodic = Periodic("some", 1000, run)
+    assert 999 < periodic.wait_s() <= 1000
+    assert not periodic.go_on(0)
+    assert (made, periodic.wait_s() <= 0) == ([], True)
+    assert not periodic.go_on(0)
+    periodic.hasten(100)
+    assert (made, periodic.wait_s() <= 0) == ([0], True)
+    assert periodic.go_on(time.monotonic() + 60)
+    assert made == [0, 1, 2]
+    assert 99 < periodic.wait_s() <= 100
+    assert periodic.go_on(time.monotonic() + 60)
+    assert made == [0, 1, 2] * 2
+    assert 499 < periodic.wait_s() <= 500
 
 
 class Somebody:
@@ -222,7 +282,7 @@ async def test_a_job_that_fails_each_time_is_said_once_when_it_begins_and_once_w
         if not is_well.is_set():
             raise error
 
-    maintenance = new_maintenance(Periodic("mending", 0.001, run))
+    maintenance = new_maintenance(Periodic("mending", 0.001, rounds_of(run)))
     for _ in range(5):
         assert await asyncio.to_thread(rounds.acquire, timeout=10)
     is_well.set()

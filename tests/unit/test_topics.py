@@ -22,7 +22,7 @@ from tidelog.broker.daemon import CATALOG_FILE, Broker, BrokerFailed
 from tidelog.broker.handlers import metadata as metadata_handler
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.quota import Quota
-from tidelog.broker.topics import FEW_TOPICS_BYTES
+from tidelog.broker.topics import FEW_TOPICS_BYTES, TopicExists
 from tidelog.config.kinds import Listener
 from tidelog.config.load import load
 from tidelog.protocol.error_codes import ErrorCode
@@ -46,6 +46,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.registry import APIS
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN
 
 __all__ = ["connect", "serve"]  # fixtures
 
@@ -392,6 +393,45 @@ async def test_a_fetch_that_waits_on_a_topic_is_answered_when_it_is_deleted(
     # And what comes now does not wait at all, whichever way it takes.
     answer = await other.ask(api, 12, fetch("t", 60_000))
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_name_is_free_when_its_deletion_is_done_and_not_before(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await create(client, "t", 3)
+    topics = served.broker.topics
+    deletion = topics.delete(topics.by_name["t"])
+    for _ in range(4):
+        next(deletion)
+        with pytest.raises(TopicExists, match="being deleted"):
+            topics.check_new("t")
+        assert topics.find("t", bytes(16)) is None
+    for _ in deletion:
+        pass
+    topics.check_new("t")
+    assert (await create(client, "t")).error_code == NONE
+
+
+async def test_a_deletion_under_way_holds_up_no_stop_and_the_next_start_removes_the_rest(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await create(client, "t", 3)
+    topics, folder = served.broker.topics, served.broker.logs.directory
+    deletion = topics.delete(topics.by_name["t"])
+    next(deletion)
+    topics.is_stopping = True
+    assert list(deletion) == []
+    assert list(folder.glob("t-*"))
+    assert topics.find("t", bytes(16)) is None
+    await served.stop()
+    assert (folder / CLEAN_SHUTDOWN).exists()
+    served = await serve()
+    assert not list(folder.glob("t-*"))
+    assert served.broker.topics.by_name == {}
 
 
 async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait(

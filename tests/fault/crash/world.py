@@ -45,7 +45,7 @@ class World(Process):
         self.ledger[topic] = self.ledger[topic]._replace(maybe=True)
         self.mark()
         try:
-            self.topics.delete(self.topics.by_name[topic])
+            at_once(self.topics.delete(self.topics.by_name[topic]))
         except (StorageError, OSError) as error:
             self.failed(f"delete {topic}", error)
             return
@@ -245,7 +245,7 @@ class World(Process):
         place = len(self.disk.journal)
         before = {key: self.log(*key).log_start_offset for key in self.served()}
         try:
-            self.logs.enforce_retention()
+            at_once(self.logs.enforce_retention())
         except (StorageError, OSError) as error:
             self.failed("retain", error)
         for key, old in before.items():

@@ -1,0 +1,134 @@
+"""How many files the sealed segments of all logs hold open together."""
+
+import gc
+import os
+import resource
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.logs import NOW, fetch_all, fill, open_log, scan
+from tidelog.storage import files, open_segments
+from tidelog.storage.log import Log
+from tidelog.storage.open_segments import OpenSegments
+
+MOST = 5
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> OpenSegments:
+    """Bound what is opened from now on; no other test has anything in it."""
+    own = OpenSegments()
+    monkeypatch.setattr(open_segments, "_descriptors_max", lambda: 3 * 4 * MOST)
+    monkeypatch.setattr("tidelog.storage.segment.open_segments", own)
+    return own
+
+
+def files_open(folder: Path) -> int:
+    """Count descriptors and maps of files in a folder."""
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder))
+        except OSError:
+            continue
+    return found
+
+
+def tiny(folder: Path, count: int) -> Log:
+    """Make a log of which each batch is a segment."""
+    log = open_log(folder, segment_bytes=14, index_interval_bytes=0)
+    fill(log, [[NOW]] * count)
+    return log
+
+
+def test_segments_that_are_sealed_let_go_of_their_files_at_the_bound(
+    tmp_path: Path, opened: OpenSegments
+) -> None:
+    log = tiny(tmp_path, 50)
+    assert files_open(tmp_path) == MOST + 1
+    log.flush()
+    assert [row.offset for row in fetch_all(log)] == list(range(50))
+    assert files_open(tmp_path) <= 3 * MOST + 1
+    assert len(opened) == MOST
+
+
+def test_the_bound_is_that_of_all_logs_together(tmp_path: Path, opened: OpenSegments) -> None:
+    logs = [tiny(tmp_path / str(number), 10) for number in range(4)]
+    assert files_open(tmp_path) == MOST + 4
+    assert [len(scan(log)) for log in logs] == [10] * 4
+    assert files_open(tmp_path) <= 3 * MOST + 4
+
+
+def test_those_that_were_opened_last_stay_open(tmp_path: Path, opened: OpenSegments) -> None:
+    log = tiny(tmp_path, 20)
+    for offset in (3, 4, 3):
+        log.read(offset, 1, True)
+    assert [n for n in range(19) if log.segments[n]._file is not None] == [3, 4, 16, 17, 18]
+
+
+def test_what_a_reader_holds_is_read_to_its_end(tmp_path: Path, opened: OpenSegments) -> None:
+    log = tiny(tmp_path, 20)
+    held = log.read(0, 1000, True)
+    data = held.read()
+    for offset in range(1, 19):
+        log.read(offset, 1000, True)
+    assert log.segments[0]._file is None
+    assert held.read() == data
+
+
+def test_a_segment_that_is_gone_takes_its_files_with_it(tmp_path: Path, opened: OpenSegments) -> None:
+    log = tiny(tmp_path, 4)
+    assert (len(opened), files_open(tmp_path)) == (3, 4)
+    del log
+    gc.collect()
+    assert (len(opened), files_open(tmp_path)) == (0, 0)
+
+
+def test_an_active_segment_keeps_its_file(tmp_path: Path, opened: OpenSegments) -> None:
+    """One that a cut makes active again, too: its appends go on where it ended."""
+    log = tiny(tmp_path, 3)
+    log.update_config(log.config.override({"segment.bytes": "1000000"}))
+    log.truncate(2)
+    tiny(tmp_path / "other", 20)
+    assert log.active._file is not None
+    fill(log, [[NOW], [NOW]])
+    assert [row.offset for row in fetch_all(log)] == [0, 1, 2, 3]
+
+
+def test_whoever_opens_a_log_first_it_is_one_file(
+    tmp_path: Path, opened: OpenSegments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one would not know what was appended by way of the first."""
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    log.close()
+    log = open_log(tmp_path, clean=True)
+    log.active.close()
+    entered = threading.Event()
+    file_of = files.File
+
+    def slowly(path: Path) -> files.File:
+        opened = file_of(path)
+        if threading.current_thread() is not other:
+            entered.set()
+            other.join()
+            fill(log, [[NOW]])
+        return opened
+
+    monkeypatch.setattr(files, "File", slowly)
+    got: list[files.File] = []
+    other = threading.Thread(target=lambda: (entered.wait(10), got.append(log.active.file)))
+    other.start()
+    mine = log.active.file
+    monkeypatch.undo()
+    assert got == [mine]
+    fill(log, [[NOW]])
+    assert [row.offset for row in fetch_all(log)] == [0, 1, 2]
+
+
+def test_a_share_of_the_descriptors_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, most in ((1024, 1024), (resource.RLIM_INFINITY, 4 * open_segments.DESCRIPTORS_MAX)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, limit))
+        assert open_segments._descriptors_max() == most
