@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from typing import Any, cast
 
 import pytest
@@ -201,12 +201,18 @@ class Somebody:
     address = "here"
 
 
+def at_once(value: Any) -> Generator[None, None, Any]:
+    """Return a task of one step."""
+    yield
+    return value
+
+
 def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s, wanted = 100.0, [None, 5.0, 90.0, -1.0]
     monkeypatch.setattr(maintenance_module.time, "monotonic", lambda: now_s)
-    periodic = Periodic("a", 60.0, lambda: wanted.pop(0))
+    periodic = Periodic("a", 60.0, lambda: at_once(wanted.pop(0)))
     assert periodic.wait_s() == 60
     periodic.hasten(70)
     assert periodic.wait_s() == 60
@@ -214,12 +220,12 @@ def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all(
     assert periodic.wait_s() == 7
     waits = []
     while wanted:
-        periodic.run()
+        assert periodic.go_on(now_s + 1)
         waits.append(periodic.wait_s())
     assert waits == pytest.approx([60, 5, 60, SHORTEST_WAIT_S])
-    again = Periodic("b", 0.0, lambda: None)
+    again = Periodic("b", 0.0, lambda: at_once(None))
     assert again.wait_s() == 0
-    again.run()
+    assert again.go_on(now_s + 1)
     assert again.wait_s() == pytest.approx(SHORTEST_WAIT_S)
 
 

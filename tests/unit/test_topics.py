@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -535,13 +536,21 @@ async def test_the_end_of_a_thread_stops_the_broker_in_order_and_not_silently(
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
+def _steps(value: Any) -> Generator[None, None, Any]:
+    """Return a task without a step."""
+    return value
+    yield
+
+
 async def test_retention_comes_round_when_the_next_record_expires(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = (await serve()).broker
     for due_ms, wait_s in ((broker.clock.now_ms() + 90_000, 90), (None, None)):
-        monkeypatch.setattr(broker.logs, "enforce_retention", lambda due_ms=due_ms: due_ms)
-        assert broker._retain() == (wait_s and pytest.approx(wait_s, abs=30))
+        monkeypatch.setattr(broker.logs, "enforce_retention", lambda due_ms=due_ms: _steps(due_ms))
+        with pytest.raises(StopIteration) as end:
+            next(broker._retain())
+        assert end.value.value == (wait_s and pytest.approx(wait_s, abs=30))
 
 
 # -- a stop, and the start after it --------------------------------------------------------------------------------
@@ -554,10 +563,12 @@ async def test_at_a_stop_what_has_not_begun_is_left_and_clients_ask_again(
     creating, deleting, naming = [await connect(served) for _ in range(3)]
     await create(creating, "t")
     gate = _hold_up(served)
+    waiting = served.broker.maintenance._queues
+    await until(lambda: not any(map(len, waiting)))
     creating.send(CREATE_TOPICS, 7, 1, _creation("new"))
     deleting.send(DELETE_TOPICS, 5, 1, _deletion("t"))
     naming.send(METADATA, 9, 1, by_name("named", "t"))
-    await until(lambda: len(served.broker.maintenance._queue) == 3)
+    await until(lambda: sum(map(len, waiting)) == 3)
     served.broker.release()
     gate.set()
     created = (await creating.receive(CREATE_TOPICS, 7))[1].topics[0]
