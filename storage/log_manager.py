@@ -351,9 +351,12 @@ class LogManager:
 def _removed(folder: Path) -> Steps[None]:
     """Remove a folder, a file a step; what cannot be removed the next start tries again."""
     yield
+    entries: list[files.Entry] = []
     with suppress(OSError):
-        for name, _ in files.list_folder(folder):
-            yield
+        entries = files.list_folder(folder)
+    for name, _ in entries:
+        yield
+        with suppress(OSError):
             files.remove(folder / name)
     files.remove_folder(folder)
 

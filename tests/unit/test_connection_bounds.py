@@ -17,15 +17,9 @@ from tidelog.broker import answers, dispatch, frame_memory, sender, server
 from tidelog.broker import connection as connections
 from tidelog.broker.answers import AT_ONCE_BYTES, Streamed, answer_of
 from tidelog.broker.connection import Connection
-from tidelog.broker.handlers import describe_configs, list_offsets, metadata, offset_for_leader_epoch
-from tidelog.broker.handlers import fetch as fetch_handler
+from tidelog.broker.handlers import metadata
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.describe_configs import (
-    DESCRIBE_CONFIGS,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-)
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
@@ -34,19 +28,12 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
-from tidelog.protocol.messages.offset_for_leader_epoch import (
-    OFFSET_FOR_LEADER_EPOCH,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from tidelog.protocol.wire.api import Api
 from tidelog.storage.files import File, FileSlice
 from tidelog.storage.log import Log
 
@@ -695,40 +682,10 @@ def test_records_that_are_still_in_the_log_are_streamed_however_few_there_are(tm
 # -- what is answered on the event loop, and what elsewhere -----------------------------------------------------
 
 
-def _of_partitions(count: int) -> list[tuple[Api, int, object]]:
-    wants = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1) for _ in range(count)]
-    times = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(count)]
-    epochs = [OffsetForLeaderPartition(partition=0, leader_epoch=0) for _ in range(count)]
-    resources = [
-        DescribeConfigsResource(resource_type=2, resource_name=f"t{number}", configuration_keys=None)
-        for number in range(count)
-    ]
-    return [
-        (
-            FETCH,
-            11,
-            FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="t", partitions=wants)]),
-        ),
-        (
-            LIST_OFFSETS,
-            7,
-            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=times)]),
-        ),
-        (
-            OFFSET_FOR_LEADER_EPOCH,
-            4,
-            OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=epochs)]),
-        ),
-        (DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=resources)),
-        (METADATA, 9, names(count)),
-    ]
-
-
 async def test_so_many_partitions_are_answered_on_the_event_loop_and_no_more(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for handler in (fetch_handler, list_offsets, offset_for_leader_epoch, describe_configs, metadata):
-        monkeypatch.setattr(handler, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(metadata, "MOST_AT_ONCE", 3)
     served = await serve(num_partitions="3")
     client = await connect(served)
     await client.make_topic("t")
@@ -744,12 +701,11 @@ async def test_so_many_partitions_are_answered_on_the_event_loop_and_no_more(
     by_name = (METADATA, 9, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
     topic_id = served.broker.topics.by_name["t"].id
     by_id = (METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)]))
-    for api, version, question in (*_of_partitions(3), every, by_name, by_id):
+    for api, version, question in (every, by_name, by_id):
         await client.ask(api, version, question)
         assert not jobs, api.name
-    for handler in (metadata,):
-        monkeypatch.setattr(handler, "MOST_AT_ONCE", 2)
-    for api, version, question in (*_of_partitions(4), every, by_name, by_id):
+    monkeypatch.setattr(metadata, "MOST_AT_ONCE", 2)
+    for api, version, question in (every, by_name, by_id):
         await client.ask(api, version, question)
         assert len(jobs) == 1, (api.name, question)
         jobs.clear()
