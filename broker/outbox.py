@@ -53,6 +53,8 @@ class Outbox:
 
 
 def _write(transport: asyncio.Transport, answers: Answer) -> None:
+    if transport.is_closing():
+        return  # Its client has gone while they were held.
     if len(answers) == 1:
         transport.write(answers[0])
     else:

@@ -13,6 +13,10 @@ class Transport:
 
     def __init__(self) -> None:
         self.written = b""
+        self.is_closed = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -108,3 +112,17 @@ def test_a_connection_that_cannot_be_written_to_is_closed_and_the_others_get_the
     assert client.written.endswith(b"b")
     assert broken.is_aborted
     assert "closed" in caplog.text
+
+
+def test_what_was_held_for_a_connection_that_has_closed_is_dropped_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turns, gone, client = Turns(), Broken(), Transport()
+    for _ in range(TRY_EVERY):
+        turns.send(client, b"-")
+    turns.send(gone, b"a")
+    turns.send(client, b"b")
+    gone.is_closed = True
+    turns.end()
+    assert client.written.endswith(b"b")
+    assert (gone.is_aborted, caplog.text) == (False, "")
