@@ -25,6 +25,13 @@ _CODECS: Final = {
 # Kafka takes its fast compressor for this level of lz4, its default, and the slow one for all others
 # (Lz4BlockOutputStream.java). The library's number for that is 0.
 _LZ4_FAST: Final = 9
+# The highest levels that are used, up to so many bytes of records and beyond: those above them take up to 5 s and, of
+# zstd, hundreds of megabytes for what these do in some hundredths of a second, whenever a client sends what suits them
+# badly. Half a second a megabyte at most, and beyond the first a tenth of that.
+_SMALL_BYTES: Final = 1 << 20
+_HIGHEST: Final = {compression.GZIP: 6, compression.LZ4: 8, compression.ZSTD: 12}
+_HIGHEST_OF_LARGE: Final = {compression.GZIP: 4, compression.LZ4: 4, compression.ZSTD: 9}
+_GZIP_USUAL: Final = 6  # what zlib makes of -1
 
 
 class Target(NamedTuple):
@@ -44,6 +51,13 @@ def target(compression_type: str, levels: Mapping[str, int]) -> Target | None:
     return Target(_CODECS[compression_type], level)
 
 
+def level_for(wanted: Target, size_bytes: int) -> int | None:
+    """Return the level at which so many bytes of records are compressed: the wanted one, or what is affordable."""
+    level = _GZIP_USUAL if wanted == (compression.GZIP, -1) else wanted.level
+    highest = (_HIGHEST if size_bytes <= _SMALL_BYTES else _HIGHEST_OF_LARGE).get(wanted.codec)
+    return level if level is None or highest is None else min(level, highest)
+
+
 def recompress(
     data: bytearray | memoryview, valid: ValidBatch, wanted: Target, rules: Rules
 ) -> tuple[bytearray | memoryview, ValidBatch]:
@@ -56,7 +70,8 @@ def recompress(
         return data, valid
     packed = memoryview(data)[batch.HEADER_BYTES :]
     records = compression.decompress(header.codec, packed, rules.max_decompressed_bytes)
-    payload = compression.compress(wanted.codec, records, wanted.level)
+    payload = compression.compress(wanted.codec, records, level_for(wanted, len(records)))
+    del records  # as large as a batch may be, and not needed while its copy is made
     size = batch.HEADER_BYTES + len(payload)
     if size > rules.max_batch_bytes:
         raise BatchTooLarge(

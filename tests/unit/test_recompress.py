@@ -140,7 +140,7 @@ def test_a_batch_too_large_as_it_comes_is_10_though_it_would_fit_compressed(tmp_
 
 @pytest.mark.parametrize(
     ("kind", "option", "low", "high"),
-    [("gzip", "gzip", 1, 9), ("lz4", "lz4", 9, 12), ("zstd", "zstd", -50, 19)],
+    [("gzip", "gzip", 1, 6), ("lz4", "lz4", 9, 8), ("zstd", "zstd", -50, 12)],
 )
 def test_levels_are_honoured(tmp_path: Path, kind: str, option: str, low: int, high: int) -> None:
     value = b"".join(b"line %d of some text that repeats itself, %d\n" % (n, n * n % 97) for n in range(3000))
@@ -153,6 +153,41 @@ def test_levels_are_honoured(tmp_path: Path, kind: str, option: str, low: int, h
         sizes.append(log.size_bytes)
         assert scan(log)[0].value == value + b"0"
     assert sizes[1] < sizes[0] < len(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "small", "large"),
+    [
+        ("gzip", -1, 6, 4),
+        ("gzip", 9, 6, 4),
+        ("gzip", 2, 2, 2),
+        ("lz4", 17, 8, 4),
+        ("lz4", 9, 0, 0),
+        ("zstd", 22, 12, 9),
+        ("zstd", -5, -5, -5),
+        ("snappy", 0, None, None),
+    ],
+)
+def test_levels_that_others_would_wait_for_are_not_used(
+    kind: str, level: int, small: int | None, large: int | None
+) -> None:
+    wanted = recompress.target(kind, {kind: level} if kind != "snappy" else {})
+    assert wanted is not None
+    assert recompress.level_for(wanted, 1 << 20) == small
+    assert recompress.level_for(wanted, (1 << 20) + 1) == large
+
+
+@pytest.mark.parametrize(("kind", "highest", "used"), [("gzip", 9, 4), ("lz4", 17, 4), ("zstd", 22, 9)])
+def test_a_large_batch_is_stored_at_the_level_that_others_can_wait_for(
+    kind: str, highest: int, used: int
+) -> None:
+    value = b"".join(
+        b"line %d of some text that repeats itself, %d\n" % (n, n * n % 97) for n in range(30_000)
+    )
+    plain = build_batch([Record(0, NOW, None, value)])
+    rules = dataclasses.replace(RULES, max_batch_bytes=4 << 20)
+    stored = recompressed(plain, kind, rules, {kind: highest})
+    assert stored[HEADER_BYTES:] == compression.compress(TYPES[kind], plain[HEADER_BYTES:], used)
 
 
 def test_the_level_nine_of_lz4_is_its_fast_compressor() -> None:
