@@ -9,7 +9,11 @@ after the others had theirs.
 
 import asyncio
 import logging
+import socket  # noqa: TID251  (here is where sockets are read)
+import sys
+import termios
 from collections import deque
+from fcntl import ioctl
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, cast
@@ -21,6 +25,7 @@ from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.sender import MAX_UNSENT_BYTES, Sender
 from tidelog.broker.turns import TURN_S
+from tidelog.broker.waiting import HOLDS_UP
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -43,6 +48,9 @@ MAX_REQUESTS_IN_FLIGHT = 1000
 # A frame that comes more slowly than this is cut off: over so many seconds always, over fewer where others wait.
 SLOWEST_BYTES_PER_S, SLOWEST_OVER_S = 1024, 10.0
 PRESSED_BYTES_PER_S, PRESSED_OVER_S = 32 * 1024, 2.0
+_NO_BUFFER = bytearray()
+# Of Linux' states of a TCP connection: it is over; its client has said that it sends no more.
+_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8
 
 
 class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sockets are read)
@@ -63,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._buffer = bytearray(SMALL_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._is_lent = False  # the buffer, to a request that is served in several turns
+        self._holds_lent = False  # memory for a buffer that was lent
         self._filled = 0
         self._frame_end = 0
         self._wanted_bytes = 0  # of a buffer that is waited for
@@ -72,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._blocked = False
         self._awaits_turn = False
         self._usual_s = TURN_S  # that what it asks for takes; of a new one nothing is known
+        self._has_left = False  # the client: it sends no more than has come
         self._finishing = False
         self._closing = False
 
@@ -102,6 +112,9 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._owed.clear()
         self._sender.drop()
         self.broker.frame_memory.give_back(self)
+        # Connection, transport and sender refer to one another: what is left of them waits for the collector, which may
+        # not come for long.
+        self._drop_buffer()
         if error is not None:
             # Clients go as they please; anything else is a fault of ours or of the system.
             level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
@@ -242,6 +255,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         left = self._filled - start
         if self._is_lent:
             self._is_lent = False
+            self._holds_lent = True
             self._view, self._filled = self._view[start : self._filled], left
             self._use_buffer(max(left, SMALL_BUFFER_BYTES))
         elif start:
@@ -285,6 +299,9 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._buffer[: self._filled] = kept
         self._view = memoryview(self._buffer)
 
+    def _drop_buffer(self) -> None:
+        self._buffer, self._view = _NO_BUFFER, memoryview(_NO_BUFFER)
+
     def _give_back(self) -> None:
         """Return to a small buffer. Between large frames no more than that is filled."""
         if len(self._buffer) > SMALL_BUFFER_BYTES:
@@ -316,6 +333,26 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         elif took_s >= SLOWEST_OVER_S:
             self._pace = now_s, self._filled
 
+    def look_after_client(self) -> None:
+        """Notice that the client of a connection that is not read from has left, of which asyncio tells nothing.
+
+        What it had sent by then is served, but fetches wait no longer. A frame that cannot become whole any more ends
+        the connection.
+        """
+        if not (self._blocked or self._wanted_bytes) or self._transport.is_closing():
+            return
+        its_socket = self._transport.get_extra_info("socket")
+        state = its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        if state == _TCP_CLOSE:
+            self._transport.abort()
+        elif state == _TCP_CLOSE_WAIT and not self._has_left:
+            self._has_left = True
+            for answer in self._owed:
+                if isinstance(answer, Deferred):
+                    answer.later.hurry()
+            if self._wanted_bytes and self._filled + _unread_bytes(its_socket) < self._frame_end:
+                self._transport.abort()
+
     # -- responses -------------------------------------------------------------------------------------------
 
     def _send(self, out: Answer) -> None:
@@ -336,6 +373,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         if isinstance(answer, Deferred):
             answer.later.ready = self._answer
             answer.later.charge(self)
+            if self._has_left:
+                answer.later.hurry()
         self._owed_bytes += _size_of(answer)
         if self._owed_bytes >= MAX_UNSENT_BYTES or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT:
             self._block()
@@ -347,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _answer(self) -> None:
         """Send every answer that is ready and stands behind none that is not; then go on with the requests."""
-        if self._closing:
+        if self._closing or self._transport.is_closing():
             return
         out: Answer = []
         try:
@@ -399,6 +438,9 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _unblock(self) -> None:
         """Go on with the requests, if what held them up is over."""
+        if self._holds_lent and self._owed_bytes < HOLDS_UP:
+            self._holds_lent = False
+            self.broker.frame_memory.give_back(self)
         if (
             self._awaits_turn
             or self._finishing
@@ -446,6 +488,11 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     def owes_answers(self) -> bool:
         """Tell whether a client that reads its answers waits for some."""
         return bool(self._owed) and not self._sender.is_full
+
+
+def _unread_bytes(its_socket: "socket.socket") -> int:
+    """Return how much the system holds that was not read."""
+    return int.from_bytes(ioctl(its_socket.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _size_of(answer: Answer | Streamed | Deferred) -> int:

@@ -97,6 +97,8 @@ HANDLERS: dict[int, Callable[["Connection", Any, int], Any]] = {
     32: describe_configs.handle,
     60: describe_cluster.handle,
 }
+# What is kept of a request, where that is not all of it.
+KEPT: dict[int, Callable[[Any, int], Any]] = {1: fetch.keep_needed}
 PRODUCE, API_VERSIONS = 0, 18
 # What is decoded on the event loop, some milliseconds at the most. A produce is large for its records, which are not
 # looked at then: what counts is how many elements it has.
@@ -191,7 +193,7 @@ def _find_route(key_version: int) -> Route:
             return _unsupported_api_versions(api)
         raise WireError(f"{api.name} v{version} is not served, only v{api.min_version} to v{api.max_version}")
     route = Route(
-        read=api.reader(version),
+        read=_reader(api, version),
         encode=frame.response_encoder(api, version),
         handle=HANDLERS[key],
         version=version,
@@ -201,6 +203,19 @@ def _find_route(key_version: int) -> Route:
     )
     _routes[key_version] = route
     return route
+
+
+def _reader(api: Api, version: int) -> Callable[..., tuple[Any, int]]:
+    """Return what decodes a request, and drops at once what is not kept of it."""
+    read, keep = api.reader(version), KEPT.get(api.key)
+    if keep is None:
+        return read
+
+    def read_and_keep(view: memoryview, position: int, *limits: int) -> tuple[Any, int]:
+        request, position = read(view, position, *limits)
+        return keep(request, version), position
+
+    return read_and_keep
 
 
 def _unsupported_api_versions(api: Api) -> Route:

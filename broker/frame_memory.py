@@ -123,6 +123,11 @@ class FrameMemory:
         """Tell whether anybody waits for what others hold."""
         return bool(self.small.waiting or self.large.waiting)
 
+    @property
+    def total_bytes(self) -> int:
+        """Return what all connections hold."""
+        return self.small.total_bytes + self.large.total_bytes
+
     def take(self, holder: Holder, size_bytes: int, frame_bytes: int) -> bool:
         """Let a connection have a buffer of `size_bytes` for a frame that says that it has `frame_bytes`.
 

@@ -18,7 +18,7 @@ _NO_ANSWER: list[bytes | bytearray] = []
 class Steps(Later):
     """An answer in the making. Its connection takes no other request until what is left to do is to wait."""
 
-    __slots__ = ("_connection", "_encode", "_is_large", "_is_working", "_under_way")
+    __slots__ = ("_connection", "_encode", "_is_hurried", "_is_large", "_is_working", "_under_way")
 
     def __init__(
         self, connection: "Connection", encode: Callable[[Any], Any], *, is_large: bool = False
@@ -28,6 +28,7 @@ class Steps(Later):
         self._connection = connection
         self._encode = encode
         self._is_large = is_large
+        self._is_hurried = False
         self._is_working = False  # and does not merely wait
         self._under_way: Later | None = None
 
@@ -82,6 +83,8 @@ class Steps(Later):
         self._under_way = later
         later.ready = partial(self._came, later)
         later.charge(self._connection)
+        if self._is_hurried:
+            later.hurry()
         if later.weight_bytes < self.weight_bytes:
             self._connection.lighten(self.weight_bytes - later.weight_bytes)
             self.weight_bytes = later.weight_bytes
@@ -90,6 +93,12 @@ class Steps(Later):
         # Nothing refers to what it was made of any more, not even in a circle, which only the collector would find.
         later.ready = self._under_way = None
         self._take(later.response)
+
+    def hurry(self) -> None:
+        """Wait for nothing that need not be waited for."""
+        self._is_hurried = True
+        if self._under_way is not None:
+            self._under_way.hurry()
 
     def cancel(self) -> None:
         """Give up, wherever it has come to."""

@@ -66,6 +66,9 @@ class Later:
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the response holds until it is there, if that is anything."""
 
+    def hurry(self) -> None:
+        """Wait for nothing that need not be waited for: the client has left, but may read what it asked for."""
+
     def cancel(self) -> None:
         """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
 
@@ -234,6 +237,7 @@ class FetchWaiter(Later):
         "_bases",
         "_due_ms",
         "_hold",
+        "_kept_bytes",
         "_missing_bytes",
         "_parked",
         "_share",
@@ -249,8 +253,11 @@ class FetchWaiter(Later):
         max_wait_ms: int,
         answer: Callable[[], Any],
         weight_bytes: int = PARKED_WEIGHT_BYTES,
+        kept_bytes: int = 0,
     ) -> None:
+        """Wait; `kept_bytes` is what `answer` holds beside an ordinary entry for each partition."""
         super().__init__(weight_bytes)
+        self._kept_bytes = kept_bytes
         self._answer: Callable[[], Any] | None = answer
         self._missing_bytes = missing_bytes
         self._parked = parked
@@ -274,10 +281,14 @@ class FetchWaiter(Later):
 
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the fetch holds while it waits; at the bound it waits no longer."""
-        size_bytes = WAITER_BYTES + PLACE_BYTES * len(self._bases)
+        size_bytes = WAITER_BYTES + PLACE_BYTES * len(self._bases) + self._kept_bytes
         self._hold = self._parked.quota.hold(owner, size_bytes)
         if self._hold is None:
             self._parked.wake(iter((self,)))
+
+    def hurry(self) -> None:
+        """Answer with what is there, soon."""
+        self._parked.wake(iter((self,)))
 
     def has_enough(self, place: Waiters) -> bool:
         """Count what a partition has grown by since it was counted last; tell whether nothing is missing any more."""

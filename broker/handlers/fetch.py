@@ -9,6 +9,7 @@ not in memory is read by a reader thread, so a consumer of old records does not 
 long to find. What was not looked at when the broker stops is answered NOT_LEADER_OR_FOLLOWER, and clients ask again. A
 topic that is kept as zstd is refused below version 10, whose clients know no such codec; what producers sent as zstd
 leaves as it is.
+Of a partition that is named again the last entry counts, and there is one answer, as in Kafka, whose requests are maps.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
@@ -30,6 +31,7 @@ from tidelog.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    FetchTopic,
     PartitionData,
 )
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
@@ -47,6 +49,24 @@ EMPTY = b""
 STEP_PARTITIONS = 8
 # What a parked fetch holds for each.
 WANTED_BYTES = 512
+
+
+def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
+    """Drop from a request what no answer depends on: it may be kept for long, while the fetch waits."""
+    request.forgotten_topics_data, request.rack_id, request.cluster_id = [], "", None
+    topics = request.topics
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
+        by_id = version >= IDS_SINCE
+        wanted: dict[str | bytes, tuple[FetchTopic, dict[int, FetchPartition]]] = {}
+        for topic in topics:
+            if topic.partitions:
+                _, partitions = wanted.setdefault(topic.topic_id if by_id else topic.topic, (topic, {}))
+                for each in topic.partitions:
+                    partitions[each.partition] = each
+        for topic, partitions in wanted.values():
+            topic.partitions = list(partitions.values())
+        request.topics = [topic for topic, _ in wanted.values()]
+    return request
 
 
 def handle(

@@ -123,6 +123,7 @@ class _Fetch:
             self._min_bytes,
             self._max_wait_ms,
             lambda: OnLoop(lambda: self._answer_parked(offset, correlation_id, raw)),
+            kept_bytes=len(raw),
         )
         return Deferred(waiter, self._route, correlation_id)
 

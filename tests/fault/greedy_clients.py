@@ -1,10 +1,12 @@
 """Clients that take more than their share: of memory, of the event loop, of a thread. `neighbours.py` runs them."""
 
+import random
 import resource
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from tests.support.raw_client import (
     CREATE_TOPICS,
@@ -466,9 +468,9 @@ def walks_without_an_index(stage: Stage) -> None:
             assert other.produce("far", batch, acks=1).error_code == 0
         latest = build_batch([Record(0, START_MS + 10_000, None, b"v")])
         assert other.produce("far", latest, acks=1).error_code == 0
-        parts = [FetchPartition(partition=0, fetch_offset=count, partition_max_bytes=100) for _ in range(300)]
-        fetches = FetchRequest(
-            max_wait_ms=0, min_bytes=1, max_bytes=MIB, topics=[FetchTopic(topic="far", partitions=parts)]
+        part = FetchPartition(partition=0, fetch_offset=count, partition_max_bytes=100)
+        fetch = FetchRequest(
+            max_wait_ms=0, min_bytes=1, max_bytes=MIB, topics=[FetchTopic(topic="far", partitions=[part])]
         )
         wants = [
             ListOffsetsPartition(partition_index=0, timestamp=START_MS + number) for number in range(1, 5000)
@@ -478,15 +480,41 @@ def walks_without_an_index(stage: Stage) -> None:
         )
         with stage.watched():
             for client in clients[:2]:
-                client.send_bytes(frame(FETCH, 12, fetches))
+                client.send_bytes(300 * frame(FETCH, 12, fetch))
             for client in clients[2:]:
                 client.send_bytes(frame(LIST_OFFSETS, 5, lookups))
             time.sleep(1)
             many_names_within(other, 1.0)
-            for client in clients[:2]:
+            for client in clients[:2] * 300:
                 answer = client.receive(FETCH, 12)[1]
-                assert [part.error_code for part in answer.responses[0].partitions] == [0] * 300
+                assert answer.responses[0].partitions[0].error_code == 0
         stop(stage)
+
+
+# -- compression -----------------------------------------------------------------------------------------------------
+
+
+@scenario(is_slow=True)
+def compressed_as_small_as_can_be(stage: Stage) -> None:
+    """Four batches of 30 MB that nothing makes smaller, to a topic that asks for the smallest there is."""
+    noise = random.Random(1).randbytes(30 * MIB)
+    data = frame(
+        PRODUCE, 9, produce_request("small", build_batch([Record(0, START_MS, None, noise)]), acks=1)
+    )
+    options = {
+        "compression.type": "zstd",
+        "compression.zstd.level": "22",
+        "max.message.bytes": "100000000",
+    }
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(4)]
+        assert clients[0].create("small", configs=options).error_code == 0
+        with stage.watched():
+            for client in clients:
+                client.send_bytes(data)
+            for client in clients:
+                part = client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0]
+                assert part.error_code == 0, f"error {part.error_code}"
 
 
 # -- waiting ---------------------------------------------------------------------------------------------------------
@@ -589,3 +617,47 @@ def many_parked_fetches(stage: Stage) -> None:
                     correlation_id, answer = client.receive(FETCH, 12)
                     assert correlation_id == number, f"answer {correlation_id} in place of {number}"
                     assert answer.responses[0].partitions[0].error_code == 0
+
+
+def one_partition_named_often(count: int) -> Callable[[Stage], None]:
+    """Return a scenario of so many clients, each with two fetches that wait and name one partition ever again."""
+    parts = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)] * ELEMENTS
+    request = FetchRequest(
+        max_wait_ms=600_000, min_bytes=1 << 30, topics=[FetchTopic(topic="p", partitions=parts)]
+    )
+
+    def run(stage: Stage) -> None:
+        data = frame(FETCH, 12, request)
+        with ExitStack() as stack:
+            clients = [stage.connect(stack) for _ in range(count)]
+            assert clients[0].create("p").error_code == 0
+            with stage.watched():
+                for client in clients:
+                    client.send_bytes(data * 2)
+                time.sleep(1)
+
+    return run
+
+
+SCENARIOS["parked_often"] = Scenario("parked_often", one_partition_named_often(1))
+SCENARIOS["parked_often_by_twenty"] = Scenario(
+    "parked_often_by_twenty", one_partition_named_often(20), Bounds(growth_mb=1000), is_slow=True
+)
+
+
+# What all connections may hold of frames up to a megabyte, and of larger ones, is an option: half of 512 MiB each.
+@scenario(Bounds(growth_mb=600), is_slow=True)
+def megabytes_left_half_sent(stage: Stage) -> None:
+    """Six hundred connections that send half of a megabyte and then a little a second, and leave all at once."""
+    half, little = bytes(520 * 1024), bytes(40 * 1024)
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(600)]
+        with stage.watched("large"):
+            for client in clients:
+                with suppress(OSError):
+                    client._socket.send(MIB.to_bytes(4, "big") + half, socket.MSG_DONTWAIT)
+            for _ in range(10):
+                time.sleep(1)
+                for client in clients:
+                    with suppress(OSError):
+                        client._socket.send(little, socket.MSG_DONTWAIT)

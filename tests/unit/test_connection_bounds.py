@@ -17,10 +17,11 @@ from tidelog.broker import answers, dispatch, frame_memory, sender, server
 from tidelog.broker import connection as connections
 from tidelog.broker.answers import AT_ONCE_BYTES, Streamed, answer_of
 from tidelog.broker.connection import Connection
+from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
-from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -504,9 +505,9 @@ async def test_a_large_request_that_is_malformed_ends_its_connection_as_a_small_
 
 
 def wide_fetch(count: int, max_wait_ms: int, min_bytes: int = 1) -> FetchRequest:
-    """Fetch partition 0 of "t" from 0 and, to no avail, many others of another topic from their ends."""
+    """Fetch partition 0 of "t" from 0 and, to no avail, many others of it from their ends."""
     first = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=MIB)
-    empty = [FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=MIB) for _ in range(count)]
+    empty = [FetchPartition(partition=n + 1, fetch_offset=0, partition_max_bytes=MIB) for n in range(count)]
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
@@ -516,29 +517,203 @@ def wide_fetch(count: int, max_wait_ms: int, min_bytes: int = 1) -> FetchRequest
 
 
 async def test_a_fetch_of_very_many_partitions_waits_as_others_do(serve: Serve, connect: Connect) -> None:
-    served = await serve(num_partitions="2")
+    served = await serve(num_partitions="2001")
     client, producer = await connect(served), await connect(served)
     await client.make_topic("t")
-    client.send(FETCH, 11, 1, wide_fetch(5000, max_wait_ms=600_000))
+    client.send(FETCH, 11, 1, wide_fetch(2000, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1)
     await producer.ask(PRODUCE, 9, produce("t", b"x", acks=1))
     _, response = await client.receive(FETCH, 11)
     parts = response.responses[0].partitions
-    assert len(parts) == 5001
+    assert len(parts) == 2001
     assert bool(parts[0].records)
     assert not any(part.records or part.error_code for part in parts[1:])
-    client.send(FETCH, 11, 2, wide_fetch(5000, max_wait_ms=20, min_bytes=MIB))
+    client.send(FETCH, 11, 2, wide_fetch(2000, max_wait_ms=20, min_bytes=MIB))
     assert (await client.receive(FETCH, 11))[0] == 2
 
 
 async def test_a_client_that_leaves_takes_its_large_request_with_it(serve: Serve, connect: Connect) -> None:
-    served = await serve(num_partitions="2")
+    served = await serve(num_partitions="2001")
     client = await connect(served)
     await client.make_topic("t")
-    client.send(FETCH, 11, 1, wide_fetch(5000, max_wait_ms=600_000))
+    client.send(FETCH, 11, 1, wide_fetch(2000, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1)
     client.writer.close()
     await until(lambda: not served.broker.parked)
+
+
+async def test_a_partition_that_is_named_again_is_fetched_once_as_the_last_entry_says(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(num_partitions="3")
+    client = await connect(served)
+    await client.make_topic("t")
+    for value in (b"first", b"second"):
+        await client.ask(PRODUCE, 9, produce("t", value, acks=1))
+
+    def entries(*wanted: tuple[int, int]) -> list[FetchPartition]:
+        return [
+            FetchPartition(partition=n, fetch_offset=offset, partition_max_bytes=MIB) for n, offset in wanted
+        ]
+
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        topics=[
+            FetchTopic(topic="t", partitions=entries((2, 0), (0, 10**6), (1, 0))),
+            FetchTopic(topic="none", partitions=[]),
+            FetchTopic(topic="t", partitions=entries((0, 0), (0, 1), (2, 0))),
+        ],
+    )
+    (topic,) = (await client.ask(FETCH, 11, request)).responses
+    assert [(part.partition_index, part.error_code) for part in topic.partitions] == [(2, 0), (0, 0), (1, 0)]
+    assert b"second" in bytes(topic.partitions[1].records)
+    assert b"first" not in bytes(topic.partitions[1].records)
+
+
+@pytest.mark.parametrize("count", [1, 50_000])
+async def test_a_fetch_that_waits_keeps_nothing_that_its_answer_does_not_need(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    parked: list[FetchRequest] = []
+    park = fetching._park
+    monkeypatch.setattr(
+        fetching,
+        "_park",
+        lambda broker, request, *rest: parked.append(request) or park(broker, request, *rest),
+    )
+    request = wide_fetch(0, max_wait_ms=600_000)
+    request.topics[0].partitions *= count
+    request.forgotten_topics_data = [ForgottenTopic(topic="x" * 200, partitions=[1] * 100)] * 5
+    request.rack_id = "r" * 10_000
+    client.send(FETCH, 11, 1, request)
+    await until(lambda: bool(parked))
+    (kept,) = parked
+    assert [len(topic.partitions) for topic in kept.topics] == [1]
+    assert (kept.forgotten_topics_data, kept.rack_id) == ([], "")
+
+
+async def test_what_was_lent_to_a_large_request_is_given_back_when_it_is_done(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(num_partitions="3001")
+    client = await connect(served)
+    await client.make_topic("t")
+    frames = served.broker.frame_memory
+    client.send(FETCH, 11, 1, wide_fetch(3000, max_wait_ms=600_000))
+    await until(lambda: len(served.broker.parked) == 1)
+    await until(lambda: not frames.small.total_bytes)
+
+
+# -- clients that leave --------------------------------------------------------------------------------------
+
+
+def waiting_fetches(count: int) -> bytes:
+    whole = [encode_request(FETCH, 11, n, "test", wide_fetch(0, max_wait_ms=600_000)) for n in range(count)]
+    return b"".join(whole)
+
+
+async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_what_it_sent_is_served(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await client.make_topic("t")
+    await client.make_topic("u")
+    # More fetches than it may have waiting, and behind them what is not answered.
+    client.writer.write(waiting_fetches(1100))
+    client.send(PRODUCE, 9, 1, produce("u", b"the last", acks=0))
+    await until(lambda: served.connection_of(client)._blocked and len(served.broker.parked) > 500)
+    client.writer.write_eof()
+    await asyncio.wait_for(until(lambda: len(served.server._connections) == 1), 10)
+    assert not served.broker.parked
+    assert served.broker.parked.quota.total_bytes == 0
+    response = await other.ask(FETCH, 11, fetch("u", 0))
+    assert b"the last" in bytes(response.responses[0].partitions[0].records)
+
+
+async def test_a_client_that_breaks_off_while_it_is_not_read_from_is_noticed(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+    served = await serve()
+    client = await connect(served)
+    await client.make_topic("t")
+    client.writer.write(waiting_fetches(1100))
+    await until(lambda: served.connection_of(client)._blocked and len(served.broker.parked) > 500)
+    client.writer.transport.abort()
+    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
+    assert not served.broker.parked
+
+
+async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_become_whole(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+    served = await serve(queued_max_request_bytes=str(2 * MIB), socket_request_max_bytes=str(2 * MIB))
+    frames = served.broker.frame_memory
+    await (maker := await connect(served)).make_topic("t")
+    greedy = [await connect(served) for _ in range(6)]
+    for each in greedy:
+        each.writer.write((MIB - 4).to_bytes(4, "big") + bytes(300_000))
+    await until(lambda: bool(frames.small.waiting))
+    whole, cut = await connect(served), await connect(served)
+    data = encode_request(PRODUCE, 9, 1, "test", produce("t", b"x" * 90_000, acks=0))
+    whole.writer.write(data)
+    cut.writer.write(data[:-1])
+    waiting = lambda: frames.small.waiting["127.0.0.1"]  # noqa: E731
+    await until(lambda: {served.connection_of(whole), served.connection_of(cut)} <= waiting().keys())
+    left = served.connection_of(cut)
+    whole.writer.close()
+    cut.writer.close()
+    await asyncio.wait_for(until(lambda: left not in served.server._connections), 10)
+    for each in greedy:
+        each.writer.close()
+    await asyncio.wait_for(until(lambda: len(served.server._connections) == 1), 10)
+    response = await maker.ask(FETCH, 11, fetch("t", 0))
+    assert len(response.responses[0].partitions[0].records) > 90_000, "what came whole is served"
+    assert frames.small.total_bytes == 0
+
+
+async def test_freed_memory_is_given_back_once_much_less_is_held(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    served = await serve()
+    memory = served.broker.frame_memory
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(server, "MUCH_FREED_BYTES", 300_000)
+    monkeypatch.setattr(server, "give_freed_memory_back", lambda: given.append(memory.total_bytes))
+    watching = asyncio.create_task(served.server._watch_pace())
+    clients = [await connect(served) for _ in range(3)]
+    for client in clients:
+        client.writer.write((MIB - 4).to_bytes(4, "big") + bytes(100_000))
+    await until(lambda: memory.total_bytes >= 3 * 128 * 1024)
+    await asyncio.sleep(0.05)
+    assert not given
+    for client in clients:
+        client.writer.close()
+    await asyncio.wait_for(until(lambda: bool(given)), 10)
+    await asyncio.sleep(0.05)
+    assert given == [0]
+    watching.cancel()
+
+
+async def test_a_connection_that_is_over_keeps_no_buffer_until_the_collector_comes(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    client.writer.write(MIB.to_bytes(4, "big") + bytes(300_000))
+    await until(lambda: bool(served.server._connections) and served.connection_of(client)._filled > 300_000)
+    connection = served.connection_of(client)
+    client.writer.close()
+    await until(lambda: not served.server._connections)
+    assert len(connection._buffer) == len(connection._view) == 0
 
 
 # -- frames --------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partition import Partition
 from tidelog.broker.quota import LITTLE_BYTES, Quota
-from tidelog.broker.waiting import FetchWaiter, Later, Parked, Waiters
+from tidelog.broker.waiting import PLACE_BYTES, WAITER_BYTES, FetchWaiter, Later, Parked, Waiters
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 
@@ -208,6 +208,16 @@ async def test_a_fetch_that_there_is_no_room_for_is_answered_at_once() -> None:
     for waiter in (*waiters, little):
         waiter.cancel()
     assert parked.quota.total_bytes == 0
+
+
+async def test_a_fetch_is_charged_with_what_it_keeps_of_its_request() -> None:
+    partition, parked = Waited(), new_parked()
+    for kept_bytes in (0, 5000):
+        before = parked.quota.total_bytes
+        waiter = FetchWaiter(parked, [partition], 10, 60_000, lambda: "answer", kept_bytes=kept_bytes)
+        waiter.charge(Owner())
+        assert parked.quota.total_bytes - before == WAITER_BYTES + PLACE_BYTES + kept_bytes
+        waiter.cancel()
 
 
 async def test_an_answer_that_is_being_read_is_given_up_with_its_client() -> None:

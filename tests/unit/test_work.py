@@ -220,14 +220,16 @@ async def test_an_error_ends_work_and_the_thread_lives_on() -> None:
 # -- handlers ----------------------------------------------------------------------------------------------------------
 
 
-async def filled(client: Client, batches: int = 30, codec: int = 0) -> None:
+async def filled(client: Client, batches: int = 30, codec: int = 0, partitions: int = 1) -> None:
     await client.make_topic("t")
     for n in range(batches):
-        await produced(client, build_batch([Record(0, T0 + n, None, b"v" * 200)], codec=codec))
+        batch = build_batch([Record(0, T0 + n, None, b"v" * 200)], codec=codec)
+        for index in range(partitions):
+            await produced(client, batch, index)
 
 
-async def produced(client: Client, batch: bytes) -> ErrorCode:
-    part = PartitionProduceData(index=0, records=memoryview(batch))
+async def produced(client: Client, batch: bytes, index: int = 0) -> ErrorCode:
+    part = PartitionProduceData(index=index, records=memoryview(batch))
     topic = TopicProduceData(name="t", partition_data=[part])
     answer = await client.ask(PRODUCE, 9, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]))
     code: ErrorCode = answer.responses[0].partition_responses[0].error_code
@@ -243,7 +245,10 @@ def lookups(times: list[int]) -> ListOffsetsRequest:
 
 
 def fetches(offsets: list[int], **more: int) -> FetchRequest:
-    wants = [FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=1) for at in offsets]
+    """Ask for as many partitions, each from its offset on."""
+    wants = [
+        FetchPartition(partition=n, fetch_offset=at, partition_max_bytes=1) for n, at in enumerate(offsets)
+    ]
     options = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, **more}
     return FetchRequest(topics=[FetchTopic(topic="t", partitions=wants)], **options)
 
@@ -320,11 +325,11 @@ async def test_a_lookup_in_a_large_batch_is_not_made_on_the_loop(
 async def test_fetches_go_on_where_their_time_on_the_loop_was_over(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = await connect(await serve())
-    await filled(client)
-    before = await client.ask(FETCH, 12, fetches(list(range(30))))
+    client = await connect(await serve(num_partitions="30"))
+    await filled(client, 2, partitions=30)
+    before = await client.ask(FETCH, 12, fetches([1] * 30))
     monkeypatch.setattr(work, "LOOP_S", -1.0)
-    assert await client.ask(FETCH, 12, fetches(list(range(30)))) == before
+    assert await client.ask(FETCH, 12, fetches([1] * 30)) == before
     assert len(before.responses[0].partitions) == 30
     assert before.responses[0].partitions[0].records
 
@@ -357,9 +362,9 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
 ) -> None:
     monkeypatch.setattr(lookup, "PROMPT_WALK_BYTES", 8192)
     monkeypatch.setattr(lookup, "BRIEF_WALK_BYTES", 8192)
-    served = await serve(log_index_interval_bytes="2147483647")
+    served = await serve(log_index_interval_bytes="2147483647", num_partitions="2")
     client, other = await connect(served), await connect(served)
-    await filled(client, 60)
+    await filled(client, 60, partitions=2)
     lanes: list[Lane] = []
     read = fetch_handler._Fetch._read
 
@@ -381,9 +386,9 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
 async def test_what_was_not_looked_at_when_the_broker_stops_is_answered(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serve()
+    served = await serve(num_partitions="2")
     looking, fetching, producing = [await connect(served) for _ in range(3)]
-    await filled(looking)
+    await filled(looking, partitions=2)
     monkeypatch.setattr(work, "LOOP_S", -1.0)
     gate = threading.Event()
     blocking = [served.broker.readers.submit(lambda: gate.wait(20), "one")]
