@@ -43,6 +43,9 @@ SMALL_BUFFER_BYTES = 16 * 1024
 # take less than that goes on where the time of a turn is used up.
 BYTE_S = 0.2e-6
 QUICK_S = 0.0002
+# Where no connection takes longer in a turn of the loop, none waits for others: to keep time costs as much as two small
+# requests.
+BRIEF_S = 0.0001
 # Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
 MAX_REQUESTS_IN_FLIGHT = 1000
 # A frame that comes more slowly than this is cut off: over so many seconds always, over fewer where others wait.
@@ -154,33 +157,31 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _process(self) -> None:
         """Dispatch the whole frames in the buffer, as many as a turn allows, and send the answers that are ready."""
-        turns, began_s = self.broker.turns, 0.0
-        if turns.ends_s:
-            began_s = monotonic()
-            if began_s > turns.ends_s and self._expected_s() >= QUICK_S:
-                self._wait_for_turn()
-                return
+        turns, began_s = self.broker.turns, monotonic()
+        if turns.ends_s and began_s > turns.ends_s and self._expected_s() >= QUICK_S:
+            self._wait_for_turn()
+            return
         out: Answer = []
         try:
-            start = self._dispatch_frames(out)
+            start = self._dispatch_frames(out, began_s)
         except Exception as fault:
             self._send(out)
             self._fail(fault)
-            return
-        if out:
-            self._send(out)
-        if not self._closing:
-            self._keep(start)
-        if turns.ends_s:
-            # Other threads may have had the processor meanwhile: once is not enough to count as slow.
-            self._usual_s = min(monotonic() - (began_s or turns.began_s), 2 * self._usual_s + QUICK_S / 4)
         else:
-            self._usual_s /= 2  # Nothing was done that takes long.
+            if out:
+                self._send(out)
+            if not self._closing:
+                self._keep(start)
+        took_s = monotonic() - began_s
+        if took_s >= BRIEF_S:
+            turns.begin(began_s)
+        # Other threads may have had the processor meanwhile: once is not enough to count as slow.
+        self._usual_s = min(took_s, 2 * self._usual_s + QUICK_S / 4)
 
-    def _dispatch_frames(self, out: Answer) -> int:
+    def _dispatch_frames(self, out: Answer, began_s: float) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
         view, filled, start = self._view, self._filled, 0
-        counted, out_bytes, turn_ends = 0, 0, 0.0
+        out_bytes, turns, turn_ends = 0, self.broker.turns, 0.0
         while filled - start >= 4:
             (size,) = _SIZE(view, start)
             end = start + 4 + size
@@ -192,10 +193,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 break
             if start:
                 # Not the only one in this packet: has this client had its turn?
-                out_bytes += sum(map(len, out[counted:]))
-                counted = len(out)
-                turn_ends = turn_ends or self.broker.turns.share_ends_s()
-                if out_bytes + self._owed_bytes >= MAX_UNSENT_BYTES or monotonic() > turn_ends:
+                now_s = monotonic()
+                if not turn_ends and (turns.ends_s or now_s - began_s >= BRIEF_S):
+                    turn_ends = turns.share_ends_s()
+                if out_bytes + self._owed_bytes >= MAX_UNSENT_BYTES or 0 < turn_ends < now_s:
                     self._wait_for_turn()
                     break
             try:
@@ -205,10 +206,12 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             start = end
             if type(answer) is list and not self._owed:
                 out += answer
+                for part in answer:
+                    out_bytes += len(part)
             elif type(answer) is Streamed and not self._owed:
                 self._send(out[:])
                 out.clear()
-                counted = 0
+                out_bytes = 0
                 self._stream(answer)
             elif answer is not None:
                 self._in_order(answer)

@@ -124,7 +124,6 @@ def dispatch(
         answer = repeated.serve(view, position, end)
         if answer is not None:
             return answer
-    connection.broker.turns.begin()
     start = position
     key_version, correlation_id, position = frame.read_request_header(view, position, end)
     route = _routes.get(key_version)

@@ -20,7 +20,7 @@ class Partition:
     def append(self, data: bytearray | memoryview, now_ms: int, checked: Checked | None = None) -> Appended:
         """Append one produced batch and wake the fetches that it satisfies. As `Log.append`."""
         appended = self.log.append(data, now_ms, checked)
-        if self.waiters and not appended.duplicate:
+        if self.waiters.count and not appended.duplicate:
             self.waiters.grow(self.log.last_batch_bytes)
         return appended
 

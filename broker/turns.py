@@ -4,8 +4,7 @@ Owns the sharing of a turn of the event loop among those that have much to ask: 
 make it as many times as long. Who finds the time of a turn used up waits here for a later one: who has waited longest
 goes first, and then whoever is expected to take least. Knows nothing of requests.
 
-Where nothing takes long no time is kept, and nothing waits: to look at a clock costs more than a hundredth of a small
-request.
+Where nothing takes long no time is kept, and nothing waits: a turn that is kept costs the loop one more.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ TURN_S = 0.005
 class Turns:
     """The time of this turn of the loop, and who waits for the next. Event loop only."""
 
-    __slots__ = ("_call_soon", "_expected", "_numbers", "_sharers", "_waiting", "began_s", "ends_s")
+    __slots__ = ("_call_soon", "_expected", "_numbers", "_sharers", "_waiting", "ends_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
@@ -30,16 +29,14 @@ class Turns:
         self._waiting: dict[int, Callable[[], None]] = {}  # in the order of arrival
         self._expected: list[tuple[float, int]] = []  # how long each is expected to take: a heap
         self._sharers = 1
-        self.began_s = 0.0
         # When the time of this turn is used up, by `time.monotonic`; 0 while nobody in it has asked for much.
         self.ends_s = 0.0
 
-    def begin(self) -> None:
-        """Keep time in this turn: what is done next may take long."""
+    def begin(self, began_s: float = 0.0) -> None:
+        """Keep time in this turn, from now on or from when what has taken long began."""
         if not self.ends_s:
             self._call_soon(self._next)
-            self.began_s = monotonic()
-            self.ends_s = self.began_s + TURN_S
+            self.ends_s = (began_s or monotonic()) + TURN_S
 
     def share_ends_s(self) -> float:
         """Return until when one connection may go on in this turn."""

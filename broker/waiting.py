@@ -151,12 +151,12 @@ class Waiters:
     and what it wakes. Entries of fetches that were answered otherwise stay until they are reached or are the most.
     """
 
-    __slots__ = ("_dead", "_entries", "_is_waking", "_live", "_next", "_parked", "grown_bytes")
+    __slots__ = ("_dead", "_entries", "_is_waking", "_next", "_parked", "count", "grown_bytes")
 
     def __init__(self) -> None:
         """Begin with nobody."""
+        self.count = 0  # of those that wait
         self.grown_bytes = 0  # while anybody waits
-        self._live = 0
         self._next = NEVER  # the smallest threshold
         self._parked: Parked | None = None
         # (threshold, number, fetch, round of the fetch): a heap.
@@ -164,19 +164,15 @@ class Waiters:
         self._dead = 0
         self._is_waking = False
 
-    def __len__(self) -> int:
-        """Return how many wait."""
-        return self._live
-
     def add(self, parked: Parked) -> None:
         """Let one fetch more wait; `expect` says for what."""
         self._parked = parked
-        self._live += 1
+        self.count += 1
 
     def remove(self) -> None:
         """Let one that was added wait no longer."""
-        self._live -= 1
-        if not self._live:
+        self.count -= 1
+        if not self.count:
             self._entries.clear()
             self._dead = 0
             self._next = NEVER

@@ -167,7 +167,7 @@ def append(
 ) -> PartitionProduceResponse:
     """Append one batch, validated already or not; return what came of it. Raise TakesLong as `Log.append`."""
     try:
-        if isinstance(checked, RecordsError | StorageError):
+        if checked is not None and not isinstance(checked, tuple):
             raise checked
         appended = partition.append(records, now_ms, checked)
     except (RecordsError, StorageError) as error:

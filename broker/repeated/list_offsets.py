@@ -40,7 +40,7 @@ def partition_of(broker: "Broker", route: Route, request: ListOffsetsRequest) ->
 
 
 def learn(
-    broker: "Broker", route: Route, request: ListOffsetsRequest, raw: Request, partition: Partition
+    _broker: "Broker", route: Route, request: ListOffsetsRequest, raw: Request, partition: Partition
 ) -> Learned | None:
     """Return what serves such requests."""
     topic_name, want = request.topics[0].name, request.topics[0].partitions[0]
@@ -65,7 +65,6 @@ def learn(
         (timestamp,) = number(view, at)
         if timestamp < 0 or log.failure is not None or 0 <= expected_epoch != log.leader_epoch:
             return None
-        broker.turns.begin()
         try:
             found = first_at_or_after(log, timestamp, wait=False)
         except (StorageError, RecordsError, NotInMemory, TakesLong):

@@ -14,7 +14,7 @@ from tidelog.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from tidelog.protocol.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_BYTES
+from tidelog.protocol.records.batch import ATTRIBUTES_POSITION, HEADER_BYTES
 from tidelog.protocol.wire.errors import WireError
 from tidelog.protocol.wire.runtime import read_uvarint, uvarint
 from tidelog.storage.errors import StorageError, TakesLong
@@ -75,7 +75,6 @@ def learn(
     topic_data = request.topic_data[0]
     data, acks = topic_data.partition_data[0], request.acks
     log, index, flusher, now_ms = partition.log, data.index, broker.flusher, broker.clock.now_ms
-    keep_time = broker.turns.begin
     logs = (log,)
     is_flexible = route.request_is_flexible
     size_bytes = len(data.records or b"")
@@ -117,8 +116,6 @@ def learn(
                 return None
         if stop <= at or log.failure is not None:  # no batch; or the topic or its disk is gone
             return None
-        if view[at + _CODEC_POSITION] & CODEC_MASK or stop - at > QUICK_BYTES:
-            keep_time()
         try:
             answer = append(partition, index, view[at:stop], now_ms())
         except TakesLong:

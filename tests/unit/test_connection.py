@@ -255,7 +255,7 @@ async def test_a_client_that_leaves_takes_its_parked_fetch_with_it(serve: Serve,
     await until(lambda: bool(served.broker.parked))
     client.writer.close()
     await until(lambda: not served.broker.parked)
-    assert not served.broker.topics.by_name["t"].partitions[0].waiters
+    assert not served.broker.topics.by_name["t"].partitions[0].waiters.count
 
 
 async def test_our_own_fault_ends_one_connection_and_says_everything(

@@ -38,10 +38,7 @@ Dispatched = Callable[..., list[tuple[int, Any]]]
 def dispatched() -> Iterator[Dispatched]:
     """Return what dispatches a frame, or its start, and tells what reached a handler: version, request."""
     reached: list[tuple[int, Any]] = []
-    turns = SimpleNamespace(begin=lambda: None)
-    connection: Any = SimpleNamespace(
-        broker=SimpleNamespace(turns=turns), repeated=RepeatedRequests(KnownRequests(cast(Any, None)))
-    )
+    connection: Any = SimpleNamespace(repeated=RepeatedRequests(KnownRequests(cast(Any, None))))
 
     def handle(_connection: object, request: object, version: int) -> None:
         reached.append((version, request))

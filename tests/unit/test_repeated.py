@@ -346,7 +346,7 @@ async def test_a_fetch_that_waits_gets_what_comes(both: Both, connect: Connect, 
         assert answer == await both.second.receive(FETCH, 11)
         assert answer[1].responses[0].partitions[0].records
         assert not served.broker.parked
-        assert not served.broker.topics.by_name["t"].partitions[0].waiters
+        assert not served.broker.topics.by_name["t"].partitions[0].waiters.count
     assert len([key_version for key_version in both.known_again if key_version == 1 << 16 | 11]) == 3
 
 

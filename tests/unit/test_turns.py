@@ -11,6 +11,7 @@ from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tidelog.broker import connection as connections
 from tidelog.broker import turns as turns_module
 from tidelog.broker.turns import TURN_S, Turns
+from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.describe_configs import (
     DESCRIBE_CONFIGS,
@@ -53,6 +54,16 @@ async def test_no_time_is_kept_where_nobody_asks_for_much() -> None:
     await a_turn()
     await a_turn()
     assert turns.ends_s == 0
+
+
+async def test_time_counts_from_where_what_took_long_began(clock: Clock) -> None:
+    turns = turns_of()
+    began_s = clock.now_s
+    clock.work(TURN_S / 2)
+    turns.begin(began_s)
+    assert turns.ends_s == began_s + TURN_S
+    turns.begin()
+    assert turns.ends_s == began_s + TURN_S
 
 
 async def test_many_share_one_turn(clock: Clock) -> None:
@@ -167,3 +178,32 @@ async def test_first_requests_of_many_connections_leave_others_their_turn(
     for client in many:
         assert (await client.receive(DESCRIBE_CONFIGS, 4))[0] == 7
     assert served_of_many == 40
+
+
+async def test_only_who_takes_long_has_time_kept(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To keep time costs as much as a small request: a packet of some that are small does without."""
+    client = await connect(await serve())
+    frames = [encode_request(API_VERSIONS, 2, number, "test", ApiVersionsRequest()) for number in range(3)]
+    begun: list[float] = []
+    begin, dispatch = Turns.begin, connections.dispatch
+    monkeypatch.setattr(connections, "BRIEF_S", 0.5)
+    monkeypatch.setattr(Turns, "begin", lambda turns, *at: begun.append(*(at or [0.0])) or begin(turns, *at))
+
+    async def ask(count: int) -> None:
+        client.writer.write(b"".join(frames[:count]))
+        for number in range(count):
+            assert (await client.receive(API_VERSIONS, 2))[0] == number
+
+    await ask(1)
+    await ask(3)
+    assert not begun
+    began_s = time.monotonic()
+    monkeypatch.setattr(connections, "dispatch", lambda *asked: time.sleep(0.6) or dispatch(*asked))
+    await ask(1)
+    assert len(begun) == 1
+    assert began_s <= begun[0] <= began_s + 0.5, "the time before what took long is not counted"
+    begun.clear()
+    await ask(2)
+    assert begun[0] == 0, "the second in a packet finds that the first has taken long"

@@ -153,7 +153,7 @@ def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enoug
         each.cancel()
     assert not parked
     assert not any(parked._due.values()), "nor is any of them held until its time is up"
-    assert not any(len(partition.waiters) or partition.waiters._entries for partition in partitions)
+    assert not any(partition.waiters.count or partition.waiters._entries for partition in partitions)
 
 
 async def test_a_parked_fetch_that_fails_is_answered_and_takes_no_other_with_it(
@@ -275,13 +275,13 @@ async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None
     partition.grow(1)
     assert await outcome(waiter) == "answer"
     assert not parked
-    assert not partition.waiters
+    assert not partition.waiters.count
 
 
 async def test_a_fetch_is_answered_when_its_time_is_up() -> None:
     partition, parked = Waited(), new_parked()
     assert await outcome(park(partition, 100, 1, parked)) == "answer"
-    assert not partition.waiters
+    assert not partition.waiters.count
     waiter = park(partition, 100, 1, parked)
     partition.grow(99)
     assert await outcome(waiter) == "answer"
@@ -321,7 +321,7 @@ async def test_a_cancelled_fetch_leaves_nothing_behind() -> None:
     waiter = park(partition, 10, 1, parked)
     waiter.cancel()
     assert not parked
-    assert not partition.waiters
+    assert not partition.waiters.count
     waiter.finish()
     assert waiter.response is None
 
