@@ -800,6 +800,7 @@ class Log:
         with self._flush_lock, self.lock, self._snapshot_lock:
             self._unsaved = None
             self.directory = folder
+            self.deleted = retention.DeletedFiles(folder)
             for segment in self.segments:
                 segment.folder = folder
 

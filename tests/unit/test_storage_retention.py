@@ -1,12 +1,15 @@
 """What expires, when, and in which order."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.logs import NOW, fill, held_open, open_log, scan
+from tests.support.logs import NOW, crash, fill, held_open, open_log, scan
 from tidelog.storage import files
+from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
 
 HOUR = 3_600_000
@@ -224,6 +227,51 @@ def test_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -
     assert list(tmp_path.glob("*.deleted"))
     log.enforce_retention(NOW + 1101)
     assert not list(tmp_path.glob("*.deleted"))
+
+
+def test_I2_what_could_not_be_renamed_is_before_anything_newer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash brings the older segments back, and the newer one is missing between them and the rest."""
+    log = log_of(tmp_path / "log", [NOW - 50], [NOW], retention_ms=100, file_delete_delay_ms=1000)
+    fill(log, [[NOW + 100]], now_ms=NOW + 100)
+
+    def full(old: Path, _: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left", str(old))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "rename", full)
+        with pytest.raises(LogOffline):
+            log.enforce_retention(NOW + 51)
+    assert (log.log_start_offset, log.deleted.next_due_ms()) == (1, NOW + 1051)
+    renamed: list[str] = []
+    rename = files.rename
+    monkeypatch.setattr(files, "rename", lambda old, new: renamed.append(old.name) or rename(old, new))
+    log.enforce_retention(NOW + 101)
+    assert [name for name in renamed if name.endswith(".log")] == [f"{0:020d}.log", f"{1:020d}.log"]
+    assert log.deleted.next_due_ms() == NOW + 1051
+    again = open_log(crash(log, tmp_path / "crashed"))
+    assert [row.offset for row in scan(again)] == [2]
+
+
+def test_what_could_not_be_renamed_is_tried_again_though_nothing_else_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(tmp_path, [NOW], retention_ms=100, file_delete_delay_ms=0)
+    with monkeypatch.context() as disk:
+        disk.setattr(files, "rename", lambda *_: os.stat("/nowhere"))
+        with pytest.raises(LogOffline):
+            log.enforce_retention(NOW + 101)
+    assert len(log.deleted) > 0
+    log.enforce_retention(NOW + 102)
+    assert (len(log.deleted), {path.name[:20] for path in tmp_path.glob("*.log*")}) == (0, {f"{1:020d}"})
+
+
+def test_a_retired_log_renames_and_removes_nothing_by_its_old_name(tmp_path: Path) -> None:
+    log = log_of(tmp_path / "log", [NOW], retention_ms=100, file_delete_delay_ms=1000)
+    log.enforce_retention(NOW + 101)
+    log.retire(tmp_path / "log-delete")
+    assert (len(log.deleted), log.deleted.folder) == (0, tmp_path / "log-delete")
 
 
 def test_what_was_renamed_before_a_crash_is_removed_at_the_start(tmp_path: Path) -> None:
