@@ -752,7 +752,8 @@ class Log:
             active = self.active
             is_empty = not any(segment.size for segment in left)
             if is_empty:
-                active.save()
+                # For good, so that no write that is cut short replaces it as long as nothing else tells.
+                active.save(final=True)
         if is_empty:
             files.sync(active.path(SUMMARY))
             files.sync_folder(self.directory)

@@ -175,7 +175,8 @@ def _open_segment(
             segment.rebuild()
         return Opened(_dated(segment, modified_ms), flushed_to)
     is_whole = summary.log_bytes == size
-    segment.believe(summary, finished=is_whole and (known.clean or not is_last))
+    # Behind a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
+    segment.believe(summary, finished=is_whole and known.clean)
     if is_whole and known.clean:
         return Opened(segment, flushed_to)
     segment.is_active = not is_whole

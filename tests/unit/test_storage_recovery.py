@@ -153,3 +153,18 @@ def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_i
     assert log.close()
     entry = (NOW + 50).to_bytes(8, "big") + (1).to_bytes(4, "big")
     assert (tmp_path / name(0, ".timeindex")).read_bytes() == entry
+
+
+def test_I5_the_segment_that_has_become_the_last_is_saved_again(tmp_path: Path) -> None:
+    """Its index may hold entries of batches that a power cut took, behind those that its summary tells of."""
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW + 1]])
+    log.close()
+    index = tmp_path / f"{0:020d}.index"
+    before = index.read_bytes()
+    index.write_bytes(before + bytes(16))
+    (tmp_path / f"{99:020d}.log").touch()
+    log = open_log(tmp_path, recovery_point=2)
+    assert (len(log.segments), log.log_end_offset) == (1, 2)
+    log.close()
+    assert index.read_bytes() == before

@@ -2,12 +2,13 @@
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.logs import NOW, crash, fill, held_open, open_log, scan
+from tests.support.logs import NOW, batch, crash, fill, held_open, open_log, scan
 from tidelog.storage import files
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
@@ -191,6 +192,25 @@ def test_I1_what_is_left_is_flushed_if_none_of_it_was(tmp_path: Path) -> None:
             fill(log, [[NOW]])
         log.enforce_retention(NOW)
         assert (log.log_start_offset, log.recovery_point) == (1, 2)
+
+
+def test_S52_a_write_that_is_cut_short_takes_no_append_time_that_only_the_summary_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"retention_ms": 100, "message_timestamp_type": "LogAppendTime"}
+    log = log_of(tmp_path, [NOW], now_ms=NOW + 7, **options)
+    log.enforce_retention(NOW + 200)
+    assert not log.size_bytes
+
+    def torn(path: Path, data: bytes) -> None:
+        path.write_bytes(data[:78])
+        raise OSError(errno.ENOSPC, "No space left", str(path))
+
+    with monkeypatch.context() as disk, suppress(LogOffline):
+        disk.setattr(files, "write", torn)
+        log.close()
+    log = open_log(tmp_path, now_ms=NOW, **options)
+    assert log.append(batch([NOW]), NOW).append_time_ms == NOW + 7
 
 
 def test_files_are_removed_once_all_of_them_have_been_renamed_on_disk(
