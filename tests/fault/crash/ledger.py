@@ -103,14 +103,20 @@ class Judge:
             self.fail("I8", f"starts at {start}, a checkpoint said {state.certain_start}")
         if start > state.start:
             lost = any(state.start <= each.last < start for each in state.sent[:least])
-            self.fail("I1" if lost else "I4", f"starts at {start}, all from {state.start} on is to be there")
+            # Where a cut took everything, a start that was written down before may be behind all that there is.
+            if lost or start != end:
+                self.fail(
+                    "I1" if lost else "I4", f"starts at {start}, all from {state.start} on is to be there"
+                )
         if end < due:
             self.fail("I1", f"ends at {end}, acknowledged was all up to {due}")
         found = self._read(start, end)
         sent = self._history(found, end)
         count = sum(1 for each in sent if each.last < end)
         # A log start that was written down may outlive the records around it: the log goes on from there.
-        if end != (sent[count - 1].last + 1 if count else 0) and not start == end <= state.start:
+        if end != (sent[count - 1].last + 1 if count else 0) and not (
+            start == end and (end <= state.start or not least)
+        ):
             self.fail("I4", f"ends at {end}, within or behind what was sent")
         self._by_offset(found, start)
         self._by_time(found, start, sent)

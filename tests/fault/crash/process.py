@@ -20,6 +20,7 @@ from tidelog.config.options import BrokerConfig
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, DELETE_SUFFIX, LogManager
+from tidelog.storage.summary import Summary
 
 CONFIG = BrokerConfig(log_dir=FOLDER)
 
@@ -226,6 +227,9 @@ class Process:
             if topic not in self.ledger:
                 continue
             interval = int(self.ledger[topic].options.get("index.interval.bytes", 4096))
+            summary = Summary.decode(files.get(f"{folder}/{name}.summary", b""))
+            if summary is not None and summary.damage:
+                continue  # which a failed sync has left; what can be read of it is held against the ledger
             wanted = rebuilt(data, int(name), interval)
             for suffix, index in zip((".index", ".timeindex"), wanted, strict=True):
                 if files.get(f"{folder}/{name}{suffix}", b"") != index:
