@@ -459,6 +459,8 @@ async def test_where_the_flusher_ends_all_that_waits_and_comes_is_answered(
     for commit in (under_way, flusher.commit([LOG], "never", errors_of)):
         (error,) = await outcome(commit)
         assert "thread flusher was ended by" in error
+    (error,) = await outcome(flusher.commit([LOG], "never", errors_of))
+    assert "thread flusher was ended by" in error, "it came when the others had been answered"
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
     flusher.stop()
 

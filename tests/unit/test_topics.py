@@ -344,6 +344,19 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
     assert [len(topic.partitions) for topic in (await serve()).broker.topics.all()] == [2]
 
 
+async def test_I1_the_partitions_of_a_new_topic_are_on_disk_by_name_before_it_is_told(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut takes a folder, and a start makes it anew where records were acknowledged."""
+    synced: list[str] = []
+    sync_folder = files.sync_folder
+    monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path.name) or sync_folder(path))
+    client = await connect(await serve())
+    synced.clear()
+    assert (await create(client, "t", 3)).error_code == NONE
+    assert sorted(set(synced)) == ["data", "t-0", "t-1", "t-2"]
+
+
 async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_else(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
