@@ -142,9 +142,10 @@ class Broker:
     def _thread_ended(self, why: str) -> None:
         """Stop in order, though not as if nothing had been. The thread that ends."""
         with suppress(RuntimeError):  # The loop is closed: nobody is served any more.
-            self.loop.call_soon_threadsafe(self._fail, why)
+            self.loop.call_soon_threadsafe(self.fail, why)
 
-    def _fail(self, why: str) -> None:
+    def fail(self, why: str) -> None:
+        """Stop in order, with a status that is not 0. Event loop."""
         self.failure = self.failure or why
         self.on_failure()
 

@@ -84,7 +84,11 @@ class Server:
         try:
             for listener in self.broker.config.listeners:
                 await self._listen(listener)
-            watchers = [asyncio.create_task(self._sweep()), asyncio.create_task(self._watch_pace())]
+            watchers = [
+                asyncio.create_task(watch(), name=watch.__name__) for watch in (self._sweep, self._watch_pace)
+            ]
+            for watcher in watchers:
+                watcher.add_done_callback(self._watcher_ended)
             ready(self.addresses)
             await self._stop.wait()
             for watcher in watchers:
@@ -95,6 +99,13 @@ class Server:
     def stop(self) -> None:
         """Begin an orderly stop."""
         self._stop.set()
+
+    def _watcher_ended(self, watcher: asyncio.Task[None]) -> None:
+        """Stop in order if a watcher was ended by what nobody expected: no more than a thread does it die silently."""
+        if not watcher.cancelled():
+            fault = watcher.exception()
+            _log.critical("task ended by a fault task=%s", watcher.get_name(), exc_info=fault)
+            self.broker.fail(f"task {watcher.get_name()} was ended by {fault!r}")
 
     async def _listen(self, listener: Listener) -> None:
         try:

@@ -679,6 +679,24 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     assert frames.small.total_bytes == 0
 
 
+async def test_a_watcher_of_connections_does_not_die_silently(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slip(*_: Any) -> None:
+        raise LookupError("a slip")
+
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+    monkeypatch.setattr(Connection, "check_pace", slip)
+    served = await serve()
+    await connect(served)
+    await asyncio.wait_for(until(lambda: served.broker.failure is not None), 10)
+    assert served.broker.failure == "task _watch_pace was ended by LookupError('a slip')"
+    await served.stop()
+    assert [record.levelname for record in caplog.records if "_watch_pace" in record.getMessage()] == [
+        "CRITICAL"
+    ]
+
+
 async def test_freed_memory_is_given_back_once_much_less_is_held(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
