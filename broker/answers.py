@@ -41,6 +41,10 @@ class OnLoop(NamedTuple):
     go_on: Callable[[], Any]
 
 
+# Of what is broken off as the broker stops, which then closes the connection.
+NO_ANSWER = OnLoop(lambda: None)
+
+
 class NextTurn(NamedTuple):
     """What remains to be done after the other connections had their turn; `go_on` is that of `OnLoop`."""
 

@@ -9,6 +9,7 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
     errors.LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.LogDeleted: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.FlushPostponed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -124,9 +124,12 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             _log.log(level, "connection lost peer=%s error=%r", self.peer, str(error), exc_info=error)
 
     def eof_received(self) -> bool:
-        """Close; what is being sent is sent first."""
-        self.close()
-        return not self._sender.is_empty
+        """Take no more, and close once what came before is answered: a client may say all it has to say, and listen."""
+        if self._hurry():
+            self.finish()
+        else:
+            self.close()
+        return not self._transport.is_closing()
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Return where the next bytes go: up to the end of a large frame, or of the small buffer."""
@@ -340,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Notice that the client of a connection that is not read from has left, of which asyncio tells nothing.
 
         What it had sent by then is served, but fetches wait no longer. A frame that cannot become whole any more ends
-        the connection.
+        the connection, as does what takes too long to be done for nobody.
         """
         if not (self._blocked or self._wanted_bytes) or self._transport.is_closing():
             return
@@ -349,12 +352,19 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         if state == _TCP_CLOSE:
             self._transport.abort()
         elif state == _TCP_CLOSE_WAIT and not self._has_left:
-            self._has_left = True
-            for answer in self._owed:
-                if isinstance(answer, Deferred):
-                    answer.later.hurry()
-            if self._wanted_bytes and self._filled + _unread_bytes(its_socket) < self._frame_end:
+            if not self._hurry():
+                self.close()
+            elif self._wanted_bytes and self._filled + _unread_bytes(its_socket) < self._frame_end:
                 self._transport.abort()
+
+    def _hurry(self) -> bool:
+        """Have what is owed wait for nothing that need not be waited for: the client sends no more. Tell if it pays."""
+        self._has_left = True
+        pays = True
+        for answer in self._owed:
+            if isinstance(answer, Deferred):
+                pays &= answer.later.hurry()
+        return pays
 
     # -- responses -------------------------------------------------------------------------------------------
 

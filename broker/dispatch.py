@@ -12,7 +12,7 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.answers import Answer, Elsewhere, NextTurn, OnLoop, Streamed, answer_of
+from tidelog.broker.answers import NO_ANSWER, Answer, Elsewhere, NextTurn, OnLoop, Streamed, answer_of
 from tidelog.broker.handlers import (
     api_versions,
     create_topics,
@@ -106,8 +106,6 @@ MOST_REQUEST_BYTES = 64 * 1024
 MOST_ELEMENTS = 4096
 UNKNOWN = "unknown"  # which request it is, where that has not come
 _KEY_AND_VERSION = Struct(">HH")
-# What takes no more than some hundredths of a second to decode.
-LONG_REQUEST_BYTES = 256 * 1024
 
 _routes: dict[int, Route] = {}
 
@@ -170,9 +168,9 @@ def _decode_elsewhere(
     connection.lend_buffer()
 
     def decode() -> Work[OnLoop]:
-        needed = Lane.LONG if end - position > LONG_REQUEST_BYTES else Lane.SHORT
+        needed = Lane.LONG if end - position > MOST_REQUEST_BYTES else Lane.SHORT
         if (yield needed) is Lane.NONE:
-            return OnLoop(lambda: None)  # The broker stops, and closes the connection.
+            return NO_ANSWER
         request, _ = route.read(view, position, end)
         return OnLoop(partial(route.handle, connection, request, route.version))
 

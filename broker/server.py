@@ -15,6 +15,7 @@ from pathlib import Path
 from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
 from tidelog.broker.daemon import Broker, BrokerFailed
+from tidelog.broker.frame_memory import FREE_BUFFER_BYTES
 from tidelog.broker.repeated.requests import KnownRequests
 from tidelog.config.kinds import Listener, host_and_port
 from tidelog.config.options import BrokerConfig
@@ -39,7 +40,7 @@ SWITCH_INTERVAL_S = 20e-6
 KEPT_MEMORY_BYTES = 16 * 1024 * 1024
 # glibc's names for these numbers (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# When requests and answers hold so much less than before, the allocator gives back what is freed.
+# When connections, requests and answers hold so much less than before, the allocator gives back what is freed.
 MUCH_FREED_BYTES = 64 * 1024 * 1024
 _libc = ctypes.CDLL(None)
 
@@ -191,6 +192,7 @@ class Server:
         while True:
             await asyncio.sleep(PACE_INTERVAL_S)
             held_bytes = broker.frame_memory.total_bytes + broker.queued_answers.total_bytes
+            held_bytes += len(self._connections) * FREE_BUFFER_BYTES
             most_bytes = max(most_bytes, held_bytes)
             if most_bytes - held_bytes >= MUCH_FREED_BYTES:
                 most_bytes = held_bytes

@@ -94,11 +94,12 @@ class Steps(Later):
         later.ready = self._under_way = None
         self._take(later.response)
 
-    def hurry(self) -> None:
-        """Wait for nothing that need not be waited for."""
+    def hurry(self) -> bool:
+        """Wait for nothing that need not be waited for; large requests are not worth it."""
         self._is_hurried = True
         if self._under_way is not None:
             self._under_way.hurry()
+        return not self._is_large
 
     def cancel(self) -> None:
         """Give up, wherever it has come to."""

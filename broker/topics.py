@@ -264,7 +264,7 @@ class Topics:
         try:
             # What is asked of it from now on is looked up, and not found: see `Log.failure` in broker/repeated/.
             for partition in topic.partitions:
-                partition.log.refuse_writes("it was deleted")
+                partition.log.delete()
             self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
             yield from self._delete_folders(name)
         except BrokerStops as error:

@@ -66,8 +66,12 @@ class Later:
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the response holds until it is there, if that is anything."""
 
-    def hurry(self) -> None:
-        """Wait for nothing that need not be waited for: the client has left, but may read what it asked for."""
+    def hurry(self) -> bool:
+        """Wait for nothing that need not be waited for: the client has left, but may read what it asked for.
+
+        Return false for what takes too long to be done for one that may be gone.
+        """
+        return True
 
     def cancel(self) -> None:
         """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
@@ -282,9 +286,10 @@ class FetchWaiter(Later):
         if self._hold is None:
             self._parked.wake(iter((self,)))
 
-    def hurry(self) -> None:
+    def hurry(self) -> bool:
         """Answer with what is there, soon."""
         self._parked.wake(iter((self,)))
+        return True
 
     def has_enough(self, place: Waiters) -> bool:
         """Count what a partition has grown by since it was counted last; tell whether nothing is missing any more."""

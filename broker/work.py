@@ -5,12 +5,13 @@ and of what is worked on.
 """
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from tidelog.broker.answers import Elsewhere
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 
@@ -30,6 +31,9 @@ NONE, LOOP, SHORT, LONG = Lane
 # out to need another (NotInMemory, TakesLong) is made again there.
 Work = Generator[Lane, Lane, T]
 
+# Of small things, some microseconds each, so many are made in a step.
+MANY = 1000
+
 # How long one request is worked on by the event loop.
 LOOP_S = 0.002
 
@@ -40,6 +44,16 @@ def as_work(job: Callable[[], Any] | Work[Any]) -> Work[Any]:
         return (yield from job)
     yield SHORT
     return job()
+
+
+def made_of_many(make: Callable[[P], T], things: Sequence[P]) -> Work[list[T] | None]:
+    """Make something of each of what may be many, a thousand at a time; None if the broker stops meanwhile."""
+    made: list[T] = []
+    for first in range(0, len(things), MANY):
+        if (yield LOOP if len(things) <= MANY else LONG) is NONE:
+            return None
+        made += map(make, things[first : first + MANY])
+    return made
 
 
 def begin(work: Work[T]) -> T | Elsewhere:

@@ -26,6 +26,10 @@ class LogOffline(StorageError):
     """The disk refused a write or a flush; reads go on."""
 
 
+class LogDeleted(LogOffline):
+    """The log's topic was deleted; what was written to it nobody will read."""
+
+
 class FlushPostponed(StorageError):
     """A flush could not begin for want of descriptors or memory: nothing is lost, and the next one may succeed."""
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tidelog.storage import files
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
 
@@ -59,6 +59,10 @@ class GroupSync:
             if log not in done:
                 try:
                     log.flush()
+                except LogDeleted as error:
+                    failures[log] = error
+                    self._troubles.end(str(log))
+                    continue
                 except StorageError as error:
                     failures[log] = error
                     if self._troubles.begin(str(log), str(error)):

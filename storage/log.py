@@ -29,6 +29,7 @@ from tidelog.storage import files, folder_identity, lookup, producer_state, rete
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import (
     FlushPostponed,
+    LogDeleted,
     LogOffline,
     Mismatch,
     OffsetOutOfRange,
@@ -124,6 +125,7 @@ class Log:
         self.last_append_ms = max(segment.summary.last_append_ms for segment in segments)
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.failure: str | None = None
+        self._refusal = LogOffline
         self._has_unsaved_epochs = False
         self.deleted = retention.DeletedFiles(folder)
         self._flush_lock = threading.Lock()
@@ -282,7 +284,7 @@ class Log:
         return base_offset, last_offset, now_ms if self._log_append_time else -1, False
 
     def _offline(self) -> LogOffline:
-        return LogOffline(f"{self}: takes no writes since {self.failure}")
+        return self._refusal(f"{self}: takes no writes since {self.failure}")
 
     def _write_failed(self, error: OSError) -> LogOffline:
         """Restore the end of the log after a failed write; a full disk heals by itself, a file that stays torn not."""
@@ -785,19 +787,23 @@ class Log:
         """Tell whether the next start is to be told of producers; of a little that has none it finds that out."""
         return bool(self.producers.producers or self.snapshots or self.size_bytes > SNAPSHOT_FROM_BYTES)
 
-    def refuse_writes(self, why: str) -> None:
-        """Take no more writes, for good."""
+    def refuse_writes(self, why: str, refusal: type[LogOffline] = LogOffline) -> None:
+        """Take no more writes, for good; each is refused with the last such error."""
         with self.lock:
-            self.failure = self.failure or why
+            self.failure, self._refusal = self.failure or why, refusal
             self._has_unsaved_epochs = False
         self.producers.clear()
+
+    def delete(self) -> None:
+        """Take no more writes: the topic is being deleted."""
+        self.refuse_writes("it was deleted", LogDeleted)
 
     def retire(self, folder: Path) -> None:
         """Take no more writes, and touch no file by its old name: that of the log's folder is about to be `folder`.
 
         The old name may soon be that of another topic's folder. Waits for a flush that is under way.
         """
-        self.refuse_writes("it was deleted")
+        self.delete()
         with self._flush_lock, self.lock, self._snapshot_lock:
             self._unsaved = None
             self.directory = folder

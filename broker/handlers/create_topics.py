@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.maintenance import Task
 from tidelog.broker.topics import (
     CLUSTER_METADATA,
@@ -25,6 +26,7 @@ from tidelog.broker.topics import (
     name_problem,
 )
 from tidelog.broker.waiting import Later
+from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.config.errors import ConfigError
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -62,21 +64,25 @@ class Refused(Exception):
 
 def handle(
     connection: "Connection", request: CreateTopicsRequest, _version: int
-) -> CreateTopicsResponse | Later:
+) -> CreateTopicsResponse | Later | Elsewhere | OnLoop:
     """Create the topics on the maintenance thread."""
     broker = connection.broker
     deadline = time.monotonic() + request.timeout_ms / 1000
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
     held = broker.queued_topics.hold(connection, size_bytes)
     if held is None:
-        message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
-        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        names = {topic.name for topic in request.topics}
-        return CreateTopicsResponse(topics=[_failure(name, code, message) for name in names])
+        return begin(_turn_away({topic.name for topic in request.topics}))
     work = _create_all(broker, request, deadline)
     return broker.maintenance.submit(
         work, owner=connection, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES
     )
+
+
+def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
+    message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    results = yield from made_of_many(lambda name: _failure(name, code, message), list(names))
+    return NO_ANSWER if results is None else CreateTopicsResponse(topics=results)
 
 
 def _create_all(

@@ -9,11 +9,14 @@ NOT_CONTROLLER, which clients try again.
 """
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.maintenance import Task
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic
 from tidelog.broker.waiting import Later
+from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -35,29 +38,38 @@ NO_ID = bytes(16)
 
 def handle(
     connection: "Connection", request: DeleteTopicsRequest, version: int
-) -> DeleteTopicsResponse | Later:
+) -> DeleteTopicsResponse | Later | Elsewhere | OnLoop:
     """Delete the topics on the maintenance thread."""
-    named = [DeleteTopicState(name=name, topic_id=NO_ID) for name in request.topic_names]
-    wanted = request.topics if version >= 6 else named
+    wanted = request.topics if version >= 6 else request.topic_names
     deadline = time.monotonic() + request.timeout_ms / 1000
     broker = connection.broker
     size_bytes = len(wanted) * TOPIC_BYTES
     held = broker.queued_topics.hold(connection, size_bytes)
     if held is None:
-        message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
-        code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        return DeleteTopicsResponse(responses=[_result(state, None, code, message) for state in wanted])
+        return begin(_turn_away(wanted))
     work = _delete_all(broker, wanted, deadline)
     return broker.maintenance.submit(
         work, owner=connection, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES
     )
 
 
+def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> Work[DeleteTopicsResponse | OnLoop]:
+    message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    results = yield from made_of_many(lambda each: _result(_state(each), None, code, message), wanted)
+    return NO_ANSWER if results is None else DeleteTopicsResponse(responses=results)
+
+
+def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:
+    """Return what newer versions say where older ones have a name."""
+    return DeleteTopicState(name=wanted, topic_id=NO_ID) if isinstance(wanted, str) else wanted
+
+
 def _delete_all(
-    broker: "Broker", wanted: list[DeleteTopicState], deadline: float
+    broker: "Broker", wanted: Sequence[DeleteTopicState | str], deadline: float
 ) -> Task[DeleteTopicsResponse]:
     yield
-    results, left = _refuse(broker, wanted)
+    results, left = yield from _refuse(broker, wanted)
     for state in left:
         is_dropped = yield
         if is_dropped:
@@ -68,12 +80,13 @@ def _delete_all(
 
 
 def _refuse(
-    broker: "Broker", wanted: list[DeleteTopicState]
-) -> tuple[list[DeletableTopicResult], list[DeleteTopicState]]:
+    broker: "Broker", wanted: Sequence[DeleteTopicState | str]
+) -> Task[tuple[list[DeletableTopicResult], list[DeleteTopicState]]]:
     """Return the answers for what does not say which topic to delete (as Kafka's ControllerApis), and the rest."""
     refused = []
     by_topic: dict[bytes | str, list[DeleteTopicState]] = {}
-    for state in wanted:
+    for state in map(_state, wanted):
+        yield
         if state.name is None and state.topic_id == NO_ID:
             refused.append(_result(state, None, ErrorCode.INVALID_REQUEST, "neither a name nor an id"))
         elif state.name is not None and state.topic_id != NO_ID:
@@ -84,6 +97,7 @@ def _refuse(
             meant = topic.id if topic else state.topic_id if state.name is None else state.name
             by_topic.setdefault(meant, []).append(state)
     for states in by_topic.values():
+        yield
         if len(states) > 1:
             name = next((state.name for state in states if state.name is not None), None)
             topic_id = max(state.topic_id for state in states)

@@ -9,6 +9,7 @@ Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates any t
 by name and others by id is answered for all of them, in Kafka for those by id.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from tidelog.broker.topics import (
     name_problem,
 )
 from tidelog.broker.waiting import Later
+from tidelog.broker.work import LONG, SHORT, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
     MetadataRequest,
@@ -45,6 +47,8 @@ ASKED_BY_ID_SINCE = 12
 NAME_BYTES = 600
 # Topics and partitions that are described on the event loop, 2 to 4 us each: a few bytes ask for all of them.
 MOST_AT_ONCE = 250
+# And on a reader thread beside what is short; what is more stands behind the rest that takes long.
+MOST_BRIEF = 2000
 
 # Why a topic of that name was not created.
 Failures = dict[str, ErrorCode]
@@ -75,18 +79,25 @@ def _answer_at_once_or_elsewhere(
 ) -> MetadataResponse | Elsewhere:
     # All topics belong to the event loop: a reader thread gets them as they are now.
     answer = partial(_answer, connection, request, version, failures, connection.broker.topics.all())
-    return Elsewhere(answer) if _is_large(connection.broker, request) else answer()
+    size = _size(connection.broker, request)
+    return answer() if size <= MOST_AT_ONCE else Elsewhere(_answer_elsewhere(answer, size))
 
 
-def _is_large(broker: "Broker", request: MetadataRequest) -> bool:
-    """Tell whether the answer takes longer to make than the event loop has time for."""
+def _answer_elsewhere(answer: Callable[[], MetadataResponse], size: int) -> Work[MetadataResponse]:
+    yield LONG if size > MOST_BRIEF else SHORT
+    return answer()
+
+
+def _size(broker: "Broker", request: MetadataRequest) -> int:
+    """Return how many topics or partitions the answer is about; of very many topics, how often one is named."""
     if not request.topics:
-        return sum(len(topic.partitions) for topic in broker.topics.all()) > MOST_AT_ONCE
-    if len(request.topics) > MOST_AT_ONCE:
-        return True
+        return sum(len(topic.partitions) for topic in broker.topics.all())
+    if len(request.topics) > MOST_BRIEF:
+        return len(request.topics)
     named = (broker.topics.by_name.get(asked.name or "") for asked in request.topics)
     by_id = (broker.topics.by_id.get(asked.topic_id) for asked in request.topics)
-    return sum(len(topic.partitions) for topic in {*named, *by_id} if topic) > MOST_AT_ONCE
+    partitions = sum(len(topic.partitions) for topic in {*named, *by_id} if topic)
+    return max(len(request.topics), partitions)
 
 
 def _new_names(broker: "Broker", request: MetadataRequest, version: int) -> list[str]:

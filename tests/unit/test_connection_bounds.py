@@ -616,6 +616,47 @@ def waiting_fetches(count: int) -> bytes:
     return b"".join(whole)
 
 
+async def test_a_client_that_has_said_all_and_listens_is_answered(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for the disk waits on; a fetch that waits for records has what is there."""
+    served = await serve(num_partitions="2")
+    client = await connect(served)
+    await client.make_topic("t")
+    entered, release = hold_flushes(monkeypatch)
+    client.send(PRODUCE, 9, 1, produce("t", b"v"))
+    client.send(FETCH, 11, 2, wide_fetch(1, max_wait_ms=600_000, min_bytes=MIB))
+    client.send(API_VERSIONS, 2, 3, ApiVersionsRequest())
+    client.writer.write_eof()
+    await entered.wait()
+    await until(lambda: served.connection_of(client)._finishing)
+    release()
+    _, stored = await client.receive(PRODUCE, 9)
+    assert stored.responses[0].partition_responses[0].error_code == 0
+    number, fetched = await client.receive(FETCH, 11)
+    assert (number, len(fetched.responses[0].partitions)) == (2, 2)
+    assert (await client.receive(API_VERSIONS, 2))[0] == 3
+    assert await client.reader.read() == b""
+    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
+
+
+async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+    served = await serve()
+    client = await connect(served)
+    gate = threading.Event()
+    blocking = [served.broker.readers.submit(lambda: gate.wait(20), name) for name in ("one", "two")]
+    names = [MetadataRequestTopic(name="n") for _ in range(40_000)]
+    client.send(METADATA, 9, 1, MetadataRequest(topics=names))
+    await until(lambda: any(each._owed for each in served.server._connections))
+    client.writer.write_eof()
+    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
+    gate.set()
+    await until(lambda: all(each.response is not None for each in blocking))
+
+
 async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_what_it_sent_is_served(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

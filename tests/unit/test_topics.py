@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ import pytest
 
 from tests.support.raw_client import FETCH, PRODUCE, produce_request
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.unit.test_connection import hold_flushes
 from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker import server as server_module
+from tidelog.broker import work
 from tidelog.broker.catalog import Catalog
 from tidelog.broker.daemon import CATALOG_FILE, Broker, BrokerFailed
+from tidelog.broker.handlers import create_topics, delete_topics
 from tidelog.broker.handlers import metadata as metadata_handler
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.quota import Quota
@@ -42,7 +45,12 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.metadata import (
+    METADATA,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.registry import APIS
 from tidelog.storage import files
@@ -194,6 +202,65 @@ async def test_creations_beyond_the_bound_are_refused_so_that_clients_ask_again(
     gate.set()
     await greedy.receive(METADATA, 9)
     assert (await modest.receive(CREATE_TOPICS, 7))[1].topics[0].error_code == NONE
+
+
+async def test_very_many_topics_beyond_the_bound_are_refused_beside_the_event_loop(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may name 260,000: an answer for each takes seconds, of which the others have their part."""
+    served = await serve(queued_max_topic_bytes="4096")
+    greedy, client = await connect(served), await connect(served)
+    gate = _hold_up(served)
+    greedy.send(METADATA, 9, 1, by_name(*(f"n{number}" for number in range(100))))
+    await until(lambda: served.broker.queued_topics.total_bytes > 0)
+    threads: set[str] = set()
+
+    def watched(of: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*what: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return of(*what)
+
+        return made
+
+    monkeypatch.setattr(delete_topics, "_result", watched(delete_topics._result))
+    monkeypatch.setattr(create_topics, "_failure", watched(create_topics._failure))
+    names = [f"t{number}" for number in range(work.MANY + 1)]
+    deletion, creation = _deletion("more"), _creation("more")
+    deletion.topic_names = names
+    creation.topics = [_creation(name).topics[0] for name in names]
+    deleted = (await client.ask(DELETE_TOPICS, 5, deletion)).responses
+    assert [(each.name, each.error_code) for each in deleted] == [
+        (name, ErrorCode.THROTTLING_QUOTA_EXCEEDED) for name in names
+    ]
+    created = (await client.ask(CREATE_TOPICS, 7, creation)).topics
+    assert {each.name for each in created} == set(names)
+    assert all("reader" in name for name in threads), threads
+    gate.set()
+    await greedy.receive(METADATA, 9)
+
+
+def test_metadata_of_very_many_partitions_stands_with_what_takes_long() -> None:
+    most = metadata_handler.MOST_BRIEF
+    lanes = [next(metadata_handler._answer_elsewhere(MetadataResponse, size)) for size in (most, most + 1)]
+    assert lanes == [work.SHORT, work.LONG]
+
+
+async def test_what_is_deleted_while_it_waits_for_the_disk_is_no_fault_of_the_disk(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await create(client, "t")
+    entered, release = hold_flushes(monkeypatch)
+    batch = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
+    client.send(APIS[PRODUCE], 9, 1, produce_request("t", batch, 0, acks=-1))
+    await entered.wait()
+    assert await delete(other, "t") == NONE
+    release()
+    answer = (await client.receive(APIS[PRODUCE], 9))[1].responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "was deleted" in answer.error_message
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def _hold_up(served: Served) -> threading.Event:
@@ -460,15 +527,15 @@ async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait
         await client.ask(APIS[FETCH], 12, fetch("t", 1))
     topics, gate, closed = served.broker.topics, threading.Event(), threading.Event()
     log_of = topics.by_name["t"].partitions[0].log
-    refuse = log_of.refuse_writes
+    refuse = log_of.delete
 
-    def refusing(why: str) -> None:
-        refuse(why)
+    def refusing() -> None:
+        refuse()
         if not closed.is_set():
             closed.set()
             assert gate.wait(20)
 
-    monkeypatch.setattr(log_of, "refuse_writes", refusing)
+    monkeypatch.setattr(log_of, "delete", refusing)
     deleting = asyncio.create_task(delete(other, "t"))
     assert await asyncio.to_thread(closed.wait, 10)
     client.send(APIS[FETCH], 12, 1, fetch("t", 60_000))
