@@ -66,6 +66,7 @@ class Server:
         self.max_frame_bytes = config.socket_request_max_bytes
         self.addresses: list[tuple[str, int]] = []
         self._connections: set[Connection] = set()
+        self._most_connections = 0  # at once, since these were looked at last
         self._per_address: Counter[str] = Counter()
         self._servers: list[asyncio.Server] = []
         self._stop = asyncio.Event()
@@ -159,6 +160,7 @@ class Server:
         if self._per_address[connection.address] >= config.max_connections_per_ip:
             return f"max.connections.per.ip={config.max_connections_per_ip} reached"
         self._connections.add(connection)
+        self._most_connections = max(self._most_connections, len(self._connections))
         self._per_address[connection.address] += 1
         return None
 
@@ -192,8 +194,9 @@ class Server:
         while True:
             await asyncio.sleep(PACE_INTERVAL_S)
             held_bytes = broker.frame_memory.total_bytes + broker.queued_answers.total_bytes
-            held_bytes += len(self._connections) * FREE_BUFFER_BYTES
-            most_bytes = max(most_bytes, held_bytes)
+            most_bytes = max(most_bytes, held_bytes + self._most_connections * FREE_BUFFER_BYTES)
+            self._most_connections = len(self._connections)
+            held_bytes += self._most_connections * FREE_BUFFER_BYTES
             if most_bytes - held_bytes >= MUCH_FREED_BYTES:
                 most_bytes = held_bytes
                 give_freed_memory_back()

@@ -304,6 +304,62 @@ def described(keys: list[list[str]], kind: int = 4, name: str = "1") -> bytes:
 
 
 @scenario()
+def a_name_of_many_connections(stage: Stage) -> None:
+    """Metadata that names a topic 83,000 times, from a hundred connections at once."""
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(100)]
+        other = stage.connect(stack)
+        data = frame(METADATA, 9, metadata_request(["n"] * 83_000))
+        with stage.watched():
+            for client in clients:
+                client.send_bytes(data)
+            time.sleep(0.3)
+            for _ in range(2):
+                many_names_within(other, 1.0)
+
+
+@scenario(is_slow=True)
+def all_partitions_described_to_many(stage: Stage) -> None:
+    """Ten thousand partitions, described twice to each of sixty connections."""
+    with ExitStack() as stack:
+        topic_of_many(stage, stack)
+        clients = [stage.connect(stack) for _ in range(60)]
+        other = stage.connect(stack)
+        data = frame(METADATA, 9, MetadataRequest(topics=None))
+        with stage.watched():
+            for client in clients:
+                client.send_bytes(2 * data)
+            time.sleep(0.3)
+            for _ in range(2):
+                many_names_within(other, 1.0)
+
+
+@scenario(Bounds(growth_mb=1000), is_slow=True)
+def very_many_names_refused(stage: Stage) -> None:
+    """Ten connections each name 260,000 topics to be deleted: more than may wait, and refused one by one."""
+    request = DeleteTopicsRequest(topic_names=[f"{number:x}" for number in range(260_000)], timeout_ms=1000)
+    data = frame(DELETE_TOPICS, 5, request)
+    with ExitStack() as stack:
+        clients = [stage.connect(stack) for _ in range(10)]
+        with stage.watched():
+            senders = [threading.Thread(target=client.send_bytes, args=(data,)) for client in clients]
+            for sender in senders:
+                sender.start()
+            for sender in senders:
+                sender.join()
+            time.sleep(5)
+
+
+@scenario(Bounds(growth_mb=600))
+def half_frames_of_thousands(stage: Stage) -> None:
+    """Three thousand connections each send most of a frame, and leave."""
+    data = (65_000).to_bytes(4, "big") + bytes(60_000)
+    with ExitStack() as stack, stage.watched():
+        for _ in range(3000):
+            stage.connect(stack).send_bytes(data)
+
+
+@scenario()
 def options_from_a_thousand_connections(stage: Stage) -> None:
     """A thousand connections ask at once, each for fifty sets of options."""
     data = described([[str(number)] for number in range(50)])

@@ -720,6 +720,22 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     assert frames.small.total_bytes == 0
 
 
+async def test_memory_of_many_connections_that_came_and_went_between_two_looks_is_given_back(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.3)
+    monkeypatch.setattr(server, "MUCH_FREED_BYTES", 5 * frame_memory.FREE_BUFFER_BYTES)
+    monkeypatch.setattr(server, "give_freed_memory_back", lambda: given.append(1))
+    served = await serve()
+    for client in [await connect(served) for _ in range(5)]:
+        client.writer.close()
+    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
+    await asyncio.wait_for(until(lambda: bool(given)), 10)
+    await asyncio.sleep(0.7)
+    assert given == [1]
+
+
 async def test_a_watcher_of_connections_does_not_die_silently(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
