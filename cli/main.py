@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 import tidelog
 from tidelog.cli import called
 from tidelog.cli.errors import FAILED, OK
-from tidelog.cli.text import is_utf8, note, shown
+from tidelog.cli.text import drop_output, is_utf8, note, shown
 
 
 class _Tidelog(TyperGroup):
@@ -42,9 +42,13 @@ class _Tidelog(TyperGroup):
                 note(f"{message.rstrip('.')}{_hint(error)}")
             status = error.exit_code
         except OSError as error:
-            _drop_output()
+            drop_output(sys.stdout)
             note(f"{error.filename or 'standard output'}: {error.strerror or error}")
             status = FAILED
+        try:
+            sys.stderr.flush()
+        except OSError:
+            drop_output(sys.stderr)
         sys.exit(status)
 
 
@@ -54,17 +58,11 @@ def _reader_may_leave() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _drop_output()
+        drop_output(sys.stdout)
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        _drop_output()
-
-
-def _drop_output() -> None:
-    """Let what is still buffered go nowhere, without a complaint at exit."""
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        drop_output(sys.stdout)
 
 
 def _hint(error: typer.TyperException) -> str:

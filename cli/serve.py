@@ -4,9 +4,9 @@ import errno
 import logging
 import os
 import resource
+import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -17,7 +17,7 @@ from tidelog.broker.daemon import Broker, BrokerFailed
 from tidelog.broker.server import CannotListen, ready_file_problem, serve, write_ready_file
 from tidelog.cli import called
 from tidelog.cli.errors import FAILED, OK, USAGE
-from tidelog.cli.text import note, shown
+from tidelog.cli.text import drop_output, note, shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
 from tidelog.config.load import load
@@ -125,12 +125,14 @@ def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
     data = broker.logs.directory
     host, port = addresses[0]
     reached = host_and_port(_REACHED_AT.get(host, host), port)
-    with suppress(OSError):  # a greeting that nobody can read is no reason not to serve
+    try:
         print(
             f"Tidelog {tidelog.__version__} listens on {where}; data in {shown(str(data))}; {which}",
             flush=True,
         )
         print(f"Try: echo hello | {called()} produce greetings --bootstrap {reached}", flush=True)
+    except OSError:  # a greeting that nobody can read is no reason not to serve
+        drop_output(sys.stdout)
 
 
 class _OneLine(logging.Formatter):

@@ -5,9 +5,10 @@ Owns both answers, and the line on standard error. Refuses to know what the text
 reaches the client library, whose threads end by it without a word.
 """
 
+import os
 import sys
 from contextlib import suppress
-from typing import Final
+from typing import Final, TextIO
 
 CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     ord("\n"): "\\n",
@@ -28,6 +29,12 @@ def is_utf8(text: str) -> bool:
 def shown(text: str) -> str:
     r"""Return text as one line that is safe to look at: \n, \x1b and what was no UTF-8 are spelled out."""
     return text.encode("utf-8", "backslashreplace").decode().translate(CONTROLS)
+
+
+def drop_output(stream: TextIO) -> None:
+    """Let what is still buffered for a device that takes no more go nowhere, without a complaint at exit."""
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def note(message: str) -> None:

@@ -155,8 +155,12 @@ def serve_command(
 
 
 def environment() -> dict[str, str]:
-    """Return the environment without broker options, which whoever runs the tests may have set."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+    """Return the environment without what changes a broker or its output, which whoever runs the tests may have set."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("KAFKA_") and name != "PYTHONUNBUFFERED"
+    }
 
 
 def run_to_end(
