@@ -1,4 +1,4 @@
-"""The table from errors of the log and of the records to Kafka's codes."""
+"""What is refused with a code of Kafka's, and the table from errors of the log and of the records to these codes."""
 
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.errors import RecordsError
@@ -14,6 +14,14 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
+
+
+class Refused(Exception):
+    """What is asked for one thing of a request, and cannot be had; and Kafka's code for why."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def error_code(error: Exception) -> ErrorCode:

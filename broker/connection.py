@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self.broker.frame_memory.give_back(self)
         # Connection, transport and sender refer to one another: what is left of them waits for the collector, which may
         # not come for long.
-        self._drop_buffer()
+        self._buffer, self._view = _NO_BUFFER, memoryview(_NO_BUFFER)
         if error is not None:
             # Clients go as they please; anything else is a fault of ours or of the system.
             level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
@@ -304,9 +304,6 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._buffer = bytearray(size_bytes)
         self._buffer[: self._filled] = kept
         self._view = memoryview(self._buffer)
-
-    def _drop_buffer(self) -> None:
-        self._buffer, self._view = _NO_BUFFER, memoryview(_NO_BUFFER)
 
     def _give_back(self) -> None:
         """Return to a small buffer. Between large frames no more than that is filled."""

@@ -37,6 +37,7 @@ MAX_PARTITIONS_PER_TOPIC = 10_000
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
+TOO_MANY_WAIT = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
 
 
 class Topic:

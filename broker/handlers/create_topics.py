@@ -14,11 +14,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
+from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.topics import (
     CLUSTER_METADATA,
     FEW_TOPICS_BYTES,
     MAX_PARTITIONS_PER_TOPIC,
+    TOO_MANY_WAIT,
     BrokerStops,
     TopicExists,
     TopicNamesCollide,
@@ -54,14 +56,6 @@ MOST_VALUE_LENGTH = 1000
 MOST_DESCRIBED = 1000
 
 
-class Refused(Exception):
-    """A topic that cannot be created, and Kafka's code for why."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def handle(
     connection: "Connection", request: CreateTopicsRequest, _version: int
 ) -> CreateTopicsResponse | Later | Elsewhere | OnLoop:
@@ -79,9 +73,8 @@ def handle(
 
 
 def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
-    message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = yield from made_of_many(lambda name: _failure(name, code, message), list(names))
+    results = yield from made_of_many(lambda name: _failure(name, code, TOO_MANY_WAIT), list(names))
     return NO_ANSWER if results is None else CreateTopicsResponse(topics=results)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.maintenance import Task
-from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic
+from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, Topic
 from tidelog.broker.waiting import Later
 from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
@@ -54,9 +54,8 @@ def handle(
 
 
 def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> Work[DeleteTopicsResponse | OnLoop]:
-    message = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    results = yield from made_of_many(lambda each: _result(_state(each), None, code, message), wanted)
+    results = yield from made_of_many(lambda each: _result(_state(each), None, code, TOO_MANY_WAIT), wanted)
     return NO_ANSWER if results is None else DeleteTopicsResponse(responses=results)
 
 

@@ -11,6 +11,7 @@ bound in bytes: a resource for which there is no room is answered INVALID_REQUES
 from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import Elsewhere
+from tidelog.broker.codes import Refused
 from tidelog.broker.topics import name_problem
 from tidelog.broker.work import Lane, Work, begin
 from tidelog.config.options import Described
@@ -42,14 +43,6 @@ MOST_NAME_LENGTH = 249
 
 # The options of a resource by name.
 Table = dict[str, DescribeConfigsResourceResult]
-
-
-class Refused(Exception):
-    """A resource that has no options, and Kafka's code for why."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def handle(
