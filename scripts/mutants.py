@@ -33,7 +33,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = ROOT / "tests" / "equivalent-mutants.txt"
-TIMEOUT_S = 300
+# A run that hangs counts as a mutant noticed: so it may take three times what the tests take without any change.
+LIMIT_TIMES, LIMIT_LEAST_S = 3, 60
+UNCHANGED_LIMIT_S = 3600
 NOT_COPIED = (
     ".git",
     ".venv*",
@@ -143,6 +145,11 @@ class Mutant(NamedTuple):
     def name(self) -> str:
         """What the change is called, also when the lines around it have moved."""
         return f"{self.path.relative_to(ROOT)}::{self.function}: {self.change}"
+
+    @property
+    def room(self) -> str:
+        """The folder of the source that it is in."""
+        return self.path.relative_to(ROOT).parts[0]
 
     @property
     def text(self) -> str:
@@ -274,7 +281,7 @@ def load_equivalent() -> dict[str, str]:
     return reasons
 
 
-def is_killed(copy_of: Path, mutant: Mutant, own_only: bool) -> bool:
+def is_killed(copy_of: Path, mutant: Mutant, own_only: bool, limit_s: float) -> bool:
     """Run the tests of a mutant's room in a copy of the checkout, or those of its file; tell whether one noticed."""
     relative = mutant.path.relative_to(ROOT)
     target = copy_of / relative
@@ -284,19 +291,19 @@ def is_killed(copy_of: Path, mutant: Mutant, own_only: bool) -> bool:
     names = [name if "/" in name else f"tests/unit/test_{relative.parts[0]}_{name}.py" for name in names]
     try:
         phases = [names] if own_only and names else [[*names, *first], *others]
-        return any(_fails(copy_of, arguments) for arguments in phases)
+        return any(_fails(copy_of, arguments, limit_s) for arguments in phases)
     finally:
         shutil.copy2(mutant.path, target)  # With its time: what was compiled of it is good again.
 
 
-def _fails(copy_of: Path, arguments: list[str]) -> bool:
-    """Run tests in a process of their own; tell whether it ended otherwise than well."""
+def _fails(copy_of: Path, arguments: list[str], limit_s: float) -> bool:
+    """Run tests in a process of their own; tell whether it ended otherwise than well, or not in time."""
     ours, theirs = _processes.Pipe(duplex=False)
     process = _processes.Process(target=_run_tests, args=(copy_of, arguments, theirs))
     process.start()
     theirs.close()
     try:
-        return not ours.poll(TIMEOUT_S) or ours.recv() != 0
+        return not ours.poll(limit_s) or ours.recv() != 0
     except EOFError:
         return True
     finally:
@@ -371,16 +378,20 @@ def run(chosen: list[Mutant], workers: int, own_only: bool) -> int:
             target = Path(scratch) / str(number)
             shutil.copytree(ROOT, target, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
             copies.put(target)
-        for room in {mutant.path.relative_to(ROOT).parts[0] for mutant in chosen}:
-            if any(_fails(target, arguments) for arguments in TESTS[room][: 1 if own_only else None]):
-                print(_output_of(target).read_text()[-5000:])
-                print(f"the tests of {room} fail without any change: mend that first")
-                return 2
+        limits_s = {}
+        for room in {mutant.room for mutant in chosen}:
+            begun = time.monotonic()
+            for arguments in TESTS[room][: 1 if own_only else None]:
+                if _fails(target, arguments, UNCHANGED_LIMIT_S):
+                    print(_output_of(target).read_text()[-5000:])
+                    print(f"the tests of {room} fail without any change: mend that first")
+                    return 2
+            limits_s[room] = max(LIMIT_LEAST_S, LIMIT_TIMES * (time.monotonic() - begun))
 
         def attempt(mutant: Mutant) -> tuple[Mutant, bool]:
             copy_of = copies.get()
             try:
-                return mutant, is_killed(copy_of, mutant, own_only)
+                return mutant, is_killed(copy_of, mutant, own_only, limits_s[mutant.room])
             finally:
                 copies.put(copy_of)
 

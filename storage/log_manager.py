@@ -63,7 +63,9 @@ class LogManager:
         self.logs: dict[tuple[str, int], Log] = {}
         self.cluster_id = ""
         self.directory_id = ""
-        self._entries: set[tuple[str, int]] = set()  # the partitions that a checkpoint on disk may name
+        # The partitions that a checkpoint on disk may name, and those of them that are not here.
+        self._entries: set[tuple[str, int]] = set()
+        self._absent: set[tuple[str, int]] = set()
         self._doomed: dict[
             str, set[Path]
         ] = {}  # by topic, folders that were renamed and have not been removed
@@ -129,6 +131,7 @@ class LogManager:
                 logs = list(pool.map(lambda each: load(*each), found))
         self.logs = {(log.topic, log.partition): log for log in logs}
         self._entries = points.keys() | starts.keys()
+        self._absent = self._entries - self.logs.keys()
         try:
             if not clean:
                 # A folder whose name the next crash took would be made anew, and its leader epochs begin again.
@@ -163,7 +166,7 @@ class LogManager:
                 f"{folder}: is there already, but not served; move it away, or restart to serve it"
             )
         try:
-            if (topic, partition) in self._entries:
+            if (topic, partition) in self._absent:
                 self._strike_absent()
             files.make_folder(folder)
             folder_identity.save_topic_id(folder, topic_id)
@@ -207,14 +210,17 @@ class LogManager:
         """
         doomed = self._doomed.setdefault(topic, set())
         try:
-            for log in [log for log in self.logs.values() if log.topic == topic]:
+            for key in [key for key in self.logs if key[0] == topic]:
                 yield
+                log = self.logs[key]
                 suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
                 folder = self.directory / (str(log)[: NAME_BYTES_MAX - len(suffix)] + suffix)
                 log.retire(folder)
                 files.rename(self.directory / str(log), folder)
                 doomed.add(folder)
-                del self.logs[topic, log.partition]
+                del self.logs[key]
+                if key in self._entries:
+                    self._absent.add(key)
             yield
             # Even if nothing is left to rename: an earlier try may have come as far as that.
             files.sync_folder(self.directory)
@@ -237,7 +243,7 @@ class LogManager:
 
     def _strike_absent(self) -> None:
         """Write the checkpoints anew, durably, if they name a partition that is not here."""
-        if not self._entries <= self.logs.keys():
+        if self._absent:
             self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -253,6 +259,7 @@ class LogManager:
             self.disk.refused(error)
             raise
         self._entries = set(logs)
+        self._absent.clear()
 
     def _is_served(self, log: Log) -> bool:
         """Tell whether a log is still here, and not another one by its name."""

@@ -586,6 +586,30 @@ def test_I1_a_deletion_that_dies_at_any_step_leaves_nothing_that_a_new_topic_cou
     assert step > 6
 
 
+def test_I1_deletions_side_by_side_strike_together_and_only_what_a_checkpoint_names(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoints are of all partitions: to write them for each of many deletions would hold up all the others."""
+    for topic in ("a", "b", "c"):
+        used(data, topic, 1)
+    data.manager.create("never-checkpointed", 0, TOPIC_ID, TopicConfig())
+    written: list[str] = []
+    write = files.write_atomically
+
+    def counting(path: Path, content: bytes) -> None:
+        written.append(path.name)
+        write(path, content)
+
+    monkeypatch.setattr(files, "write_atomically", counting)
+    at_once(data.manager.delete_topic("never-checkpointed"))
+    assert written == []
+    under_way = [data.manager.delete_topic(topic) for topic in ("a", "b")]
+    while under_way:
+        under_way = [deletion for deletion in under_way if next(deletion, "done") is None]
+    assert sorted(written) == ["log-start-offset-checkpoint", "recovery-point-offset-checkpoint"]
+    assert checkpoints(data) == ["c 0 3", "c 0 2"]
+
+
 def test_I1_a_start_strikes_what_the_checkpoints_say_of_partitions_that_are_not_there(data: Folder) -> None:
     used(data, "t", 2)
     data.manager.abandon()
