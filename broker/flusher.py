@@ -98,7 +98,7 @@ class Flusher:
 
     def _run(self) -> None:
         while True:
-            os.eventfd_read(self._wake)
+            os.read(self._wake, 8)  # and not `eventfd_read`, which any signal that comes to this thread ends
             self._signalled = False
             # Copy, then delete as many: both are atomic under the GIL, and an append in between stays queued.
             commits = self._queue[:]

@@ -1,7 +1,6 @@
 """The sockets: listeners, the table of connections and its limits, start and stop."""
 
 import asyncio
-import ctypes
 import gc
 import logging
 import os
@@ -12,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tidelog.broker import freed_memory
 from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
 from tidelog.broker.daemon import Broker, BrokerFailed
-from tidelog.broker.frame_memory import FREE_BUFFER_BYTES
+from tidelog.broker.freed_memory import FreedMemory
 from tidelog.broker.repeated.requests import KnownRequests
 from tidelog.config.kinds import Listener, host_and_port
 from tidelog.config.options import BrokerConfig
@@ -36,13 +36,6 @@ SWEEPS_PER_IDLE_TIME = 10
 LONGEST_SWEEP_S = 10.0
 BACKLOG = 1024
 SWITCH_INTERVAL_S = 20e-6
-# Up to twice that much freed memory stays with a thread. glibc takes no more than 32 MiB (`keep_freed_memory`).
-KEPT_MEMORY_BYTES = 16 * 1024 * 1024
-# glibc's names for these numbers (malloc.h).
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# When connections, requests and answers hold so much less than before, the allocator gives back what is freed.
-MUCH_FREED_BYTES = 64 * 1024 * 1024
-_libc = ctypes.CDLL(None)
 
 
 class CannotListen(Exception):
@@ -66,7 +59,6 @@ class Server:
         self.max_frame_bytes = config.socket_request_max_bytes
         self.addresses: list[tuple[str, int]] = []
         self._connections: set[Connection] = set()
-        self._most_connections = 0  # at once, since these were looked at last
         self._per_address: Counter[str] = Counter()
         self._servers: list[asyncio.Server] = []
         self._stop = asyncio.Event()
@@ -160,7 +152,6 @@ class Server:
         if self._per_address[connection.address] >= config.max_connections_per_ip:
             return f"max.connections.per.ip={config.max_connections_per_ip} reached"
         self._connections.add(connection)
-        self._most_connections = max(self._most_connections, len(self._connections))
         self._per_address[connection.address] += 1
         return None
 
@@ -189,18 +180,11 @@ class Server:
 
     async def _watch_pace(self) -> None:
         """Cut off requests that come too slowly, let clients go that have left, and give back what they held."""
-        loop, broker = asyncio.get_running_loop(), self.broker
-        most_bytes = 0
+        loop, frame_memory, freed = asyncio.get_running_loop(), self.broker.frame_memory, FreedMemory()
         while True:
             await asyncio.sleep(PACE_INTERVAL_S)
-            held_bytes = broker.frame_memory.total_bytes + broker.queued_answers.total_bytes
-            most_bytes = max(most_bytes, held_bytes + self._most_connections * FREE_BUFFER_BYTES)
-            self._most_connections = len(self._connections)
-            held_bytes += self._most_connections * FREE_BUFFER_BYTES
-            if most_bytes - held_bytes >= MUCH_FREED_BYTES:
-                most_bytes = held_bytes
-                give_freed_memory_back()
-            now_s, others_wait = loop.time(), broker.frame_memory.is_waited_for
+            freed.look()
+            now_s, others_wait = loop.time(), frame_memory.is_waited_for
             for connection in self._connections.copy():
                 connection.check_pace(now_s, others_wait)
                 connection.look_after_client()
@@ -235,30 +219,6 @@ def write_ready_file(path: Path, address: tuple[str, int]) -> None:
     files.write_atomically(path, f"{host_and_port(*address)}\n".encode())
 
 
-def keep_freed_memory() -> None:
-    """Have the allocator keep memory that is freed, up to twice KEPT_MEMORY_BYTES a thread, for the next answers.
-
-    Answers of a megabyte that wait for their clients come and go together. glibc gives their memory back to the system
-    each time, and asks for it again: page by page, each filled with zeros, which takes longer than reading and sending.
-    By itself it learns from what is freed, and lets each thread keep up to 64 MiB once a batch of 30 was freed. With
-    another allocator nothing is won or lost.
-    """
-    mallopt = getattr(_libc, "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, KEPT_MEMORY_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, 2 * KEPT_MEMORY_BYTES)
-
-
-def give_freed_memory_back() -> None:
-    """Have the allocator give all that is freed back to the system, some milliseconds for 100 MB.
-
-    It does so by itself with what lies at the end of its heap, and one small object there keeps all before it.
-    """
-    malloc_trim = getattr(_libc, "malloc_trim", None)
-    if malloc_trim is not None:
-        malloc_trim(0)
-
-
 async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, int]]], None]) -> None:
     """Run a broker until it is told to stop; `ready` is called once it answers.
 
@@ -267,7 +227,7 @@ async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, i
     """
     # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    keep_freed_memory()
+    freed_memory.keep_some()
     broker = Broker(config, Clock())
     broker.start()
     try:

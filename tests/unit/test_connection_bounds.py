@@ -720,22 +720,6 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     assert frames.small.total_bytes == 0
 
 
-async def test_memory_of_many_connections_that_came_and_went_between_two_looks_is_given_back(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[int] = []
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.3)
-    monkeypatch.setattr(server, "MUCH_FREED_BYTES", 5 * frame_memory.FREE_BUFFER_BYTES)
-    monkeypatch.setattr(server, "give_freed_memory_back", lambda: given.append(1))
-    served = await serve()
-    for client in [await connect(served) for _ in range(5)]:
-        client.writer.close()
-    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
-    await asyncio.wait_for(until(lambda: bool(given)), 10)
-    await asyncio.sleep(0.7)
-    assert given == [1]
-
-
 async def test_a_watcher_of_connections_does_not_die_silently(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -752,30 +736,6 @@ async def test_a_watcher_of_connections_does_not_die_silently(
     assert [record.levelname for record in caplog.records if "_watch_pace" in record.getMessage()] == [
         "CRITICAL"
     ]
-
-
-async def test_freed_memory_is_given_back_once_much_less_is_held(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[int] = []
-    served = await serve()
-    memory = served.broker.frame_memory
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.01)
-    monkeypatch.setattr(server, "MUCH_FREED_BYTES", 300_000)
-    monkeypatch.setattr(server, "give_freed_memory_back", lambda: given.append(memory.total_bytes))
-    watching = asyncio.create_task(served.server._watch_pace())
-    clients = [await connect(served) for _ in range(3)]
-    for client in clients:
-        client.writer.write((MIB - 4).to_bytes(4, "big") + bytes(100_000))
-    await until(lambda: memory.total_bytes >= 3 * 128 * 1024)
-    await asyncio.sleep(0.05)
-    assert not given
-    for client in clients:
-        client.writer.close()
-    await asyncio.wait_for(until(lambda: bool(given)), 10)
-    await asyncio.sleep(0.05)
-    assert given == [0]
-    watching.cancel()
 
 
 async def test_a_connection_that_is_over_keeps_no_buffer_until_the_collector_comes(

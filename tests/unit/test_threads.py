@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Generator
@@ -415,6 +416,22 @@ async def test_whatever_ends_a_flush_answers_its_commits_and_the_thread_lives_on
     flusher.stop()
     said = [record.getMessage() for record in caplog.records]
     assert said == ["flush ended by a fault: answered as failed"] * 2, "once for each kind in a row"
+
+
+async def test_a_signal_that_comes_to_the_flusher_does_not_end_it() -> None:
+    """A handler that is not restarted interrupts what the thread waits in: as a profiler's, or a debugger's, does."""
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    ended: list[str] = []
+    flusher = Flusher(asyncio.get_running_loop(), lambda _: {}, ended.append)
+    try:
+        flusher.start()
+        for _ in range(3):
+            signal.pthread_kill(flusher._thread.ident or 0, signal.SIGUSR1)
+            assert await outcome(flusher.commit([LOG], "on disk", errors_of)) == "on disk"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        flusher.stop()
+    assert ended == []
 
 
 async def test_a_commit_that_cannot_be_answered_takes_no_other_answer_with_it(
