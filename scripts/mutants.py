@@ -54,7 +54,7 @@ TESTS = {
     ),
     "broker": (
         ["tests/unit", "-k", "not storage and not bench and not budgets and not docker and not kernel"],
-        ["tests/fault", "tests/conformance", "tests/e2e", "-m", "not java and not slow"],
+        ["tests/fault", "tests/conformance", *_NO_PROCESS],
     ),
     "protocol": (
         ["tests/unit", "-k", "wire or records or kernel or frame or validate"],
