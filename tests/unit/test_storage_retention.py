@@ -96,6 +96,15 @@ def test_the_active_segment_goes_only_with_all_others_and_offsets_go_on(tmp_path
     assert [row.offset for row in scan(log)] == [3]
 
 
+def test_what_goes_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    log = log_of(tmp_path, [NOW], [NOW], [NOW + 1], retention_ms=100)
+    for now_ms in (NOW + 100, NOW + 101, NOW + 101):
+        log.enforce_retention(now_ms)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"retention deleted log={log} segments=2 log_start_offset=2"]
+
+
 def test_an_empty_log_is_left_alone(tmp_path: Path) -> None:
     log = open_log(tmp_path, retention_ms=0)
     log.enforce_retention(NOW * 2)
