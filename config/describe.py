@@ -90,7 +90,7 @@ def _table(rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _topic_row(row: Option) -> tuple[str, ...]:
-    brokers = [f"`{name}`" for name in (row.broker, *row.aliases) if name != row.name]
+    brokers = [f"`{name}`" for name in (row.broker, *row.aliases) if name not in ("", row.name)]
     origin = f"<br>broker: {', '.join(brokers)}" if brokers else ""
     return f"`{row.name}`{origin}", _kind(row), _default(row), _doc(row)
 

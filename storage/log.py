@@ -730,7 +730,9 @@ class Log:
             return
         with self.lock:
             self.drop_segments(count, now_ms)
-        _log.info("retention deleted log=%s segments=%d log_start_offset=%d", self, count, self.log_start_offset)
+        _log.info(
+            "retention deleted log=%s segments=%d log_start_offset=%d", self, count, self.log_start_offset
+        )
 
     def drop_segments(self, count: int, now_ms: int) -> None:
         """Delete the oldest segments, but not all. Call with `lock` held."""

@@ -1,5 +1,6 @@
 """What a person copies from the documents and pastes must do what it says."""
 
+import codeop
 import os
 import re
 import subprocess
@@ -31,6 +32,17 @@ def test_snippet_prints_what_its_comments_promise(shared_broker: Running) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == promised
+
+
+def test_snippet_can_be_pasted_at_the_prompt_of_python() -> None:
+    """There an empty line ends a block, and nothing else does."""
+    (snippet,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    pasted: list[str] = []
+    for line in snippet.splitlines():
+        pasted.append(line)
+        if codeop.compile_command("\n".join(pasted)) is not None:
+            pasted = []
+    assert pasted == []
 
 
 def test_the_script_that_serves_does_what_its_page_promises(tmp_path: Path) -> None:
