@@ -27,8 +27,9 @@ CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
 
 # Where those of kafka-python would not help the person who reads them.
+_UNKNOWN_TOPIC: Final = 3
 _OWN_WORDS: Final = {
-    3: "no such topic or partition",
+    _UNKNOWN_TOPIC: "no such topic or partition",
     10: "larger than max.message.bytes, which is the topic's or the broker's",
     17: "a topic name has 1 to 249 ASCII letters, digits, '.', '_' and '-', is not '.' or '..', and differs from "
     "others in more than '.' and '_'",
@@ -103,7 +104,7 @@ def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> list[
     from kafka import TopicPartition
 
     if not there:
-        raise CommandError(f"topic {topic} does not exist; {called()} topics list names those that do")
+        raise _no_topic(topic)
     if missing := sorted(set(wanted) - set(there)):
         raise CommandError(f"topic {topic} has no partition {missing[0]}; it has 0 to {max(there)}")
     return [TopicPartition(topic, number) for number in sorted(set(wanted or there))]
@@ -113,8 +114,14 @@ def describe(client: Client, topic: str) -> dict[str, Any]:
     """Return what an admin session is told about one topic."""
     found: dict[str, Any]
     (found,) = client.describe_topics([topic])
+    if found["error_code"] == _UNKNOWN_TOPIC:
+        raise _no_topic(topic)
     check(f"topic {topic or repr(topic)}", found)
     return found
+
+
+def _no_topic(topic: str) -> CommandError:
+    return CommandError(f"topic {topic} does not exist; {called()} topics list names those that do")
 
 
 def own_options(client: Client, topic: str) -> dict[str, str]:
@@ -253,10 +260,10 @@ def _knock(bootstrap: str) -> None:
     try:
         socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
     except OSError as error:
-        message = (
-            f"cannot reach a broker at {bootstrap}: {error.strerror or error}; "
-            f"start one with {called()} serve{port_hint}"
-        )
+        advice = f"start one with {called()} serve{port_hint}"
+        if isinstance(error, socket.gaierror):
+            advice = "--bootstrap takes the host and port that a broker listens on"
+        message = f"cannot reach a broker at {bootstrap}: {error.strerror or error}; {advice}"
         raise CommandError(message, UNREACHABLE) from error
 
 

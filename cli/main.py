@@ -39,7 +39,7 @@ class _Tidelog(TyperGroup):
         except typer.TyperException as error:
             # Without a message it is the help, which has been shown.
             if message := error.format_message():
-                note(f"{message.rstrip('.')}{_hint(error)}")
+                note(f"{message.rstrip('.')}{_hint(error)}".replace("?. Try", "? Try"))
             status = error.exit_code
         except OSError as error:
             drop_output(sys.stdout)

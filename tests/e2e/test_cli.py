@@ -246,9 +246,10 @@ def test_a_reader_that_has_had_enough_is_no_error(shared_broker: Running, topic:
 
 
 def test_what_does_not_exist_is_one_line(shared_broker: Running, topic: str) -> None:
-    for verb in ("tail", "offsets"):
-        done = tidelog(shared_broker, verb, topic)
+    for verbs in (["tail"], ["offsets"], ["topics", "describe"], ["topics", "delete"]):
+        done = tidelog(shared_broker, *verbs, topic)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert f"topic {topic} does not exist; " in done.stderr
     assert topic not in ok(tidelog(shared_broker, "topics", "list"))
 
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from kafka.cluster import collect_hosts
@@ -89,6 +91,23 @@ def test_no_broker_is_one_line_and_exit_code_3(arguments: list[str]) -> None:
         "tidelog: cannot reach a broker at 127.0.0.1:1: Connection refused; start one with tidelog serve"
     )
     assert err == f"{refused} --port 1\n"
+
+
+def test_a_name_that_no_host_has_is_no_reason_to_start_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> NoReturn:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+    code, out, err = run("topics", "list", "--bootstrap", "nowhere:9092")
+    assert (code, out) == (UNREACHABLE, "")
+    unreached = "tidelog: cannot reach a broker at nowhere:9092: Name or service not known"
+    assert err == f"{unreached}; --bootstrap takes the host and port that a broker listens on\n"
+
+
+def test_a_slip_in_a_verb_is_told_in_whole_sentences() -> None:
+    code, out, err = run("tpoics")
+    assert (code, out) == (USAGE, "")
+    assert err == "tidelog: No such command 'tpoics'. Did you mean 'topics'? Try: tidelog --help\n"
 
 
 NO_TEXT = "a\udcff"  # what Python makes of a byte that is no UTF-8
