@@ -53,7 +53,10 @@ def _suspicion(mismatches: set[int], unverified: Unverified, epoch_at: Callable[
         if first not in mismatches and last not in mismatches:
             return False
         end = header.last_offset + 1
-        if end > unverified.next_offset or expected not in (None, header.base_offset):
+        if expected not in (None, header.base_offset):
+            return True
+        # What follows the batch before it is right, though it lie behind the end that the summary says: of another log.
+        if expected is None and end > unverified.next_offset:
             return True
         if position + header.size_bytes == unverified.end:
             following = unverified.next_offset

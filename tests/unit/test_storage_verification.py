@@ -8,6 +8,7 @@ import pytest
 from tests.support.logs import NOW, fill, is_damaged, open_log, scan
 from tidelog.storage.errors import CorruptLog, Mismatch
 from tidelog.storage.log import Log
+from tidelog.storage.summary import Summary
 
 # Records a batch; the lengths differ, so that headers lie across the edges of blocks too.
 COUNTS = [1, 2, 1, 3, 1, 2, 1]
@@ -98,6 +99,22 @@ def test_a_batch_between_damaged_ones_is_served(folder: Path) -> None:
 def test_without_leader_epochs_no_batch_is_refused_for_its_own(folder: Path) -> None:
     (folder / "leader-epoch-checkpoint").unlink()
     serves_all_but(changed(folder, {3: (EPOCH, 5)}, lost=(1,)), folder, {1})
+
+
+def test_the_summary_of_a_log_that_ended_before_costs_nothing(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a copy leaves it that mixes up files: other bytes, as many of them, and smaller offsets."""
+    path = folder / f"{0:020d}.summary"
+    summary = Summary.load(path)
+    assert summary is not None
+    summary.next_offset = OFFSETS[2]
+    summary.digests = bytes(len(summary.digests))
+    path.write_bytes(summary.encode())
+    log = start(folder)
+    assert [row.offset for row in scan(log)] == list(range(OFFSETS[-1]))
+    assert (log.segments[0].summary.damage, log.log_end_offset) == ((), OFFSETS[-1])
+    assert "reason=summary-not-of-this-log" in caplog.text
 
 
 def test_who_reads_an_index_goes_on_with_it_while_its_segment_gets_another(tmp_path: Path) -> None:
