@@ -98,7 +98,7 @@ def test_the_active_segment_goes_only_with_all_others_and_offsets_go_on(tmp_path
 
 def test_what_goes_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    log = log_of(tmp_path, [NOW], [NOW], [NOW + 1], retention_ms=100)
+    log = log_of(tmp_path, [NOW], [NOW], [NOW + 1], retention_ms=100, now_ms=NOW + 1)
     for now_ms in (NOW + 100, NOW + 101, NOW + 101):
         log.enforce_retention(now_ms)
     said = [record.getMessage() for record in caplog.records]
