@@ -18,7 +18,15 @@ _NO_ANSWER: list[bytes | bytearray] = []
 class Steps(Later):
     """An answer in the making. Its connection takes no other request until what is left to do is to wait."""
 
-    __slots__ = ("_connection", "_encode", "_is_hurried", "_is_large", "_is_working", "_under_way")
+    __slots__ = (
+        "_connection",
+        "_encode",
+        "_is_hurried",
+        "_is_large",
+        "_is_over",
+        "_is_working",
+        "_under_way",
+    )
 
     def __init__(
         self, connection: "Connection", encode: Callable[[Any], Any], *, is_large: bool = False
@@ -29,6 +37,7 @@ class Steps(Later):
         self._encode = encode
         self._is_large = is_large
         self._is_hurried = False
+        self._is_over = False
         self._is_working = False  # and does not merely wait
         self._under_way: Later | None = None
 
@@ -48,15 +57,12 @@ class Steps(Later):
 
     def _take(self, outcome: Any) -> None:
         """Go on from what a step has come to. Event loop."""
-        if type(outcome) is OnLoop:
-            try:
-                outcome = outcome.go_on()
-            except Exception as fault:
-                outcome = fault
-        if type(outcome) is NextTurn:
+        if type(outcome) is OnLoop and not self._is_large:
+            outcome = _outcome_of(outcome)
+        if isinstance(outcome, OnLoop | NextTurn):
+            # What a large request has to do on the loop may take long too: the others have their turn before.
             self._work(True)
-            go_on = partial(self._take, OnLoop(outcome.go_on))
-            self._connection.broker.turns.wait(go_on, TURN_S)
+            self._connection.broker.turns.wait(partial(self._go_on, outcome), TURN_S)
             return
         if outcome is None:
             outcome = _NO_ANSWER
@@ -70,6 +76,11 @@ class Steps(Later):
             self._wait_for(outcome)
         else:
             self.resolve(outcome)
+
+    def _go_on(self, step: OnLoop | NextTurn) -> None:
+        """Take a step for which the others had to have their turn. A produce that has begun is done to its end."""
+        if not self._is_over or type(step) is NextTurn:
+            self._take(_outcome_of(step))
 
     def _submit(self, step: Elsewhere) -> Later:
         return self._connection.broker.readers.submit(self._made(step), self._connection)
@@ -103,7 +114,16 @@ class Steps(Later):
 
     def cancel(self) -> None:
         """Give up, wherever it has come to."""
+        self._is_over = True
         self._work(False)
         if self._under_way is not None:
             self._under_way.ready = None
             self._under_way.cancel()
+
+
+def _outcome_of(step: OnLoop | NextTurn) -> Any:
+    """Return what a step on the loop comes to, or the exception that ended it."""
+    try:
+        return step.go_on()
+    except Exception as fault:
+        return fault

@@ -17,6 +17,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,7 +127,7 @@ class Log:
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.failure: str | None = None
         self._refusal = LogOffline
-        self._has_unsaved_epochs = False
+        self._remedy: Callable[[], None] | None = None
         self.deleted = retention.DeletedFiles(folder)
         self._flush_lock = threading.Lock()
         self._judging = threading.Lock()
@@ -248,7 +249,7 @@ class Log:
         self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int
     ) -> tuple[int, int, int, bool]:
         """Give a valid batch its offsets and write it; return what Appended holds."""
-        if self.failure is not None and not (self._has_unsaved_epochs and self.save_epochs()):
+        if self.failure is not None and not self._is_mended():
             raise self._offline()
         header = valid.header
         producer_id = header.producer_id
@@ -287,12 +288,15 @@ class Log:
         return self._refusal(f"{self}: takes no writes since {self.failure}")
 
     def _write_failed(self, error: OSError) -> LogOffline:
-        """Restore the end of the log after a failed write; a full disk heals by itself, a file that stays torn not."""
+        """Restore the end of the log after a failed write; where that fails too, before the next."""
         self.disk.refused(error)
         try:
             self.active.cut_torn()
         except OSError as second:
-            self.failure = f"a failed write ({error}) could not be taken back ({second}){_UNTIL_RESTART}"
+            self.failure = (
+                f"a failed write ({error}) could not be taken back ({second}); free space in {self.directory}"
+            )
+            self._remedy = self.active.cut_torn
         return LogOffline(
             f"{self}: the batch was not stored: {error}; free space in {self.directory} or mend the disk"
         )
@@ -509,16 +513,25 @@ class Log:
 
         Records of an epoch that a crash would begin again could not be told from those that it took.
         """
+        save = partial(self.epochs.save, durably=True)
         try:
-            self.epochs.save(durably=True)
+            save()
         except OSError as error:
-            self._has_unsaved_epochs = True
             self.failure = f"its leader epochs could not be saved ({error}); free space in {self.directory}"
+            self._remedy = save
             _log.warning("epochs not saved log=%s error=%r", self, str(error))
             return False
-        if self._has_unsaved_epochs:
-            self._has_unsaved_epochs = False
-            self.failure = None
+        return True
+
+    def _is_mended(self) -> bool:
+        """Try again what failed and has kept the log from taking writes since; tell whether it takes them now."""
+        if self._remedy is None:
+            return False
+        try:
+            self._remedy()
+        except OSError:
+            return False
+        self.failure = self._remedy = None
         return True
 
     @property
@@ -571,7 +584,7 @@ class Log:
 
     def _distrust(self, why: str) -> LogOffline:
         """Take no more writes, and let the next start not believe what memory holds; return what to raise."""
-        self.failure = why + _UNTIL_RESTART
+        self.failure, self._remedy = why + _UNTIL_RESTART, None
         with suppress(OSError):
             folder_identity.forget_boot(self.directory.parent)
         return self._offline()
@@ -773,7 +786,7 @@ class Log:
 
     def close(self) -> bool:
         """Flush and save everything; return whether that was done."""
-        if self.failure is not None and not (self._has_unsaved_epochs and self.save_epochs()):
+        if self.failure is not None and not self._is_mended():
             return False
         self.flush()
         with self.lock, self._offline_on_error():
@@ -794,7 +807,7 @@ class Log:
         """Take no more writes, for good; each is refused with the last such error."""
         with self.lock:
             self.failure, self._refusal = self.failure or why, refusal
-            self._has_unsaved_epochs = False
+            self._remedy = None
         self.producers.clear()
 
     def delete(self) -> None:

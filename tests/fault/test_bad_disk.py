@@ -149,16 +149,38 @@ def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, 
     assert not log.close()
 
 
-def test_a_torn_batch_that_cannot_be_taken_back_ends_the_writes(tmp_path: Path, disk: BadDisk) -> None:
+def test_P12_a_torn_batch_that_cannot_be_taken_back_is_before_the_next_is_written(
+    tmp_path: Path, disk: BadDisk
+) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
     disk.free_bytes, disk.truncate_fails = 5, True
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
-    disk.free_bytes, disk.truncate_fails = None, False
+    disk.free_bytes = None
     with pytest.raises(LogOffline, match="could not be taken back"):
         log.append(batch([NOW]), NOW)
+    disk.truncate_fails = False
     assert [row.offset for row in open_log(tmp_path).headers(0) and scan(open_log(tmp_path))] == [0]
+    fill(log, [[NOW + 1]])
+    log.flush()
+    for started in (log, open_log(tmp_path)):
+        assert [(row.offset, row.timestamp) for row in scan(started)] == [(0, NOW), (1, NOW + 1)]
+
+
+def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(tmp_path: Path, disk: BadDisk) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]])
+    flushed = log.flush_mark()
+    assert flushed is not None
+    disk.free_bytes, disk.truncate_fails = 5, True
+    with pytest.raises(LogOffline):
+        log.append(batch([NOW]), NOW)
+    disk.free_bytes, disk.truncate_fails = None, False
+    log._distrust("a flush failed")  # that was under way
+    with pytest.raises(LogOffline, match="restart"):
+        log.append(batch([NOW]), NOW)
+    assert not log.close()
 
 
 def test_P11_a_new_segment_is_in_its_folder_on_disk_before_flush_returns(

@@ -599,11 +599,13 @@ async def test_a_fetch_that_waits_keeps_nothing_that_its_answer_does_not_need(
 async def test_what_was_lent_to_a_large_request_is_given_back_when_it_is_done(
     serve: Serve, connect: Connect
 ) -> None:
-    served = await serve(num_partitions="3001")
+    served = await serve()
     client = await connect(served)
     await client.make_topic("t")
     frames = served.broker.frame_memory
-    client.send(FETCH, 11, 1, wide_fetch(3000, max_wait_ms=600_000))
+    request = wide_fetch(0, max_wait_ms=600_000)
+    request.forgotten_topics_data = [ForgottenTopic(topic="x", partitions=[1] * 20_000)]
+    client.send(FETCH, 11, 1, request)
     await until(lambda: len(served.broker.parked) == 1)
     await until(lambda: not frames.small.total_bytes)
 

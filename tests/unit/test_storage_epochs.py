@@ -171,23 +171,23 @@ def test_a_flush_writes_what_was_never_saved_and_nothing_twice(
     assert synced == [epochs.path] * 3
 
 
-def test_epochs_that_are_saved_again_take_back_no_other_failure(
+def test_epochs_that_could_not_be_saved_are_before_the_next_append_and_mend_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     fill(open_log(tmp_path), [[NOW]])
     with monkeypatch.context() as patch:
-
-        def full(path: Path, data: bytes) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
         patch.setattr(files, "write_atomically", full)
-        log = open_log(tmp_path)
-        assert not log.save_epochs()
-    assert log.save_epochs()
-    assert log.failure is None
-    log.failure = "a flush failed"
-    assert log.save_epochs()
-    assert log.failure == "a flush failed"
+        log, other = open_log(tmp_path), open_log(tmp_path)
+        with pytest.raises(LogOffline, match="epochs could not be saved"):
+            fill(log, [[NOW]])
+        other._distrust("a flush failed")
+    fill(log, [[NOW]])
+    assert (log.failure, log.log_end_offset) == (None, 2)
+    with pytest.raises(LogOffline, match="a flush failed"):
+        fill(other, [[NOW]])
 
 
 def test_a_log_that_starts_before_all_epochs_keeps_them_as_they_are(tmp_path: Path) -> None:

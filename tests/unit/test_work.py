@@ -349,6 +349,7 @@ async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_ove
         return end_of(log, epoch)
 
     monkeypatch.setattr(Log, "epoch_end", epoch_end)
+    monkeypatch.setattr(work, "LOOP_S", 60.0)
     before = await client.ask(OFFSET_FOR_LEADER_EPOCH, 3, request)
     assert [part.end_offset for part in before.topics[0].partitions] == [2] * 5
     assert not any("reader" in name for name in threads)
