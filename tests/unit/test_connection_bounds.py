@@ -516,27 +516,35 @@ def wide_fetch(count: int, max_wait_ms: int, min_bytes: int = 1) -> FetchRequest
     )
 
 
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a fetch of forty partitions weigh what else one of eighty thousand does."""
+    monkeypatch.setattr(fetching, "WANTED_BYTES", MIB)
+
+
+@pytest.mark.usefixtures("wide")
 async def test_a_fetch_of_very_many_partitions_waits_as_others_do(serve: Serve, connect: Connect) -> None:
-    served = await serve(num_partitions="2001")
+    served = await serve(num_partitions="41")
     client, producer = await connect(served), await connect(served)
     await client.make_topic("t")
-    client.send(FETCH, 11, 1, wide_fetch(2000, max_wait_ms=600_000))
+    client.send(FETCH, 11, 1, wide_fetch(40, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1)
     await producer.ask(PRODUCE, 9, produce("t", b"x", acks=1))
     _, response = await client.receive(FETCH, 11)
     parts = response.responses[0].partitions
-    assert len(parts) == 2001
+    assert len(parts) == 41
     assert bool(parts[0].records)
     assert not any(part.records or part.error_code for part in parts[1:])
-    client.send(FETCH, 11, 2, wide_fetch(2000, max_wait_ms=20, min_bytes=MIB))
+    client.send(FETCH, 11, 2, wide_fetch(40, max_wait_ms=20, min_bytes=MIB))
     assert (await client.receive(FETCH, 11))[0] == 2
 
 
-async def test_a_client_that_leaves_takes_its_large_request_with_it(serve: Serve, connect: Connect) -> None:
-    served = await serve(num_partitions="2001")
+@pytest.mark.usefixtures("wide")
+async def test_a_client_that_leaves_takes_its_wide_fetch_with_it(serve: Serve, connect: Connect) -> None:
+    served = await serve(num_partitions="41")
     client = await connect(served)
     await client.make_topic("t")
-    client.send(FETCH, 11, 1, wide_fetch(2000, max_wait_ms=600_000))
+    client.send(FETCH, 11, 1, wide_fetch(40, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1)
     client.writer.close()
     await until(lambda: not served.broker.parked)
