@@ -524,19 +524,21 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("wide")
 async def test_a_fetch_of_very_many_partitions_waits_as_others_do(serve: Serve, connect: Connect) -> None:
+    """And so what its own connection asks for next is served meanwhile."""
     served = await serve(num_partitions="41")
-    client, producer = await connect(served), await connect(served)
+    client = await connect(served)
     await client.make_topic("t")
     client.send(FETCH, 11, 1, wide_fetch(40, max_wait_ms=600_000))
     await until(lambda: len(served.broker.parked) == 1)
-    await producer.ask(PRODUCE, 9, produce("t", b"x", acks=1))
+    client.send(PRODUCE, 9, 2, produce("t", b"x", acks=1))
     _, response = await client.receive(FETCH, 11)
     parts = response.responses[0].partitions
     assert len(parts) == 41
     assert bool(parts[0].records)
     assert not any(part.records or part.error_code for part in parts[1:])
-    client.send(FETCH, 11, 2, wide_fetch(40, max_wait_ms=20, min_bytes=MIB))
-    assert (await client.receive(FETCH, 11))[0] == 2
+    assert (await client.receive(PRODUCE, 9))[0] == 2
+    client.send(FETCH, 11, 3, wide_fetch(40, max_wait_ms=20, min_bytes=MIB))
+    assert (await client.receive(FETCH, 11))[0] == 3
 
 
 @pytest.mark.usefixtures("wide")
