@@ -4,6 +4,8 @@ Owns the walk over a file and the verdict on each of its parts. Refuses to mend 
 writing: what is not whole at its end is said, and is no error. Memory stays bounded by one batch, or by one index.
 """
 
+import errno
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -76,6 +78,8 @@ def _kind(path: Path) -> tuple[int, PartsOf]:
         name = name.removesuffix(ending)
     base, _, kind = name.partition(".")
     if kind not in _KINDS or not base.isdecimal():
+        if not path.is_file():
+            raise CommandError(f"{path}: {'is no file' if path.exists() else os.strerror(errno.ENOENT)}")
         known = ", ".join(f".{known}" for known in _KINDS)
         raise CommandError(f"{path}: it dumps files called <20 digits> and one of {known}", USAGE)
     return int(base), _KINDS[kind]
