@@ -6,7 +6,7 @@ Owns the folder: its lock, its identity, its checkpoints and the marker of a cle
 Making a partition syncs nothing; `sync_made` does for all of a topic's, once they are made.
 The checkpoints are hints, written after what they say is true. They name partitions, not topics' ids, so an entry dies
 with what it describes: it is struck, durably, before the name of a deleted topic is free, and before the partition of
-that name is made.
+that name is made. An entry of a topic that was not deleted, and has no folder, tells what was lost.
 
 One thread at a time creates, deletes and checkpoints (the broker's maintenance thread): so none of these can write an
 entry back that another has struck. What there is much of to do is a generator that yields before each step, so that
@@ -66,6 +66,8 @@ class LogManager:
         # The partitions that a checkpoint on disk may name, and those of them that are not here.
         self._entries: set[tuple[str, int]] = set()
         self._absent: set[tuple[str, int]] = set()
+        # What the checkpoints know of partitions of ours whose folder is not there, until it is made anew.
+        self._lost: dict[tuple[str, int], recovery.Known] = {}
         self._doomed: dict[
             str, set[Path]
         ] = {}  # by topic, folders that were renamed and have not been removed
@@ -116,11 +118,12 @@ class LogManager:
         now_ms = self._now_ms()
         was_cut_off = not folder_identity.is_same_boot(self.directory)
 
+        def known_of(key: tuple[str, int]) -> recovery.Known:
+            return recovery.Known(clean, points.get(key, 0), starts.get(key, 0), is_ours(key[0]), was_cut_off)
+
         def load(folder: Path, topic: str, partition: int) -> Log:
-            key = (topic, partition)
-            known = recovery.Known(clean, points.get(key, 0), starts.get(key, 0), is_ours(topic), was_cut_off)
-            log = recovery.load(folder, topic, partition, configs[topic], known, now_ms)
-            return self._share(log)
+            known = known_of((topic, partition))
+            return self._share(recovery.load(folder, topic, partition, configs[topic], known, now_ms))
 
         found = list(self._partitions())
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
@@ -132,6 +135,8 @@ class LogManager:
         self.logs = {(log.topic, log.partition): log for log in logs}
         self._entries = points.keys() | starts.keys()
         self._absent = self._entries - self.logs.keys()
+        self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0])}
+        self._absent -= self._lost.keys()
         try:
             if not clean:
                 # A folder whose name the next crash took would be made anew, and its leader epochs begin again.
@@ -170,17 +175,31 @@ class LogManager:
                 self._strike_absent()
             files.make_folder(folder)
             folder_identity.save_topic_id(folder, topic_id)
-            segment = Segment.create(
-                folder, 0, config.index_interval_bytes, config.segment_index_bytes, self._now_ms()
-            )
-            epochs = LeaderEpochs(folder, [(0, 0)])
-            epochs.save()  # Here, and not on the thread that flushes all logs.
+            if (topic, partition) in self._lost:
+                log = self._made_anew(folder, topic, partition, config)
+            else:
+                log = self._made(folder, topic, partition, config)
         except OSError as error:
             self.disk.refused(error)
             files.remove_folder(folder)
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
-        log = Log(folder, topic, partition, config, [segment], epochs=epochs)
         self.logs[topic, partition] = self._share(log)
+        return log
+
+    def _made(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
+        """Make a log that begins at 0."""
+        segment = Segment.create(
+            folder, 0, config.index_interval_bytes, config.segment_index_bytes, self._now_ms()
+        )
+        epochs = LeaderEpochs(folder, [(0, 0)])
+        epochs.save()  # Here, and not on the thread that flushes all logs.
+        return Log(folder, topic, partition, config, [segment], epochs=epochs)
+
+    def _made_anew(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
+        """Make the log of a partition whose folder is gone: its offsets are not given out again."""
+        _log.error("folder lost, made anew folder=%s", folder)
+        log = recovery.load(folder, topic, partition, config, self._lost[topic, partition], self._now_ms())
+        del self._lost[topic, partition]
         return log
 
     def _share(self, log: Log) -> Log:
@@ -250,15 +269,17 @@ class LogManager:
         """Write down how far each log is on disk, and where each begins."""
         logs = self.logs.copy()
         self._entries |= logs.keys()
-        points = {key: log.recovery_point for key, log in logs.items()}
-        starts = {key: log.log_start_offset for key, log in logs.items()}
+        points = {key: known.recovery_point for key, known in self._lost.items()}
+        starts = {key: known.log_start_offset for key, known in self._lost.items()}
+        points |= {key: log.recovery_point for key, log in logs.items()}
+        starts |= {key: log.log_start_offset for key, log in logs.items()}
         try:
             save_offsets(self.directory / RECOVERY_POINTS, points)
             save_offsets(self.directory / LOG_STARTS, starts)
         except OSError as error:
             self.disk.refused(error)
             raise
-        self._entries = set(logs)
+        self._entries = logs.keys() | self._lost.keys()
         self._absent.clear()
 
     def _is_served(self, log: Log) -> bool:

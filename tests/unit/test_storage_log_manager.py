@@ -21,7 +21,7 @@ from tests.support.logs import NOW, batch, fill, held_open, scan
 from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.storage import files, folder_identity
-from tidelog.storage.errors import DataDirLocked, ForeignDataDir, StorageError
+from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 
@@ -33,11 +33,12 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.deleted: set[str] = set()  # topics, as the catalogue has it
         self.manager = self.open()
 
     def open(self, **options: int) -> LogManager:
         self.manager = LogManager(self.path, BrokerConfig(**options), lambda: NOW)
-        self.manager.open()
+        self.manager.open(is_ours=lambda topic: topic not in self.deleted)
         return self.manager
 
     def crash(self) -> LogManager:
@@ -575,8 +576,10 @@ def test_I1_a_deletion_that_dies_at_any_step_leaves_nothing_that_a_new_topic_cou
             with suppress(StorageError):
                 at_once(data.manager.delete_topic("t"))
                 done = 1
+        data.deleted.add("t")
         data.crash()
         at_once(data.manager.delete_topic("t"))  # The catalogue says that it was not finished.
+        data.deleted.clear()
         assert [checkpoints(data), list(data.path.glob("t-*"))] == [[], []]
         fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]])
         data.crash()
@@ -614,8 +617,40 @@ def test_I1_a_start_strikes_what_the_checkpoints_say_of_partitions_that_are_not_
     used(data, "t", 2)
     data.manager.abandon()
     shutil.rmtree(data.path / "t-1")
+    data.deleted.add("t")
     data.open()
     assert checkpoints(data) == ["t 0 3", "t 0 2"]
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("another", [False, True])
+def test_I3_a_partition_whose_folder_is_lost_gives_no_offset_out_again(
+    data: Folder, clean: bool, another: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    used(data, "t", 2)
+    if clean:
+        data.manager.close()
+    data.manager.abandon()
+    shutil.rmtree(data.path / "t-1")
+    if another:  # of which the entries are struck
+        data.deleted.add("gone")
+        points = data.path / "recovery-point-offset-checkpoint"
+        points.write_text("0\n3\ngone 0 5\nt 0 3\nt 1 3\n")
+    data.open()
+    data.manager.checkpoint()
+    data.crash()  # The folder has not been made anew yet.
+    log = data.manager.create("t", 1, TOPIC_ID, TopicConfig())
+    assert f"folder lost, made anew folder={data.path / 't-1'}" in caplog.text
+    assert (log.log_start_offset, log.log_end_offset) == (2, 3)
+    with pytest.raises(CorruptLog):
+        log.read(2, 1 << 20, True)
+    data.manager.sync_made([log])
+    fill(log, [[NOW]])
+    log = data.crash().logs["t", 1]
+    assert ([header.base_offset for _, _, header in log.headers(3)], log.topic_id) == ([3], TOPIC_ID)
+    assert checkpoints(data) == ["t 0 3", "t 1 3", "t 0 2", "t 1 2"]
+    at_once(data.manager.delete_topic("t"))
+    assert data.manager.create("t", 1, TOPIC_ID, TopicConfig()).log_end_offset == 0
 
 
 def test_I1_no_partition_is_made_while_a_checkpoint_says_something_of_another_of_that_name(
@@ -624,6 +659,7 @@ def test_I1_no_partition_is_made_while_a_checkpoint_says_something_of_another_of
     used(data, "t", 1)
     data.manager.abandon()
     shutil.rmtree(data.path / "t-0")
+    data.deleted.add("t")
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
