@@ -87,4 +87,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, str]:
 def _confirm(question: str) -> bool:
     """Ask a person; no answer is no."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)  # Nobody has ended the line.
+    return answer.strip().lower() in ("y", "yes")

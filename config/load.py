@@ -78,7 +78,7 @@ def _from_file(path: Path | None) -> Iterator[Setting]:
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"cannot be read: {error}") from None
+        raise ConfigError(str(path), f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     for name, text, line in read_properties(content):
         yield Setting(name, text, f"{path}:{line}")
 
