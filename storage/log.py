@@ -524,7 +524,10 @@ class Log:
         return True
 
     def _is_mended(self) -> bool:
-        """Try again what failed and has kept the log from taking writes since; tell whether it takes them now."""
+        """Try again what failed and has kept the log from taking writes since; tell whether it takes them now.
+
+        Call with `lock` held, or when no other thread has the log.
+        """
         if self._remedy is None:
             return False
         try:
@@ -580,10 +583,15 @@ class Log:
                 f"{self}: not flushed yet: {error}; the next flush tries again; raise the limit of open files"
             ) from error
         except OSError as error:
-            raise self._distrust(f"a flush failed ({error})") from error
+            with self.lock:  # An append may be about to mend an earlier failure, which this one is not to go with.
+                offline = self._distrust(f"a flush failed ({error})")
+            raise offline from error
 
     def _distrust(self, why: str) -> LogOffline:
-        """Take no more writes, and let the next start not believe what memory holds; return what to raise."""
+        """Take no more writes, and let the next start not believe what memory holds; return what to raise.
+
+        Call with `lock` held.
+        """
         self.failure, self._remedy = why + _UNTIL_RESTART, None
         with suppress(OSError):
             folder_identity.forget_boot(self.directory.parent)
