@@ -653,6 +653,16 @@ def test_I3_a_partition_whose_folder_is_lost_gives_no_offset_out_again(
     assert data.manager.create("t", 1, TOPIC_ID, TopicConfig()).log_end_offset == 0
 
 
+def test_I1_what_is_known_of_a_lost_partition_goes_with_its_topic(data: Folder) -> None:
+    used(data, "t", 2)
+    data.manager.abandon()
+    shutil.rmtree(data.path / "t-1")
+    data.open()
+    at_once(data.manager.delete_topic("t"))
+    assert checkpoints(data) == []
+    assert data.manager.create("t", 1, TOPIC_ID, TopicConfig()).log_end_offset == 0
+
+
 def test_I1_no_partition_is_made_while_a_checkpoint_says_something_of_another_of_that_name(
     data: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
