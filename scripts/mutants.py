@@ -64,8 +64,56 @@ TESTS = {
     "cli": (["tests/unit/test_cli*.py"], ["tests/e2e/test_cli.py"]),
 }
 # What is run before all else for a file: most mutants die within a second of it.
+_UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}
+_ANY_UNIT_FILE = "tests/unit/test_{}.py"
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
+_ANSWERS = ["handlers", "client_answers"]
 FIRST = {
+    "broker/answers": ["connection_bounds"],
+    "broker/busy_poll": ["busy_poll"],
+    "broker/catalog": ["catalog", "topics"],
+    "broker/clock": ["waiting"],
+    "broker/codes": _ANSWERS,
+    "broker/collector": ["quota"],
+    "broker/connection": ["connection", "connection_bounds", "turns", "busy_poll"],
+    "broker/daemon": ["topics", "handlers"],
+    "broker/dispatch": ["handlers", "connection_bounds", "repeated_lines"],
+    "broker/fair_queue": ["threads"],
+    "broker/flusher": ["waiting", "threads"],
+    "broker/frame_memory": ["frame_memory"],
+    "broker/freed_memory": ["freed_memory"],
+    "broker/handlers/api_versions": _ANSWERS,
+    "broker/handlers/create_topics": [*_ANSWERS, "topics"],
+    "broker/handlers/delete_topics": [*_ANSWERS, "topics"],
+    "broker/handlers/describe_cluster": _ANSWERS,
+    "broker/handlers/describe_configs": _ANSWERS,
+    "broker/handlers/fetch": [*_ANSWERS, "repeated", "work", "connection_bounds"],
+    "broker/handlers/init_producer_id": [*_ANSWERS, "topics"],
+    "broker/handlers/list_offsets": [*_ANSWERS, "repeated", "work"],
+    "broker/handlers/metadata": [*_ANSWERS, "topics"],
+    "broker/handlers/offset_for_leader_epoch": [*_ANSWERS, "work"],
+    "broker/handlers/produce": [*_ANSWERS, "repeated", "large_batches", "connection_bounds"],
+    "broker/maintenance": ["threads", "topics"],
+    "broker/operations": ["handlers"],
+    "broker/outbox": ["outbox"],
+    "broker/partition": ["handlers", "waiting"],
+    "broker/producer_ids": ["threads", "topics"],
+    "broker/quota": ["quota"],
+    "broker/readers": ["work", "threads"],
+    "broker/repeated/fetch": ["repeated"],
+    "broker/repeated/list_offsets": ["repeated"],
+    "broker/repeated/parts": ["repeated"],
+    "broker/repeated/produce": ["repeated"],
+    "broker/repeated/requests": ["repeated"],
+    "broker/repeated_lines": ["repeated_lines"],
+    "broker/sender": ["connection_bounds"],
+    "broker/server": ["connection", "connection_bounds", "topics"],
+    "broker/steps": ["work", "large_batches", "connection_bounds"],
+    "broker/threads": ["threads"],
+    "broker/topics": ["topics", "handlers"],
+    "broker/turns": ["turns"],
+    "broker/waiting": ["waiting"],
+    "broker/work": ["work", "client_answers"],
     "storage/batch_scan": ["seek"],
     "storage/blocks": ["blocks"],
     "storage/checkpoints": ["checkpoints"],
@@ -288,7 +336,8 @@ def is_killed(copy_of: Path, mutant: Mutant, own_only: bool, limit_s: float) -> 
     target.write_text(mutant.text)
     first, *others = TESTS[relative.parts[0]]
     names = FIRST.get(str(relative.with_suffix("")), ())
-    names = [name if "/" in name else f"tests/unit/test_{relative.parts[0]}_{name}.py" for name in names]
+    unit_file = _UNIT_FILES.get(relative.parts[0], _ANY_UNIT_FILE)
+    names = [name if "/" in name else unit_file.format(name) for name in names]
     try:
         phases = [names] if own_only and names else [[*names, *first], *others]
         return any(_fails(copy_of, arguments, limit_s) for arguments in phases)
