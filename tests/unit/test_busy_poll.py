@@ -6,8 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.served import Connect, Serve, connect, serve
 from tidelog.broker import busy_poll
 from tidelog.broker.busy_poll import MOST_SKIPPED, POLL_NS, BusyPoll
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+
+__all__ = ["connect", "serve"]  # fixtures
 
 TURN_NS = 5_000
 
@@ -80,3 +84,15 @@ def test_one_hit_ends_the_skipping(loop: Loop) -> None:
     loop.run()
     poll.request_came()
     assert loop.ready
+
+
+async def test_each_request_of_a_client_keeps_the_loop_awake(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    kept: list[BusyPoll] = []
+    monkeypatch.setattr(BusyPoll, "request_came", lambda poll: kept.append(poll))
+    for number in range(3):
+        await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+        assert kept == [served.broker.busy_poll] * (number + 1)

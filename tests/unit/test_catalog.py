@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,8 +73,23 @@ def test_what_the_disk_refuses_is_not_there_and_can_be_done_again(
 def test_a_file_that_is_no_catalogue_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "catalog"
     path.write_bytes(b"these are not the bytes of a database" * 100)
-    with pytest.raises(CatalogError, match=str(path)):
+    with pytest.raises(CatalogError, match=f"{path}: not a catalogue that can be read"):
         Catalog(path)
+
+
+def test_a_disk_without_room_for_the_catalogue_is_said_to_be_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def connect_to_one_page(path: Path, **options: Any) -> sqlite3.Connection:
+        db = connect(path, **options)
+        db.execute("PRAGMA max_page_count = 1")
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", connect_to_one_page)
+    with pytest.raises(CatalogError, match="catalog: the disk is full; make room on it"):
+        Catalog(tmp_path / "catalog")
 
 
 def test_a_catalogue_of_another_version_is_refused(tmp_path: Path) -> None:

@@ -157,5 +157,6 @@ def test_a_buffer_is_in_the_share_of_its_latest_frame() -> None:
 def test_an_address_leaves_half_of_what_large_frames_may_take_to_others() -> None:
     frames = FrameMemory(16 * MIB)
     assert frames.take(Client("one", "far"), 3 * MIB, 9 * MIB)
-    assert not frames.take(Client("two", "far"), 2 * MIB, 9 * MIB)
+    assert frames.take(Client("two", "far"), MIB, 9 * MIB)
+    assert not frames.take(Client("three", "far"), MIB, 9 * MIB)
     assert frames.take(Client("other", "near"), 4 * MIB, 9 * MIB)

@@ -525,6 +525,10 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
         name: code for name, (_, code) in codes.items()
     }
     assert all(answer.error_message for answer in answers if answer.error_code)
+    said = next(answer for answer in answers if answer.name == "zero")
+    assert said.error_message == "0 partitions: a topic has 1 to 10000"
+    if version >= 5:
+        assert (said.num_partitions, said.replication_factor) == (-1, -1)
     (twice,) = await ask(topic("twice"), topic("twice"))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
 
@@ -579,7 +583,11 @@ async def test_init_producer_id(serve: Serve, connect: Connect, version: int) ->
     assert second.producer_id != first.producer_id
     request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
     refused = await client.ask(INIT_PRODUCER_ID, version, request)
-    assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (
+        ErrorCode.INVALID_REQUEST,
+        -1,
+        -1,
+    )
 
 
 @versions(OFFSET_FOR_LEADER_EPOCH)
@@ -639,7 +647,11 @@ async def test_describe_configs(serve: Serve, connect: Connect, version: int) ->
     assert (everywhere.error_code, everywhere.configs) == (ErrorCode.NONE, [])
     assert (await ask(2, "../x")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert (await ask(4, "2")).error_code == ErrorCode.INVALID_REQUEST
-    assert (await ask(2, "no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    missing = await ask(2, "no")
+    assert (missing.error_code, missing.error_message) == (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "there is no topic 'no'",
+    )
     assert (await ask(8, "1")).error_code == ErrorCode.INVALID_REQUEST
 
 

@@ -518,9 +518,14 @@ def test_producer_ids_are_given_once_and_in_time() -> None:
     assert len(blocks.asked) == 1
     blocks.grant()
     assert [taken(given) for given in first] == [0, 1, 2]
-    given = [ids.give(lambda id_: id_) for _ in range(PRODUCER_ID_BLOCK - 3)]
+    half = PRODUCER_ID_BLOCK // 2
+    given = [ids.give(lambda id_: id_) for _ in range(half - 3)]
+    assert not blocks.asked
+    given.append(ids.give(lambda id_: id_))
+    assert len(blocks.asked) == 1, "the next block is asked for once half of this one is gone"
+    given += [ids.give(lambda id_: id_) for _ in range(half - 1)]
     assert given == list(range(3, PRODUCER_ID_BLOCK)), "nobody waits while there are some"
-    assert len(blocks.asked) == 1, "the next block is asked for before this one is used up"
+    assert len(blocks.asked) == 1
     blocks.grant()
     assert ids.give(lambda id_: id_) == PRODUCER_ID_BLOCK
 
