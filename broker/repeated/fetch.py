@@ -1,7 +1,7 @@
 """Fetch of one partition that has what is asked for, in memory."""
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import AT_ONCE_BYTES, Answer, OnLoop, Streamed
 from tidelog.broker.dispatch import Deferred, Route
@@ -177,20 +177,19 @@ def _template(route: Route, request: FetchRequest, has_start: bool) -> tuple[int
     numbers, and behind its records.
     """
     asked = request.topics[0]
-    probes: list[Any] = [PROBES[0], PROBES[0], PROBES[1]]
     answer = PartitionData(
         partition_index=asked.partitions[0].partition,
         error_code=0,
-        high_watermark=probes[0],
-        last_stable_offset=probes[1],
-        log_start_offset=probes[2],
+        high_watermark=PROBES[0],
+        last_stable_offset=PROBES[1],
+        log_start_offset=PROBES[2],
         aborted_transactions=[] if request.isolation_level == READ_COMMITTED else None,
         records=_RECORDS,
     )
     topic_answer = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=[answer])
     numbers = Struct(">qqq" if has_start else ">qq")
     size, before, rest = template(
-        route, FetchResponse(responses=[topic_answer]), numbers, *probes[: 3 if has_start else 2]
+        route, FetchResponse(responses=[topic_answer]), numbers, *PROBES[: 3 if has_start else 2]
     )
     between, _, behind = rest.partition(_RECORDS)
     length_bytes = 1 if route.request_is_flexible else 4

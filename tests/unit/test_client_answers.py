@@ -236,6 +236,24 @@ async def test_a_description_is_bounded_in_bytes_and_says_so(
     assert size_bytes <= 100_000
 
 
+async def test_what_a_description_takes_is_counted_as_what_it_takes_and_little_more(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect(await serve())
+    await created(client, "t")
+    for request in (described("t", []), DescribeConfigsRequest(resources=described("t", []).resources)):
+        client.send(DESCRIBE_CONFIGS, 4, 1, request)
+        size_bytes = len(await client.frame())
+        for limit_bytes, code in (
+            (3 * size_bytes // 2, ErrorCode.NONE),
+            (size_bytes, ErrorCode.INVALID_REQUEST),
+        ):
+            with monkeypatch.context() as bound:
+                bound.setattr(describe_configs, "MOST_ANSWER_BYTES", limit_bytes)
+                (result,) = (await client.ask(DESCRIBE_CONFIGS, 4, request)).results
+            assert result.error_code == code
+
+
 async def test_a_resource_is_looked_through_once_for_all_its_sets_of_keys(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
