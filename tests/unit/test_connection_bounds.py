@@ -204,6 +204,24 @@ async def test_small_answers_behind_a_large_one_keep_their_place(serve: Serve, c
         assert (await client.receive(api, version))[0] == number
 
 
+async def test_what_was_to_be_sent_stays_where_the_client_has_ceased_to_read_meanwhile(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    connection = served.connection_of(client)
+    sending = connection._sender
+    sending.send([b"answer"])
+    connection.pause_writing()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert sending.queued_bytes == len(b"answer")
+    connection.resume_writing()
+    assert await asyncio.wait_for(client.reader.readexactly(len(b"answer")), 20) == b"answer"
+    assert sending.is_empty
+
+
 async def test_small_answers_behind_one_that_is_being_read_from_the_disk_keep_their_place(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
