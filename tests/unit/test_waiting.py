@@ -1,6 +1,7 @@
 """Answers to come: in order, once, from any thread; fetches parked without polling."""
 
 import asyncio
+import os
 import threading
 import time
 from collections import Counter
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.served import until
@@ -110,6 +111,19 @@ def test_a_batch_that_was_sent_again_is_nothing_new_to_who_waits() -> None:
         assert waiter.response == answer
 
 
+def test_an_append_wakes_nobody_before_a_threshold_is_reached_and_then_once() -> None:
+    loop, partition = Turns(), Waited()
+    parked = Parked(cast(Any, loop), Quota(1 << 30))
+    waiter = park(partition, 100, 1, parked)
+    partition.grow(99)
+    assert not loop.soon
+    for _ in range(2):
+        partition.grow(1)
+        assert len(parked._waking) == 1
+    loop.turn()
+    assert waiter.response == "answer"
+
+
 def test_however_many_are_due_one_turn_of_the_loop_is_taken_at_a_time() -> None:
     loop = Turns()
     parked = Parked(cast(Any, loop), Quota(1 << 30))
@@ -128,6 +142,7 @@ def test_however_many_are_due_one_turn_of_the_loop_is_taken_at_a_time() -> None:
     count=st.integers(1, 6),
     growths=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 90), st.booleans()), max_size=60),
 )
+@example(missing=60, others=[1] * 6, count=2, growths=[(0, 20, True), (0, 39, True), (0, 1, True)])
 def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enough(
     missing: int, others: list[int], count: int, growths: list[tuple[int, int, bool]]
 ) -> None:
@@ -359,6 +374,26 @@ async def test_one_flush_answers_all_that_gathered_while_the_last_one_ran() -> N
     assert await outcome(first) == "first"
     assert [await outcome(later) for later in gathered] == list(range(50))
     assert log.flushes == 2
+    flusher.stop()
+
+
+async def test_commits_of_one_turn_of_the_loop_wake_the_flusher_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = SlowLog()
+    log.gate.set()
+    wakes = []
+    write = os.eventfd_write
+
+    def count_and_write(descriptor: int, value: int) -> None:
+        wakes.append(value)
+        write(descriptor, value)
+
+    monkeypatch.setattr(os, "eventfd_write", count_and_write)
+    flusher = new_flusher()
+    flusher.start()
+    for turns in range(1, 4):
+        laters = [flusher.commit([cast(Any, log)], number, unexpected) for number in range(10)]
+        assert [await outcome(later) for later in laters] == list(range(10))
+        assert len(wakes) == turns
     flusher.stop()
 
 
