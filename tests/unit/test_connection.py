@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker import connection as connections
+from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
@@ -114,6 +115,28 @@ async def test_requests_in_flight_are_bounded_and_none_is_lost(
     assert [correlation_id for correlation_id, _ in answers] == list(range(100))
     offsets = [answer.responses[0].partition_responses[0].base_offset for _, answer in answers]
     assert offsets == list(range(100))
+
+
+async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_UNSENT_BYTES", 10 * ANSWER_BYTES)
+    served = await serve()
+    client, other = await connect(served), await connect(served)
+    await client.make_topic("t")
+    entered, let_through = hold_flushes(monkeypatch)
+    request = produce("t", b"one of five")
+    request.topic_data[0].partition_data *= 5
+    for number in range(6):
+        client.send(PRODUCE, 9, number, request)
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    await asyncio.wait_for(until(lambda: log.log_end_offset >= 10), 20)
+    await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    await asyncio.wait_for(entered.wait(), 20)
+    assert log.log_end_offset == 10
+    let_through()
+    assert [(await client.receive(PRODUCE, 9))[0] for _ in range(6)] == list(range(6))
+    assert log.log_end_offset == 30
 
 
 async def test_who_does_not_read_answers_is_not_served_on(

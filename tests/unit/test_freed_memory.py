@@ -38,6 +38,8 @@ def test_memory_that_was_freed_is_given_back_once(given: list[int]) -> None:
     # What is measured next is how it is once it was given back.
     measured = (500, 5), (500, 36), (500, 37), (468, 37), (468, 37), (468, 68)
     assert looks(given, *measured) == [0, 1, 1, 1]
+    given.clear()
+    assert looks(given, (500, 0), (500, 31), (500, 32), (468, 32)) == [0, 1]
 
 
 def test_memory_that_was_taken_again_and_freed_again_between_two_looks_is_given_back(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 import time
@@ -479,6 +480,30 @@ async def test_where_the_flusher_ends_all_that_waits_and_comes_is_answered(
     (error,) = await outcome(flusher.commit([LOG], "never", errors_of))
     assert "thread flusher was ended by" in error, "it came when the others had been answered"
     assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+    flusher.stop()
+
+
+async def test_what_was_answered_before_the_flusher_ended_stays_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[str] = []
+    answered: list[Any] = []
+    flusher = Flusher(asyncio.get_running_loop(), lambda _: {}, ended.append)
+    read, wakes = os.read, iter([True, False])
+
+    def read_once(descriptor: int, count: int) -> bytes:
+        if descriptor == flusher._wake and not next(wakes):
+            raise OSError(5, "Input/output error")
+        return read(descriptor, count)
+
+    monkeypatch.setattr(os, "read", read_once)
+    done = flusher.commit([LOG], "on disk", errors_of)
+    done.ready = lambda: answered.append(done.response)
+    flusher.start()
+    await until(lambda: bool(ended))
+    (error,) = await outcome(flusher.commit([LOG], "never", errors_of))
+    assert "thread flusher was ended by" in error
+    assert answered == ["on disk"]
     flusher.stop()
 
 
