@@ -110,6 +110,20 @@ async def test_who_waits_is_served_as_there_is_time_the_shortest_first(clock: Cl
     assert turns.ends_s == 0
 
 
+async def test_who_has_waited_longest_has_its_share_however_long_it_took_to_come_to_it(clock: Clock) -> None:
+    turns = turns_of()
+    left_s: list[float] = []
+
+    def go_on() -> None:
+        clock.work(2 * TURN_S)
+        left_s.append(turns.share_ends_s() - clock.now_s)
+
+    for _ in range(2):
+        turns.wait(go_on, TURN_S)
+    await a_turn()
+    assert left_s == pytest.approx([TURN_S / 2, -TURN_S])
+
+
 async def test_who_waits_again_has_another_turn(clock: Clock) -> None:
     turns = turns_of()
     served: list[int] = []
