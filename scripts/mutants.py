@@ -129,7 +129,7 @@ FIRST = {
     "storage/log": ["log", "flush", "roll", "retention", "epochs", "producer_state", *_RECOVERED],
     "storage/log_manager": ["log_manager"],
     "storage/lookup": ["lookup", "log", "seek", "blocks"],
-    "storage/offset_index": ["indexes", "seek"],
+    "storage/offset_index": ["index_file", "indexes", "seek"],
     "storage/producer_state": ["producer_state"],
     "storage/recovery": ["recovery", "flush", "log_manager", "epochs", "retention", *_RECOVERED],
     "storage/retention": ["retention"],

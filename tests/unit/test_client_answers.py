@@ -226,11 +226,13 @@ async def test_a_description_is_bounded_in_bytes_and_says_so(
     await created(client, "t", message_format_version="v" * 1000)
     value = ["message.format.version"]
     sets = [[*value, str(number)] for number in range(200)]
-    results = (await client.ask(DESCRIBE_CONFIGS, 4, described("t", *sets))).results
+    request = described("t", *sets)
+    request.resources += described("there-is-none", []).resources
+    results = (await client.ask(DESCRIBE_CONFIGS, 4, request)).results
     codes = [result.error_code for result in results]
     answered = codes.count(ErrorCode.NONE)
     assert 40 <= answered <= 50
-    assert codes[answered:] == [ErrorCode.INVALID_REQUEST] * (200 - answered)
+    assert codes[answered:] == [ErrorCode.INVALID_REQUEST] * (201 - answered)
     assert "ask for less at once" in results[answered].error_message
     size_bytes = sum(len(option.value) for result in results for option in result.configs)
     assert size_bytes <= 100_000
