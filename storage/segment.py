@@ -277,13 +277,12 @@ class Segment:
 
     def bound_indexes(self, index_bytes_max: int) -> None:
         """Let no index grow beyond a size from now on."""
-        if index_bytes_max != self.index_bytes_max:
-            self.index_bytes_max = index_bytes_max
-            offset_index, time_index, summary = self._offset_index, self._time_index, self.summary
-            if offset_index is not None and time_index is not None:
-                self._limit_offsets(len(offset_index), len(time_index))
-            else:
-                self._limit_offsets(summary.offset_entries, summary.time_entries)
+        self.index_bytes_max = index_bytes_max
+        offset_index, time_index, summary = self._offset_index, self._time_index, self.summary
+        if offset_index is not None and time_index is not None:
+            self._limit_offsets(len(offset_index), len(time_index))
+        else:
+            self._limit_offsets(summary.offset_entries, summary.time_entries)
 
     def _limit_offsets(self, offset_entries: int, time_entries: int) -> None:
         """Set the last offset that fits: by its distance from the base, or none where an index is full."""

@@ -54,6 +54,15 @@ def test_segments_that_are_sealed_let_go_of_their_files_at_the_bound(
     assert len(opened) == MOST
 
 
+def test_segments_whose_log_is_read_without_their_indexes_are_bounded_too(
+    tmp_path: Path, opened: OpenSegments
+) -> None:
+    log = tiny(tmp_path, 50)
+    for segment in log.segments[:-1]:
+        assert len(segment.read(segment.size, 0)) == segment.size
+    assert files_open(tmp_path) == MOST + 1
+
+
 def test_the_bound_is_that_of_all_logs_together(tmp_path: Path, opened: OpenSegments) -> None:
     logs = [tiny(tmp_path / str(number), 10) for number in range(4)]
     assert files_open(tmp_path) == MOST + 4
