@@ -583,7 +583,8 @@ class Log:
                 f"{self}: not flushed yet: {error}; the next flush tries again; raise the limit of open files"
             ) from error
         except OSError as error:
-            with self.lock:  # An append may be about to mend an earlier failure, which this one is not to go with.
+            # An append may be about to mend an earlier failure, which this one is not to go with.
+            with self.lock:
                 offline = self._distrust(f"a flush failed ({error})")
             raise offline from error
 
