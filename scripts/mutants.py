@@ -199,10 +199,9 @@ class Mutant(NamedTuple):
         """The folder of the source that it is in."""
         return self.path.relative_to(ROOT).parts[0]
 
-    @property
-    def text(self) -> str:
-        """The whole file as it is with the change."""
-        tree = ast.parse(self.path.read_text())
+    def made_in(self, text: str) -> str:
+        """Return the whole file with the change; `text` is what it was when the mutant was chosen."""
+        tree = ast.parse(text)
         next(islice(_mutations(tree), self.number, None))
         return ast.unparse(ast.fix_missing_locations(tree))
 
@@ -333,7 +332,8 @@ def is_killed(copy_of: Path, mutant: Mutant, own_only: bool, limit_s: float) -> 
     """Run the tests of a mutant's room in a copy of the checkout, or those of its file; tell whether one noticed."""
     relative = mutant.path.relative_to(ROOT)
     target = copy_of / relative
-    target.write_text(mutant.text)
+    unchanged, when = target.read_text(), target.stat()
+    target.write_text(mutant.made_in(unchanged))
     first, *others = TESTS[relative.parts[0]]
     names = FIRST.get(str(relative.with_suffix("")), ())
     unit_file = _UNIT_FILES.get(relative.parts[0], _ANY_UNIT_FILE)
@@ -342,7 +342,9 @@ def is_killed(copy_of: Path, mutant: Mutant, own_only: bool, limit_s: float) -> 
         phases = [names] if own_only and names else [[*names, *first], *others]
         return any(_fails(copy_of, arguments, limit_s) for arguments in phases)
     finally:
-        shutil.copy2(mutant.path, target)  # With its time: what was compiled of it is good again.
+        target.write_text(unchanged)
+        # With its time: what was compiled of it is good again.
+        os.utime(target, ns=(when.st_atime_ns, when.st_mtime_ns))
 
 
 def _fails(copy_of: Path, arguments: list[str], limit_s: float) -> bool:
