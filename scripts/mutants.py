@@ -113,7 +113,7 @@ FIRST = {
     "broker/topics": ["topics", "handlers"],
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting"],
-    "broker/work": ["work", "client_answers"],
+    "broker/work": ["work", "client_answers", "topics"],
     "storage/batch_scan": ["seek"],
     "storage/blocks": ["blocks"],
     "storage/checkpoints": ["checkpoints"],

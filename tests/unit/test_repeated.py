@@ -190,6 +190,13 @@ async def test_what_one_client_asked_is_known_from_the_next(both: Both, connect:
     assert len(both.known_again) == 1 + 2
 
 
+async def test_what_a_client_without_a_name_asked_is_known_again(both: Both) -> None:
+    for number in range(3):
+        both.first.writer.write(encode_request(LIST_OFFSETS, 7, number, None, lookup()))
+        assert (await both.first.receive(LIST_OFFSETS, 7))[0] == number
+    assert len(both.known_again) == 1
+
+
 async def test_partitions_in_turn_and_topics_with_long_and_short_names_are_remembered(
     both: Both,
 ) -> None:

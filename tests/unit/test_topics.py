@@ -295,6 +295,16 @@ async def test_what_was_asked_for_does_not_wait_for_what_can_wait(serve: Serve) 
     assert done[:6] == [f"{kind} {number}" for number in range(3) for kind in ("can wait", "asked")]
 
 
+async def test_a_name_exists_while_it_is_being_created(serve: Serve) -> None:
+    """And is no other name that is like it."""
+    topics = (await serve()).broker.topics
+    creation = topics.create("t", 2, {})
+    next(creation)
+    with pytest.raises(TopicExists, match="topic t exists"):
+        topics.check_new("t")
+    maintenance_module.at_once(creation)
+
+
 async def test_a_request_for_one_topic_does_not_stand_behind_those_for_many(
     serve: Serve, connect: Connect
 ) -> None:
