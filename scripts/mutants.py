@@ -72,7 +72,7 @@ FIRST = {
     "broker/answers": ["connection_bounds"],
     "broker/busy_poll": ["busy_poll"],
     "broker/catalog": ["catalog", "topics"],
-    "broker/clock": ["waiting"],
+    "broker/clock": ["waiting", "handlers"],
     "broker/codes": _ANSWERS,
     "broker/collector": ["quota"],
     "broker/connection": ["connection", "connection_bounds", "turns", "busy_poll"],

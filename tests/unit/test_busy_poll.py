@@ -86,6 +86,20 @@ def test_one_hit_ends_the_skipping(loop: Loop) -> None:
     assert loop.ready
 
 
+def test_after_a_hit_misses_are_skipped_as_before(loop: Loop) -> None:
+    poll = BusyPoll(cast(Any, loop))
+    poll.request_came()
+    loop.run(3)
+    poll.request_came()
+    loop.run()
+    tries = []
+    for number in range(8):
+        poll.request_came()
+        if loop.run():
+            tries.append(number)
+    assert tries == [0, 2, 6]
+
+
 async def test_each_request_of_a_client_keeps_the_loop_awake(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -912,6 +912,17 @@ def test_a_few_parts_are_sent_as_they_are_and_many_as_one() -> None:
     assert large.size_bytes == 100_000
 
 
+async def test_a_client_that_has_left_as_much_as_it_may_gets_no_further_answers(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    sending = served.connection_of(await connect(served))._sender
+    sending.send([bytes(sender.MAX_UNSENT_BYTES - 1)])
+    assert not sending.is_full
+    sending.send([b"x"])
+    assert sending.is_full
+
+
 def test_records_that_are_still_in_the_log_are_streamed_however_few_there_are(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(bytes(AT_ONCE_BYTES + 1))
     piece = FileSlice(File(tmp_path / "log"), 0, AT_ONCE_BYTES + 1)

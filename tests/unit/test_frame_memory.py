@@ -73,6 +73,16 @@ def test_an_address_that_holds_its_part_waits_and_the_others_do_not() -> None:
     assert log == ["second"]
 
 
+def test_what_the_others_of_an_address_hold_still_counts_when_one_gives_back() -> None:
+    held = share(200, 50)
+    first, second, third = (Client(name, "far") for name in ("first", "second", "third"))
+    assert held.take(first, 20)
+    assert held.take(second, 30)
+    held.give_back(first)
+    assert not held.take(third, 21)
+    assert held.take(Client("other", "near"), 50)
+
+
 def test_one_alone_gets_what_it_needs_and_where_all_wait_one_goes_on() -> None:
     held = share(100, 50)
     first, second = Client("first"), Client("second")

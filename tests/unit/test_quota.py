@@ -42,6 +42,17 @@ def test_an_address_has_half_of_all_and_each_connection_a_little() -> None:
     assert quota.room_bytes(first) == limit // 2
 
 
+def test_a_little_is_there_for_each_until_twice_the_limit_is_held() -> None:
+    limit = 2 * LITTLE_BYTES
+    quota = Quota(limit)
+    assert quota.hold(Client("here"), 2 * limit - LITTLE_BYTES)
+    late, later = Client("there"), Client("there")
+    assert quota.room_bytes(late) == LITTLE_BYTES
+    assert quota.hold(late, LITTLE_BYTES - 1)
+    assert quota.room_bytes(later) == 1
+    assert quota.hold(later, 2) is None
+
+
 @pytest.fixture
 def _collecting() -> Iterator[None]:
     yield

@@ -110,6 +110,27 @@ async def test_long_work_leaves_a_reader_to_what_is_short() -> None:
     readers.stop()
 
 
+async def test_a_reader_that_was_idle_is_not_counted_on_while_it_does_what_takes_long() -> None:
+    readers = Readers(asyncio.get_running_loop(), never)
+    assert await outcome(readers.submit(lambda: "alone", "me")) == "alone"
+    await until(lambda: readers._idle > 0)
+    begun, gate = threading.Event(), threading.Event()
+
+    def held() -> Work[str]:
+        yield Lane.LONG
+        begun.set()
+        gate.wait(20)
+        return "done"
+
+    long = readers.submit(held(), "me")
+    assert await asyncio.to_thread(begun.wait, 20)
+    assert await outcome(readers.submit(lambda: "short", "modest")) == "short"
+    assert long.response is None
+    gate.set()
+    assert await outcome(long) == "done"
+    readers.stop()
+
+
 async def test_one_thread_alone_does_what_takes_long() -> None:
     readers = Readers(asyncio.get_running_loop(), never)
     under_way, most = 0, 0
