@@ -75,7 +75,7 @@ FIRST = {
     "broker/clock": ["waiting", "handlers"],
     "broker/codes": _ANSWERS,
     "broker/collector": ["quota"],
-    "broker/connection": ["connection", "connection_bounds", "turns", "busy_poll"],
+    "broker/connection": ["connection", "connection_bounds", "turns", "busy_poll", "handlers"],
     "broker/daemon": ["topics", "handlers"],
     "broker/dispatch": ["handlers", "connection_bounds", "repeated_lines"],
     "broker/fair_queue": ["threads"],
