@@ -39,7 +39,7 @@ class _Tidelog(TyperGroup):
         except typer.TyperException as error:
             # Without a message it is the help, which has been shown.
             if message := error.format_message():
-                note(f"{message.rstrip('.')}{_hint(error)}".replace("?. Try", "? Try"))
+                note(_with_hint(message, error))
             status = error.exit_code
         except OSError as error:
             drop_output(sys.stdout)
@@ -65,13 +65,15 @@ def _reader_may_leave() -> Iterator[None]:
         drop_output(sys.stdout)
 
 
-def _hint(error: typer.TyperException) -> str:
-    """Name the help of the verb whose command line was wrong."""
+def _with_hint(message: str, error: typer.TyperException) -> str:
+    """Return what was wrong, and name the help of the verb whose command line it was."""
+    message = message.rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
-        return ""
+        return message
     _, *verbs = context.command_path.split(" ")
-    return f". Try: {' '.join([called(), *verbs])} --help"
+    end = "" if message.endswith("?") else "."
+    return f"{message}{end} Try: {' '.join([called(), *verbs])} --help"
 
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}

@@ -59,13 +59,11 @@ class GroupSync:
             if log not in done:
                 try:
                     log.flush()
-                except LogDeleted as error:
-                    failures[log] = error
-                    self._troubles.end(str(log))
-                    continue
                 except StorageError as error:
                     failures[log] = error
-                    if self._troubles.begin(str(log), str(error)):
+                    if isinstance(error, LogDeleted):
+                        self._troubles.end(str(log))
+                    elif self._troubles.begin(str(log), str(error)):
                         _log.error("flush failed log=%s error=%r", log, str(error))
                     continue
             if self._troubles.any and self._troubles.end(str(log)):

@@ -508,8 +508,8 @@ class Log:
                     if self.segments[number] is segment:
                         segment.note_flushed()
 
-    def save_epochs(self) -> bool:
-        """Put the leader epochs on disk, wholly; where that fails take no writes until it succeeds, and return false.
+    def save_epochs(self) -> None:
+        """Put the leader epochs on disk, wholly; where that fails take no writes until it succeeds.
 
         Records of an epoch that a crash would begin again could not be told from those that it took.
         """
@@ -520,8 +520,6 @@ class Log:
             self.failure = f"its leader epochs could not be saved ({error}); free space in {self.directory}"
             self._remedy = save
             _log.warning("epochs not saved log=%s error=%r", self, str(error))
-            return False
-        return True
 
     def _is_mended(self) -> bool:
         """Try again what failed and has kept the log from taking writes since; tell whether it takes them now.

@@ -240,9 +240,9 @@ class LogManager:
                 del self.logs[key]
                 if key in self._entries:
                     self._absent.add(key)
-            gone = {key for key in self._lost if key[0] == topic}
-            self._lost = {key: known for key, known in self._lost.items() if key not in gone}
-            self._absent |= gone
+            for key in [key for key in self._lost if key[0] == topic]:
+                del self._lost[key]
+                self._absent.add(key)
             yield
             # Even if nothing is left to rename: an earlier try may have come as far as that.
             files.sync_folder(self.directory)

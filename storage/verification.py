@@ -53,14 +53,13 @@ def _suspicion(mismatches: set[int], unverified: Unverified, epoch_at: Callable[
         if first not in mismatches and last not in mismatches:
             return False
         end = header.last_offset + 1
-        if expected not in (None, header.base_offset):
-            return True
+        if expected is None:
+            if position + header.size_bytes == unverified.end:
+                following = unverified.next_offset
+            if end > unverified.next_offset or following not in (None, end):
+                return True
         # What follows the batch before it is right, though it lie behind the end that the summary says: of another log.
-        if expected is None and end > unverified.next_offset:
-            return True
-        if position + header.size_bytes == unverified.end:
-            following = unverified.next_offset
-        if expected is None and following not in (None, end):
+        elif expected != header.base_offset:
             return True
         epoch = epoch_at(header.base_offset)
         return 0 <= epoch != header.leader_epoch
