@@ -15,12 +15,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable
+from functools import partial
 from typing import Any, TypeVar
 
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
 from tidelog.broker.threads import Ended, new_thread
-from tidelog.broker.waiting import Later
+from tidelog.broker.waiting import Later, outcome_of
 from tidelog.storage.errors import StorageError
 from tidelog.storage.troubles import Troubles
 
@@ -124,10 +125,7 @@ class Job(Later):
         if self._held is not None:
             self._held.give_back()
         if self._answer is not None and not isinstance(response, Exception):
-            try:
-                response = self._answer(response)
-            except Exception as error:
-                response = error
+            response = outcome_of(partial(self._answer, response))
         super().resolve(response)
 
 

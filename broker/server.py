@@ -15,7 +15,6 @@ from tidelog.broker import freed_memory
 from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
 from tidelog.broker.daemon import Broker, BrokerFailed
-from tidelog.broker.freed_memory import FreedMemory
 from tidelog.broker.repeated.requests import KnownRequests
 from tidelog.config.kinds import Listener, host_and_port
 from tidelog.config.options import BrokerConfig
@@ -180,7 +179,8 @@ class Server:
 
     async def _watch_pace(self) -> None:
         """Cut off requests that come too slowly, let clients go that have left, and give back what they held."""
-        loop, frame_memory, freed = asyncio.get_running_loop(), self.broker.frame_memory, FreedMemory()
+        loop, frame_memory = asyncio.get_running_loop(), self.broker.frame_memory
+        freed = freed_memory.FreedMemory()
         while True:
             await asyncio.sleep(PACE_INTERVAL_S)
             freed.look()

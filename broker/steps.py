@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.broker.answers import Elsewhere, NextTurn, OnLoop, Streamed
 from tidelog.broker.turns import TURN_S
-from tidelog.broker.waiting import Later
+from tidelog.broker.waiting import Later, outcome_of
 from tidelog.broker.work import Work, as_work
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Steps(Later):
     def _take(self, outcome: Any) -> None:
         """Go on from what a step has come to. Event loop."""
         if type(outcome) is OnLoop and not self._is_large:
-            outcome = _outcome_of(outcome)
+            outcome = outcome_of(outcome.go_on)
         if isinstance(outcome, OnLoop | NextTurn):
             # What a large request has to do on the loop may take long too: the others have their turn before.
             self._work(True)
@@ -80,7 +80,7 @@ class Steps(Later):
     def _go_on(self, step: OnLoop | NextTurn) -> None:
         """Take a step for which the others had to have their turn. A produce that has begun is done to its end."""
         if not self._is_over or type(step) is NextTurn:
-            self._take(_outcome_of(step))
+            self._take(outcome_of(step.go_on))
 
     def _submit(self, step: Elsewhere) -> Later:
         return self._connection.broker.readers.submit(self._made(step), self._connection)
@@ -119,11 +119,3 @@ class Steps(Later):
         if self._under_way is not None:
             self._under_way.ready = None
             self._under_way.cancel()
-
-
-def _outcome_of(step: OnLoop | NextTurn) -> Any:
-    """Return what a step on the loop comes to, or the exception that ended it."""
-    try:
-        return step.go_on()
-    except Exception as fault:
-        return fault

@@ -77,6 +77,14 @@ class Later:
         """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
 
 
+def outcome_of(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or the exception that ended it: an answer either way."""
+    try:
+        return call()
+    except Exception as fault:
+        return fault
+
+
 class Parked:
     """The fetches that wait, and when the time of each is up.
 
@@ -321,10 +329,9 @@ class FetchWaiter(Later):
         if answer is None:
             return
         self._forget()
-        try:
-            outcome = answer()
-        except Exception as fault:
-            outcome = fault  # Its connection logs it and closes; the others that are due get their answers.
+        outcome = outcome_of(
+            answer
+        )  # A fault its connection logs, and closes; the others that are due are answered.
         if isinstance(outcome, Later):
             later = self._under_way = outcome
             later.ready = lambda: self.resolve(later.response)

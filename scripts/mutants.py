@@ -63,11 +63,10 @@ TESTS = {
     "config": (["tests/unit/test_config*.py"],),
     "cli": (["tests/unit/test_cli*.py"], ["tests/e2e/test_cli.py"]),
 }
-# What is run before all else for a file: most mutants die within a second of it.
-_UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}
-_ANY_UNIT_FILE = "tests/unit/test_{}.py"
+_UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py", "broker": "tests/unit/test_{}.py"}
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
 _ANSWERS = ["handlers", "client_answers"]
+# What is run before all else for a file: most mutants die within a second of it.
 FIRST = {
     "broker/answers": ["connection_bounds"],
     "broker/busy_poll": ["busy_poll"],
@@ -334,10 +333,9 @@ def is_killed(copy_of: Path, mutant: Mutant, own_only: bool, limit_s: float) -> 
     target = copy_of / relative
     unchanged, when = target.read_text(), target.stat()
     target.write_text(mutant.made_in(unchanged))
-    first, *others = TESTS[relative.parts[0]]
+    first, *others = TESTS[mutant.room]
     names = FIRST.get(str(relative.with_suffix("")), ())
-    unit_file = _UNIT_FILES.get(relative.parts[0], _ANY_UNIT_FILE)
-    names = [name if "/" in name else unit_file.format(name) for name in names]
+    names = [name if "/" in name else _UNIT_FILES[mutant.room].format(name) for name in names]
     try:
         phases = [names] if own_only and names else [[*names, *first], *others]
         return any(_fails(copy_of, arguments, limit_s) for arguments in phases)
