@@ -310,12 +310,7 @@ def a_name_of_many_connections(stage: Stage) -> None:
         clients = [stage.connect(stack) for _ in range(100)]
         other = stage.connect(stack)
         data = frame(METADATA, 9, metadata_request(["n"] * 83_000))
-        with stage.watched():
-            for client in clients:
-                client.send_bytes(data)
-            time.sleep(0.3)
-            for _ in range(2):
-                many_names_within(other, 1.0)
+        all_ask_and_another_is_served(stage, clients, data, other)
 
 
 @scenario(is_slow=True)
@@ -326,12 +321,7 @@ def all_partitions_described_to_many(stage: Stage) -> None:
         clients = [stage.connect(stack) for _ in range(60)]
         other = stage.connect(stack)
         data = frame(METADATA, 9, MetadataRequest(topics=None))
-        with stage.watched():
-            for client in clients:
-                client.send_bytes(2 * data)
-            time.sleep(0.3)
-            for _ in range(2):
-                many_names_within(other, 1.0)
+        all_ask_and_another_is_served(stage, clients, 2 * data, other)
 
 
 @scenario(Bounds(growth_mb=1000), is_slow=True)
@@ -498,6 +488,18 @@ def bombs_before_the_readers(stage: Stage) -> None:
             time.sleep(0.5)
             many_names_within(other, 1.0)
         stop(stage)
+
+
+def all_ask_and_another_is_served(
+    stage: Stage, clients: list[RawClient], data: bytes, other: RawClient
+) -> None:
+    """Send the same from all of them, and see that who needs a reader thread has it meanwhile."""
+    with stage.watched():
+        for client in clients:
+            client.send_bytes(data)
+        time.sleep(0.3)
+        for _ in range(2):
+            many_names_within(other, 1.0)
 
 
 def many_names_within(client: RawClient, most_s: float) -> None:

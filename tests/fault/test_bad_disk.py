@@ -180,6 +180,7 @@ def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(tmp_path:
     log._distrust("a flush failed")  # that was under way
     with pytest.raises(LogOffline, match="restart"):
         log.append(batch([NOW]), NOW)
+    assert not log.flushed(flushed)
     assert not log.close()
 
 

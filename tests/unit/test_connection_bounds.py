@@ -641,6 +641,12 @@ async def test_what_was_lent_to_a_large_request_is_given_back_when_it_is_done(
 # -- clients that leave --------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def watched_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have connections looked at fifty times a second."""
+    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
+
+
 def waiting_fetches(count: int) -> bytes:
     whole = [encode_request(FETCH, 11, n, "test", wide_fetch(0, max_wait_ms=600_000)) for n in range(count)]
     return b"".join(whole)
@@ -670,10 +676,10 @@ async def test_a_client_that_has_said_all_and_listens_is_answered(
     await asyncio.wait_for(until(lambda: not served.server._connections), 10)
 
 
+@pytest.mark.usefixtures("watched_often")
 async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect
 ) -> None:
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
     served = await serve()
     client = await connect(served)
     gate = threading.Event()
@@ -687,10 +693,10 @@ async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
     await until(lambda: all(each.response is not None for each in blocking))
 
 
+@pytest.mark.usefixtures("watched_often")
 async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_what_it_sent_is_served(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect
 ) -> None:
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
     served = await serve()
     client, other = await connect(served), await connect(served)
     await client.make_topic("t")
@@ -707,10 +713,10 @@ async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_wha
     assert b"the last" in bytes(response.responses[0].partitions[0].records)
 
 
+@pytest.mark.usefixtures("watched_often")
 async def test_a_client_that_breaks_off_while_it_is_not_read_from_is_noticed(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect
 ) -> None:
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
     served = await serve()
     client = await connect(served)
     await client.make_topic("t")
@@ -721,10 +727,10 @@ async def test_a_client_that_breaks_off_while_it_is_not_read_from_is_noticed(
     assert not served.broker.parked
 
 
+@pytest.mark.usefixtures("watched_often")
 async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_become_whole(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect
 ) -> None:
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
     served = await serve(queued_max_request_bytes=str(2 * MIB), socket_request_max_bytes=str(2 * MIB))
     frames = served.broker.frame_memory
     await (maker := await connect(served)).make_topic("t")
@@ -750,13 +756,13 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     assert frames.small.total_bytes == 0
 
 
+@pytest.mark.usefixtures("watched_often")
 async def test_a_watcher_of_connections_does_not_die_silently(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def slip(*_: Any) -> None:
         raise LookupError("a slip")
 
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
     monkeypatch.setattr(Connection, "check_pace", slip)
     served = await serve()
     await connect(served)
@@ -849,6 +855,7 @@ async def test_small_frames_do_not_wait_behind_large_ones(serve: Serve, connect:
 
 
 @pytest.mark.parametrize("is_waited_for", [False, True])
+@pytest.mark.usefixtures("watched_often")
 async def test_a_frame_that_trickles_is_cut_off(
     serve: Serve,
     connect: Connect,
@@ -856,7 +863,6 @@ async def test_a_frame_that_trickles_is_cut_off(
     caplog: pytest.LogCaptureFixture,
     is_waited_for: bool,
 ) -> None:
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
     bound = "PRESSED_OVER_S" if is_waited_for else "SLOWEST_OVER_S"
     monkeypatch.setattr(connections, bound, 0.1)
     served = await serve()
@@ -883,10 +889,10 @@ async def test_a_frame_that_trickles_is_cut_off(
     assert caplog.text.count("comes too slowly") == 1
 
 
+@pytest.mark.usefixtures("watched_often")
 async def test_a_client_that_we_hold_back_is_not_slow(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "PACE_INTERVAL_S", 0.02)
     monkeypatch.setattr(connections, "SLOWEST_OVER_S", 0.1)
     served = await serve()
     client = await connect(served)
