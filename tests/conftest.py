@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,6 +20,13 @@ def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the options of whoever runs the tests out of them."""
     for variable in [name for name in os.environ if name.startswith("KAFKA_")]:
         monkeypatch.delenv(variable)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_is_heard() -> None:
+    """Have what tests start hear SIGINT: a shell's job in the background ignores it, and hands that down."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
