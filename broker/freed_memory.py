@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.storage import files
+
 # Up to twice that much freed memory stays with a thread. glibc takes no more than 32 MiB.
 KEPT_BYTES = 16 * 1024 * 1024
 # What is freed is given back once there is so much more of it than before.
@@ -18,7 +20,6 @@ MUCH_BYTES = 32 * 1024 * 1024
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _libc = ctypes.CDLL(None)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_STATM = Path("/proc/self/statm")
 
 
 class _Mallinfo(ctypes.Structure):
@@ -47,14 +48,25 @@ def keep_some() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
 
 
-def measure() -> Memory | None:
-    """Ask the system and the allocator, some 0.2 ms; None if that cannot be asked."""
+def meter() -> Callable[[], Memory | None]:
+    """Return what asks the system and the allocator, some 0.2 ms; it returns None where they cannot be asked.
+
+    It takes no descriptor: what a crowd of clients left is looked at while there may be none.
+    """
     mallinfo = getattr(_libc, "mallinfo2", None)
     if mallinfo is None:
-        return None
+        return lambda: None
     mallinfo.restype = _Mallinfo
-    _, resident, shared, *_ = map(int, _STATM.read_text().split())
-    return Memory((resident - shared) * _PAGE_BYTES, mallinfo().fordblks)
+    try:
+        statm = files.SystemTable(Path("/proc/self/statm"))
+    except OSError:
+        return lambda: None
+
+    def measure() -> Memory:
+        _, resident, shared, *_ = map(int, statm.read().split())
+        return Memory((resident - shared) * _PAGE_BYTES, mallinfo().fordblks)
+
+    return measure
 
 
 def give_back() -> None:
@@ -74,8 +86,8 @@ class FreedMemory:
     back has been taken again, and is free again.
     """
 
-    def __init__(self, measure: Callable[[], Memory | None] = measure) -> None:
-        """Begin with what there is."""
+    def __init__(self, measure: Callable[[], Memory | None]) -> None:
+        """Begin with what there is; `measure` is a `meter`."""
         self._measure = measure
         self._least = measure()
 

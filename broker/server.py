@@ -180,7 +180,7 @@ class Server:
     async def _watch_pace(self) -> None:
         """Cut off requests that come too slowly, let clients go that have left, and give back what they held."""
         loop, frame_memory = asyncio.get_running_loop(), self.broker.frame_memory
-        freed = freed_memory.FreedMemory()
+        freed = freed_memory.FreedMemory(freed_memory.meter())
         while True:
             await asyncio.sleep(PACE_INTERVAL_S)
             freed.look()

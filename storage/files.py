@@ -327,24 +327,38 @@ class FileSystem:
             raise OSError(number, os.strerror(number))
 
 
-class DirtyMemory:
-    """How much the system has still to write, to all disks together; looking takes no descriptor."""
+class SystemTable:
+    """A table of the system, in /proc, held open: reading it takes no descriptor."""
 
     __slots__ = ("_fd",)
 
-    def __init__(self) -> None:
-        """Hold the system's table open."""
+    def __init__(self, path: Path) -> None:
+        """Open it; raises OSError."""
         self._fd = -1
-        self._fd = _open(Path("/proc/meminfo"), os.O_RDONLY)
+        self._fd = _open(path, os.O_RDONLY)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """Let it go."""
         if self._fd >= 0:
             close(self._fd)
 
+    def read(self) -> bytes:
+        """Return what it says now."""
+        return os.pread(self._fd, _PART_BYTES, 0)
+
+
+class DirtyMemory:
+    """How much the system has still to write, to all disks together."""
+
+    __slots__ = ("_meminfo",)
+
+    def __init__(self) -> None:
+        """Hold the system's table open."""
+        self._meminfo = SystemTable(Path("/proc/meminfo"))
+
     def bytes(self) -> int:
         """Look."""
-        lines = os.pread(self._fd, _PART_BYTES, 0).split(b"\n")
+        lines = self._meminfo.read().split(b"\n")
         return sum(
             int(line.split()[1]) << 10 for line in lines if line.startswith((b"Dirty:", b"Writeback:"))
         )

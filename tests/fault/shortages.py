@@ -33,7 +33,7 @@ def descriptors_run_out(stage: Stage) -> None:
             for _ in range(5):
                 for index, one in enumerate(durable):
                     one.send(PRODUCE, 9, produce_request("spare", ONE, index))
-                time.sleep(0.2)
+                time.sleep(0.5)  # longer, all in all, than what the broker does by itself lets wait
             greedy.close()
             took_s = until_durable_again(stage.broker, "spare", 4)
             if took_s > 2:

@@ -1,12 +1,14 @@
 """What is freed goes back to the system once it is much, and not again and again."""
 
 import ctypes
+import errno
 import gc
+import os
 
 import pytest
 
 from tidelog.broker import freed_memory
-from tidelog.broker.freed_memory import MUCH_BYTES, FreedMemory, Memory, measure
+from tidelog.broker.freed_memory import MUCH_BYTES, FreedMemory, Memory, meter
 
 MIB = 1 << 20
 
@@ -63,16 +65,29 @@ def test_it_is_much_beside_the_least_that_was_free(given: list[int]) -> None:
 
 def test_an_allocator_that_cannot_be_asked_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freed_memory, "_libc", object())
-    assert measure() is None
-    FreedMemory().look()
+    assert meter()() is None
+    FreedMemory(meter()).look()
     freed_memory.keep_some()
     freed_memory.give_back()
+
+
+def test_no_descriptor_is_needed_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = meter()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse_to_open)
+        assert (measure() is None) is (not hasattr(ctypes.CDLL(None), "mallinfo2"))
+        assert meter()() is None
+
+
+def refuse_to_open(path: object, *_: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
 
 def test_the_system_is_asked_what_is_resident_and_the_allocator_what_is_free() -> None:
     """Blocks of 20 KB, each with a small one that keeps it from being joined to the next, or to what is behind."""
     if not hasattr(ctypes.CDLL(None), "mallinfo2"):
         pytest.skip("needs glibc 2.33")
+    measure = meter()
     gc.collect()
     blocks = [(bytearray(b"x" * 20_000), bytearray(600)) for _ in range(5000)]
     used = measure()
