@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, cast
 from tidelog.broker.answers import Answer, Streamed
 from tidelog.broker.dispatch import UNKNOWN, BadRequest, Deferred, dispatch, name_of
 from tidelog.broker.handlers.produce import ProduceFailed
-from tidelog.broker.repeated.requests import RepeatedRequests
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.sender import MAX_UNSENT_BYTES, Sender
 from tidelog.broker.turns import TURN_S
@@ -64,7 +63,6 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self.broker = server.broker
         self.listener_name = listener_name
         self._outbox = server.broker.outbox
-        self.repeated = RepeatedRequests(server.known_requests)
         self.peer = "?"
         self.address = "?"
         self.advertised = ("?", 0)

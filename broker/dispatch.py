@@ -117,12 +117,6 @@ def dispatch(
 
     What stands behind a request that was understood is passed over, as in Kafka: clients send such bytes.
     """
-    repeated = connection.repeated
-    if repeated.shapes:
-        answer = repeated.serve(view, position, end)
-        if answer is not None:
-            return answer
-    start = position
     key_version, correlation_id, position = frame.read_request_header(view, position, end)
     route = _routes.get(key_version)
     if route is None:
@@ -132,11 +126,10 @@ def dispatch(
     if end - position > route.most_bytes:
         return _decode_elsewhere(connection, route, correlation_id, view, position, end)
     try:
-        request, position = route.read(view, position, end, MOST_ELEMENTS)
+        request, _ = route.read(view, position, end, MOST_ELEMENTS)
     except TooManyElements:
         return _decode_elsewhere(connection, route, correlation_id, view, position, end)
     response = route.handle(connection, request, route.version)
-    repeated.learn(route, request, view, start, position)
     if response is None:
         return None
     if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:

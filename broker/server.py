@@ -15,7 +15,6 @@ from tidelog.broker import freed_memory
 from tidelog.broker.clock import Clock
 from tidelog.broker.connection import Connection
 from tidelog.broker.daemon import Broker, BrokerFailed
-from tidelog.broker.repeated.requests import KnownRequests
 from tidelog.config.kinds import Listener, host_and_port
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
@@ -54,7 +53,6 @@ class Server:
     def __init__(self, broker: Broker) -> None:
         config = broker.config
         self.broker = broker
-        self.known_requests = KnownRequests(broker)
         self.max_frame_bytes = config.socket_request_max_bytes
         self.addresses: list[tuple[str, int]] = []
         self._connections: set[Connection] = set()
@@ -65,7 +63,6 @@ class Server:
         broker.on_failure = self.stop
         if broker.failure is not None:
             self.stop()
-        broker.topics.forget = lambda topic: self.known_requests.forget(set(topic.partitions).__contains__)
 
     async def run(self, ready: Callable[[list[tuple[str, int]]], None]) -> None:
         """Serve until SIGTERM, SIGINT, SIGHUP or `stop`; `ready` gets the bound addresses once they answer."""

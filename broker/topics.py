@@ -12,7 +12,6 @@ change to the loop before the answer to whoever asked for it.
 import asyncio
 import logging
 import re
-from collections.abc import Callable
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.maintenance import Task, at_once
@@ -112,8 +111,6 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self._all: tuple[Topic, ...] | None = None
-        # Is told of each topic that is served no longer, on the event loop.
-        self.forget: Callable[[Topic], None] = lambda _topic: None
         # The maintenance thread's: what there is, and names under which something is half made or half deleted.
         self._made: dict[str, Topic] = {}
         self._made_by_id: dict[bytes, Topic] = {}
@@ -263,7 +260,7 @@ class Topics:
         del self._made_by_id[topic.id]
         self._deleting.add(name)
         try:
-            # What is asked of it from now on is looked up, and not found: see `Log.failure` in broker/repeated/.
+            # Who still finds it, until the loop has heard, is told by its logs that it is gone.
             for partition in topic.partitions:
                 partition.log.delete()
             self._loop.call_soon_threadsafe(self._serve_no_longer, topic)
@@ -299,6 +296,5 @@ class Topics:
             del self.by_name[topic.name]
         del self.by_id[topic.id]
         self._all = None
-        self.forget(topic)
         for partition in topic.partitions:
             partition.release()
