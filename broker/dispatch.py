@@ -35,7 +35,7 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.errors import TooManyElements, WireError
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
+    from tidelog.broker.net.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tidelog.broker.waiting import Later, outcome_of
 from tidelog.broker.work import Work, as_work
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
+    from tidelog.broker.net.connection import Connection
 
 _NO_ANSWER: list[bytes | bytearray] = []
 

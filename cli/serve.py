@@ -12,9 +12,10 @@ from pathlib import Path
 import uvloop
 
 import tidelog
+from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CatalogError
-from tidelog.broker.daemon import Broker, BrokerFailed
-from tidelog.broker.server import CannotListen, ready_file_problem, serve, write_ready_file
+from tidelog.broker.net.server import CannotListen
+from tidelog.broker.serve import ready_file_problem, serve, write_ready_file
 from tidelog.cli import called
 from tidelog.cli.errors import FAILED, OK, USAGE
 from tidelog.cli.text import drop_output, note, shown

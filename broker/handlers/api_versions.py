@@ -14,7 +14,7 @@ from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsReques
 from tidelog.protocol.registry import APIS
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
+    from tidelog.broker.net.connection import Connection
 
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -42,8 +42,8 @@ from tidelog.protocol.messages.create_topics import (
 from tidelog.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.daemon import Broker
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.net.connection import Connection
 
 
 # What a topic in a request takes in memory until it is created, about, and each assignment of a partition.

@@ -7,7 +7,7 @@ Behaviour: one cluster of one broker. There are no controllers to be reached: a 
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -16,7 +16,7 @@ from tidelog.protocol.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
+    from tidelog.broker.net.connection import Connection
 
 BROKERS, CONTROLLERS = 1, 2
 

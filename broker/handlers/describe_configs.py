@@ -26,8 +26,8 @@ from tidelog.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.daemon import Broker
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.net.connection import Connection
 
 TOPIC, BROKER = 2, 4
 # Options that are described on the event loop, some 4 us each.

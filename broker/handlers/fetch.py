@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import AT_ONCE_BYTES, Elsewhere, OnLoop
 from tidelog.broker.codes import error_code
+from tidelog.broker.net.sender import MAX_UNSENT_BYTES
 from tidelog.broker.partition import Partition
-from tidelog.broker.sender import MAX_UNSENT_BYTES
 from tidelog.broker.topics import Topic, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Later
 from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, as_work, begin
@@ -38,8 +38,8 @@ from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.files import FileSlice
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.daemon import Broker
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.net.connection import Connection
 
 READ_COMMITTED = 1
 IDS_SINCE = 13  # the version from which topics are named by id

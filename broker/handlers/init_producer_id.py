@@ -17,7 +17,7 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
+    from tidelog.broker.net.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -34,8 +34,8 @@ from tidelog.storage.log import Log
 from tidelog.storage.seek import Found
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.daemon import Broker
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.net.connection import Connection
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import Elsewhere
+from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.maintenance import Task
-from tidelog.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.topics import (
     CLUSTER_METADATA,
     BrokerStops,
@@ -38,8 +38,8 @@ from tidelog.protocol.messages.metadata import (
 from tidelog.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.daemon import Broker
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.net.connection import Connection
 
 NO_ID = bytes(16)
 ASKED_BY_ID_SINCE = 12

@@ -19,7 +19,7 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
+    from tidelog.broker.net.connection import Connection
     from tidelog.broker.topics import Topic
 
 

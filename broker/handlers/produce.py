@@ -41,8 +41,8 @@ from tidelog.storage.errors import LogOffline, StorageError, TakesLong
 from tidelog.storage.log import Checked, Log
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
-    from tidelog.broker.daemon import Broker
+    from tidelog.broker.broker import Broker
+    from tidelog.broker.net.connection import Connection
 
 _log = logging.getLogger(__name__)
 

@@ -64,9 +64,9 @@ def test_each_sign_of_trouble_is_seen(tmp_path: Path) -> None:
 def test_the_cause_of_an_error_is_told_without_what_varies() -> None:
     log = (
         "2026-01-01T00:00:00.000Z WARNING x y\n"
-        "2026-01-01T00:00:00.000Z ERROR tidelog.broker.connection request failed peer=127.0.0.1:40000\n"
+        "2026-01-01T00:00:00.000Z ERROR tidelog.broker.net.connection request failed peer=127.0.0.1:40000\n"
         "Traceback (most recent call last):\n"
-        '  File "/somewhere/src/tidelog/broker/connection.py", line 12, in a\n'
+        '  File "/somewhere/src/tidelog/broker/net/connection.py", line 12, in a\n'
         '  File "/somewhere/src/tidelog/broker/dispatch.py", line 34, in b\n'
         "ValueError: 123456 is not 'x'\n"
     )

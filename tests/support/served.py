@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
-from tidelog.broker.connection import Connection
-from tidelog.broker.daemon import Broker
-from tidelog.broker.server import Server
+from tidelog.broker.net.connection import Connection
+from tidelog.broker.net.server import Server
 from tidelog.config.load import load
 from tidelog.protocol.frame import decode_response, encode_request
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic

@@ -26,9 +26,9 @@ import pytest
 
 from tests.support.broker import Broker as BrokerProcess
 from tests.support.raw_client import FETCH, LIST_OFFSETS, PRODUCE, RawClient, produce_request
+from tidelog.broker.broker import Broker
 from tidelog.broker.clock import Clock
-from tidelog.broker.daemon import Broker
-from tidelog.broker.server import Server
+from tidelog.broker.net.server import Server
 from tidelog.config.load import load
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -189,7 +189,7 @@ async def count(folder: Path, what: str, measure: str) -> Counts:
 @pytest.mark.parametrize("what", BUDGETS)
 async def test_python_calls_of_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     # How often the loop turns while it waits for the next request is chance.
-    monkeypatch.setattr("tidelog.broker.busy_poll.POLL_NS", 0)
+    monkeypatch.setattr("tidelog.broker.net.busy_poll.POLL_NS", 0)
     calls = (await count(tmp_path, what, "calls")).calls
     loop = calls.pop(threading.current_thread().name) / COUNTED
     flusher = calls.pop("flusher", 0) / COUNTED

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from tests.support.served import Connect, Serve, connect, serve
-from tidelog.broker import busy_poll
-from tidelog.broker.busy_poll import MOST_SKIPPED, POLL_NS, BusyPoll
+from tidelog.broker.net import busy_poll
+from tidelog.broker.net.busy_poll import MOST_SKIPPED, POLL_NS, BusyPoll
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 
 __all__ = ["connect", "serve"]  # fixtures

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.broker.server import ready_file_problem, write_ready_file
+from tidelog.broker.serve import ready_file_problem, write_ready_file
 from tidelog.cli import serve
 from tidelog.protocol.records import kernel
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.served import Connect, Serve, connect, serve, until
-from tidelog.broker import connection as connections
 from tidelog.broker.flusher import ANSWER_BYTES
+from tidelog.broker.net import connection as connections
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic

@@ -13,12 +13,13 @@ import pytest
 
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_connection import fetch, hold_flushes, produce
-from tidelog.broker import answers, dispatch, frame_memory, sender, server
-from tidelog.broker import connection as connections
+from tidelog.broker import answers, dispatch
 from tidelog.broker.answers import AT_ONCE_BYTES, Streamed, answer_of
-from tidelog.broker.connection import Connection
 from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
+from tidelog.broker.net import connection as connections
+from tidelog.broker.net import frame_memory, sender, server
+from tidelog.broker.net.connection import Connection
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.broker.frame_memory import FREE_BUFFER_BYTES, NO_LIMIT, SMALL_FRAME_BYTES, FrameMemory, Share
+from tidelog.broker.net.frame_memory import FREE_BUFFER_BYTES, NO_LIMIT, SMALL_FRAME_BYTES, FrameMemory, Share
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from tidelog.broker import freed_memory
-from tidelog.broker.freed_memory import MUCH_BYTES, FreedMemory, Memory, meter
+from tidelog.broker.net import freed_memory
+from tidelog.broker.net.freed_memory import MUCH_BYTES, FreedMemory, Memory, meter
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.served import Client, Connect, Serve, connect, serve
-from tidelog.broker.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import create_topics as create

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.broker.outbox import MOST_HELD, TRY_EVERY, Outbox
+from tidelog.broker.net.outbox import MOST_HELD, TRY_EVERY, Outbox
 
 
 class Transport:

@@ -18,13 +18,14 @@ from tests.support.raw_client import FETCH, PRODUCE, produce_request
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_connection import hold_flushes
 from tidelog.broker import maintenance as maintenance_module
-from tidelog.broker import server as server_module
+from tidelog.broker import serve as serve_module
 from tidelog.broker import work
+from tidelog.broker.broker import CATALOG_FILE, Broker, BrokerFailed
 from tidelog.broker.catalog import Catalog
-from tidelog.broker.daemon import CATALOG_FILE, Broker, BrokerFailed
 from tidelog.broker.handlers import create_topics, delete_topics
 from tidelog.broker.handlers import metadata as metadata_handler
 from tidelog.broker.maintenance import Maintenance
+from tidelog.broker.net.server import CannotListen
 from tidelog.broker.quota import Quota
 from tidelog.broker.topics import FEW_TOPICS_BYTES, TopicExists
 from tidelog.config.kinds import Listener
@@ -614,7 +615,7 @@ async def test_the_end_of_a_thread_stops_the_broker_in_order_and_not_silently(
         monkeypatch.setattr(Maintenance, "_come_round", fault)
 
     with pytest.raises(BrokerFailed, match="thread maintenance was ended by KeyError"):
-        await asyncio.wait_for(server_module.serve(config, ready), 20)
+        await asyncio.wait_for(serve_module.serve(config, ready), 20)
     assert [record.levelname for record in caplog.records if record.exc_info] == ["CRITICAL"]
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     with contextlib.suppress(NotImplementedError):
@@ -770,7 +771,7 @@ async def test_where_no_producer_id_can_be_reserved_clients_try_again(
     ],
 )
 def test_an_address_that_cannot_be_had_is_named_with_the_reason(error: OSError, said: str) -> None:
-    refused = server_module.CannotListen(Listener("PLAINTEXT", "::1", 9092), error)
+    refused = CannotListen(Listener("PLAINTEXT", "::1", 9092), error)
     assert str(refused) == f"cannot listen on PLAINTEXT://[::1]:9092: {said}"
     assert refused.error is error
 
@@ -779,8 +780,8 @@ async def test_an_address_that_is_taken_is_not_listened_on(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = load(None, {}, {"log.dir": str(tmp_path / "data")}).on_port(port)
-        with pytest.raises(server_module.CannotListen, match=f":{port}: Address already in use"):
-            await asyncio.wait_for(server_module.serve(config, lambda *_: None), 20)
+        with pytest.raises(CannotListen, match=f":{port}: Address already in use"):
+            await asyncio.wait_for(serve_module.serve(config, lambda *_: None), 20)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     with contextlib.suppress(NotImplementedError):
         for number in (2, 15):
@@ -788,6 +789,6 @@ async def test_an_address_that_is_taken_is_not_listened_on(tmp_path: Path) -> No
 
 
 def test_the_ready_file_holds_the_address(tmp_path: Path) -> None:
-    server_module.write_ready_file(tmp_path / "ready", ("127.0.0.1", 9092))
+    serve_module.write_ready_file(tmp_path / "ready", ("127.0.0.1", 9092))
     assert (tmp_path / "ready").read_text() == "127.0.0.1:9092\n"
     assert [path.name for path in tmp_path.iterdir()] == ["ready"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.served import Client, Connect, Serve, connect, serve, until
-from tidelog.broker import connection as connections
 from tidelog.broker import turns as turns_module
+from tidelog.broker.net import connection as connections
 from tidelog.broker.turns import TURN_S, Turns
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest

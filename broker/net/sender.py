@@ -16,7 +16,7 @@ from tidelog.broker.waiting import Later
 from tidelog.storage.files import FileSlice, Readable
 
 if TYPE_CHECKING:
-    from tidelog.broker.connection import Connection
+    from tidelog.broker.net.connection import Connection
 
 # With so much unsent a connection takes no further requests.
 MAX_UNSENT_BYTES = 1024 * 1024

@@ -1,23 +1,16 @@
 """The sockets: listeners, the table of connections and its limits, start and stop."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
-import stat
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
-from tidelog.broker import freed_memory
-from tidelog.broker.clock import Clock
-from tidelog.broker.connection import Connection
-from tidelog.broker.daemon import Broker, BrokerFailed
+from tidelog.broker.broker import Broker
+from tidelog.broker.net import freed_memory
+from tidelog.broker.net.connection import Connection
 from tidelog.config.kinds import Listener, host_and_port
-from tidelog.config.options import BrokerConfig
-from tidelog.storage import files
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +26,6 @@ SWEEPS_PER_IDLE_TIME = 10
 # Large buffers that nobody uses are taken back at least this often.
 LONGEST_SWEEP_S = 10.0
 BACKLOG = 1024
-SWITCH_INTERVAL_S = 20e-6
 
 
 class CannotListen(Exception):
@@ -185,56 +177,3 @@ class Server:
             for connection in self._connections.copy():
                 connection.check_pace(now_s, others_wait)
                 connection.look_after_client()
-
-
-def ready_file_problem(path: Path, data_folder: Path) -> str | None:
-    """Say why a ready file cannot be written here, or None. Only a regular file is replaced, and nothing followed.
-
-    The data folder may still be missing: it is made before the file is.
-    """
-    try:
-        for written in (path, files.temporary_of(path)) if path.name else (path,):
-            if not _may_be_replaced(written):
-                return f"{written} is no regular file, and nothing else is replaced"
-    except OSError as error:
-        return str(error.strerror)
-    folder = path.parent
-    if not folder.exists():
-        return None if folder.resolve() == data_folder.resolve() else f"there is no folder {folder}"
-    return None if os.access(folder, os.W_OK | os.X_OK) else f"no file can be made in {folder}"
-
-
-def _may_be_replaced(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:
-        return True
-
-
-def write_ready_file(path: Path, address: tuple[str, int]) -> None:
-    """Write `host:port` to a file that appears complete or not at all."""
-    files.write_atomically(path, f"{host_and_port(*address)}\n".encode())
-
-
-async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, int]]], None]) -> None:
-    """Run a broker until it is told to stop; `ready` is called once it answers.
-
-    Raises StorageError, CatalogError, OSError or CannotListen when the data folder or an address cannot be used,
-    BrokerFailed after it stopped in order because a thread was ended by a fault, or where the disk did not take all.
-    """
-    # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    freed_memory.keep_some()
-    broker = Broker(config, Clock())
-    broker.start()
-    try:
-        # What start-up made stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        await Server(broker).run(lambda addresses: ready(broker, addresses))
-    finally:
-        broker.stop()
-    if broker.failure is not None:
-        raise BrokerFailed(
-            f"{broker.failure}; the log says how; what was acknowledged with acks=all is on disk: start it again"
-        )

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tidelog.broker.busy_poll import BusyPoll
 from tidelog.broker.catalog import Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.frame_memory import FrameMemory
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
-from tidelog.broker.outbox import Outbox
+from tidelog.broker.net.busy_poll import BusyPoll
+from tidelog.broker.net.frame_memory import FrameMemory
+from tidelog.broker.net.outbox import Outbox
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Quota
 from tidelog.broker.readers import Readers

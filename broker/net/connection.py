@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, cast
 from tidelog.broker.answers import Answer, Streamed
 from tidelog.broker.dispatch import UNKNOWN, BadRequest, Deferred, dispatch, name_of
 from tidelog.broker.handlers.produce import ProduceFailed
+from tidelog.broker.net.sender import MAX_UNSENT_BYTES, Sender
 from tidelog.broker.repeated_lines import lines
-from tidelog.broker.sender import MAX_UNSENT_BYTES, Sender
 from tidelog.broker.turns import TURN_S
 from tidelog.broker.waiting import HOLDS_UP
 from tidelog.protocol.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from tidelog.broker.server import Server
+    from tidelog.broker.net.server import Server
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The sockets: listeners, connections, and all that is kept of what they receive and send."""
