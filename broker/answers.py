@@ -1,11 +1,15 @@
-"""What becomes of a request: an answer that is there, one that is large, one that is made elsewhere.
+"""What becomes of a request: an answer that is there, one that is large, one to come, one that is made elsewhere.
 
-Owns the forms that handlers, dispatch and the connection hand to one another. Knows nothing of sockets.
+Owns the forms that handlers, dispatch and the connection hand to one another: a handler returns a response, a `Later`,
+an `Elsewhere`, an `OnLoop`, a `NextTurn`, or None where no answer is due; dispatch makes of each an `Answer`, a
+`Streamed` or a `Deferred`, and the connection sends these. Knows nothing of sockets.
 """
 
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
+from tidelog.broker.quota import Owner
+from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.files import FileSlice
 
 # Parts that are written at once, together at most AT_ONCE_BYTES.
@@ -16,6 +20,10 @@ Part = bytes | bytearray | FileSlice
 AT_ONCE_BYTES = 64 * 1024
 # The parts of one writev: the system takes 1024 and refuses more. Few small parts are cheaper sent than copied.
 MOST_PARTS = 16
+# With so much unsent a connection takes no further requests.
+MAX_UNSENT_BYTES = 1024 * 1024
+# What an answer to come weighs if its connection is to take no other request before.
+HOLDS_UP = 1 << 40
 
 
 class Streamed(NamedTuple):
@@ -49,6 +57,85 @@ class NextTurn(NamedTuple):
     """What remains to be done after the other connections had their turn; `go_on` is that of `OnLoop`."""
 
     go_on: Callable[[], Any]
+
+
+class Later:
+    """A response to come: None until it is there, a message, or the exception that took its place.
+
+    Whoever waits for it sets `ready`, in the turn of the loop in which the `Later` was made. While it is waited for it
+    counts as `weight_bytes` of unsent answers: as many as keep the connection from taking further requests, unless
+    whoever makes it knows better. One that comes to weigh less tells `lightened` by how much.
+    """
+
+    __slots__ = ("lightened", "ready", "response", "weight_bytes")
+
+    def __init__(self, weight_bytes: int = HOLDS_UP) -> None:
+        self.ready: Callable[[], None] | None = None
+        self.lightened: Callable[[int], None] | None = None
+        self.response: Any = None
+        self.weight_bytes = weight_bytes
+
+    def resolve(self, response: Any) -> None:
+        """Hand over the response, once, on the event loop and in a later turn than the one that made this."""
+        self.response = response
+        if self.ready is not None:
+            self.ready()
+
+    def charge(self, owner: Owner) -> None:
+        """Charge a connection with what the response holds until it is there, if that is anything."""
+
+    def hurry(self) -> bool:
+        """Wait for nothing that need not be waited for: the client has left, but may read what it asked for.
+
+        Return false for what takes too long to be done for one that may be gone.
+        """
+        return True
+
+    def cancel(self) -> None:
+        """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
+
+
+class ClosesConnection(Exception):
+    """A request that cannot be answered: closing its connection is the only way to let its client know."""
+
+
+class BadRequest(Exception):
+    """A request that ends its connection, by its client's fault: which it is, and why."""
+
+    def __init__(self, request: str, why: Exception) -> None:
+        super().__init__(str(why))
+        self.request = request
+
+
+class Deferred(NamedTuple):
+    """An answer to come, and what encodes it when it has."""
+
+    later: Later
+    encode: Callable[[int, Any], Answer | Streamed]  # of a correlation id and what `later` comes to
+    correlation_id: int
+    request: str  # its API and version, for a line in the log
+    keeps_request: bool = False  # the bytes of the request are needed until the answer is there
+
+    def encoded(self) -> "Answer | Streamed | Deferred":
+        """Return the answer that has come, or is still to come of it; raise the exception that took its place."""
+        response: Any = self.later.response
+        if type(response) is OnLoop:
+            response = response.go_on()
+            if isinstance(response, Later):
+                return self._replace(later=response)
+        if isinstance(response, WireError | ClosesConnection):
+            raise BadRequest(self.request, response)
+        if isinstance(response, Exception):
+            raise response
+        return self.encode(self.correlation_id, response)
+
+
+def outcome_of(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or the exception that ended it: an answer either way."""
+    try:
+        return call()
+    except Exception as fault:
+        return fault
 
 
 def answer_of(parts: list[Any]) -> Answer | Streamed:

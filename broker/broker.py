@@ -11,9 +11,6 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
-from tidelog.broker.net.busy_poll import BusyPoll
-from tidelog.broker.net.frame_memory import FrameMemory
-from tidelog.broker.net.outbox import Outbox
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Quota
 from tidelog.broker.readers import Readers
@@ -45,11 +42,10 @@ class Broker:
         self.node_id = config.node_id
         self.logs = LogManager(config.log_dir, config, clock.now_ms)
         # What clients hold: requests whose topics wait to be created or deleted, fetches that wait for records, answers
-        # that were not taken, requests on their way.
+        # that were not taken.
         self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
-        self.frame_memory = FrameMemory(config.queued_max_request_bytes)
         self.collector = Collector()
         # Answers about the broker's options, which never change, by how much is told of each.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
@@ -67,8 +63,6 @@ class Broker:
         self.catalog: Catalog
         self.topics: Topics
         self.parked: Parked
-        self.busy_poll: BusyPoll
-        self.outbox: Outbox
         self.turns: Turns
         self.flusher: Flusher
         self.maintenance: Maintenance
@@ -88,8 +82,6 @@ class Broker:
         self.topics = Topics(self.catalog, self.logs, self.config, loop)
         self.topics.open()
         self.parked = Parked(loop, self.queued_fetches)
-        self.busy_poll = BusyPoll(loop)
-        self.outbox = Outbox(loop)
         self.turns = Turns(loop)
         self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, self._thread_ended)
         self.flusher.start()

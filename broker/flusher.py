@@ -14,8 +14,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from tidelog.broker.answers import Later
 from tidelog.broker.threads import Ended, new_thread
-from tidelog.broker.waiting import Later
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
@@ -35,7 +35,7 @@ class Commit(Later):
     __slots__ = ("failed", "logs", "outcome")
 
     def __init__(self, logs: Sequence[Log], outcome: Any, failed: Failed, weight_bytes: int) -> None:
-        self.ready = None
+        self.ready = self.lightened = None
         self.response = None
         self.weight_bytes = weight_bytes
         self.logs = logs

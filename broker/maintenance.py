@@ -18,10 +18,10 @@ from collections.abc import Callable, Generator, Hashable
 from functools import partial
 from typing import Any, TypeVar
 
+from tidelog.broker.answers import Later, outcome_of
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
 from tidelog.broker.threads import Ended, new_thread
-from tidelog.broker.waiting import Later, outcome_of
 from tidelog.storage.errors import StorageError
 from tidelog.storage.troubles import Troubles
 

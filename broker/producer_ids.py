@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from tidelog.broker.answers import Later
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK
-from tidelog.broker.waiting import Later
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from tidelog.broker.answers import Later
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.threads import Ended, new_thread
-from tidelog.broker.waiting import Later
 from tidelog.broker.work import Lane, Work, as_work
 from tidelog.storage.errors import StorageError
 

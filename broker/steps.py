@@ -2,38 +2,47 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from tidelog.broker.answers import Elsewhere, NextTurn, OnLoop, Streamed
+from tidelog.broker.answers import (
+    Answer,
+    Elsewhere,
+    Later,
+    NextTurn,
+    OnLoop,
+    Streamed,
+    outcome_of,
+)
+from tidelog.broker.session import Session
 from tidelog.broker.turns import TURN_S
-from tidelog.broker.waiting import Later, outcome_of
 from tidelog.broker.work import Work, as_work
-
-if TYPE_CHECKING:
-    from tidelog.broker.net.connection import Connection
-
-_NO_ANSWER: list[bytes | bytearray] = []
 
 
 class Steps(Later):
-    """An answer in the making. Its connection takes no other request until what is left to do is to wait."""
+    """An answer in the making, encoded when it is there. Its connection takes no other request until what is left to do
+    is to wait.
+    """
 
     __slots__ = (
-        "_connection",
+        "_broker",
         "_encode",
         "_is_hurried",
         "_is_large",
         "_is_over",
         "_is_working",
+        "_session",
         "_under_way",
     )
 
     def __init__(
-        self, connection: "Connection", encode: Callable[[Any], Any], *, is_large: bool = False
+        self, session: Session, encode: Callable[..., Answer | Streamed], *, is_large: bool = False
     ) -> None:
-        """Make an answer; what a reader thread makes is encoded there, and all that is large."""
+        """Make an answer, which `encode(response, join)` encodes: on a reader thread where that has made it, and all
+        that is large.
+        """
         super().__init__()
-        self._connection = connection
+        self._session = session
+        self._broker = session.broker
         self._encode = encode
         self._is_large = is_large
         self._is_hurried = False
@@ -49,61 +58,76 @@ class Steps(Later):
     def _work(self, is_working: bool) -> None:
         if is_working != self._is_working:
             self._is_working = is_working
-            collector = self._connection.broker.collector
             if is_working:
-                collector.hold_off()
+                self._broker.collector.hold_off()
             else:
-                collector.let_go()
+                self._broker.collector.let_go()
 
     def _take(self, outcome: Any) -> None:
-        """Go on from what a step has come to. Event loop."""
+        """Go on from what a handler has returned, in whichever form. Event loop."""
         if type(outcome) is OnLoop and not self._is_large:
             outcome = outcome_of(outcome.go_on)
         if isinstance(outcome, OnLoop | NextTurn):
             # What a large request has to do on the loop may take long too: the others have their turn before.
             self._work(True)
-            self._connection.broker.turns.wait(partial(self._go_on, outcome), TURN_S)
-            return
-        if outcome is None:
-            outcome = _NO_ANSWER
-        elif self._is_large and not isinstance(outcome, Later | Elsewhere | Exception | list | Streamed):
-            message = outcome
-            outcome = Elsewhere(lambda: message)
-        self._work(type(outcome) is Elsewhere)
-        if type(outcome) is Elsewhere:
-            outcome = self._submit(outcome)
-        if isinstance(outcome, Later):
-            self._wait_for(outcome)
+            self._broker.turns.wait(partial(self._go_on, outcome), TURN_S)
+        elif isinstance(outcome, Elsewhere):
+            self._submit(outcome)
+        elif isinstance(outcome, Later):
+            self._work(False)
+            self._wait_for(outcome, self._take)
+        elif outcome is None:
+            self._hand_over([])
+        elif isinstance(outcome, Exception):
+            self._hand_over(outcome)
+        elif self._is_large:
+            self._submit(Elsewhere(lambda: outcome))
         else:
-            self.resolve(outcome)
+            self._hand_over(outcome_of(partial(self._encode, outcome)))
 
     def _go_on(self, step: OnLoop | NextTurn) -> None:
         """Take a step for which the others had to have their turn. A produce that has begun is done to its end."""
         if not self._is_over or type(step) is NextTurn:
             self._take(outcome_of(step.go_on))
 
-    def _submit(self, step: Elsewhere) -> Later:
-        return self._connection.broker.readers.submit(self._made(step), self._connection)
+    def _submit(self, step: Elsewhere) -> None:
+        """Have a reader thread take a step."""
+        self._work(True)
+        later = self._broker.readers.submit(self._made(step), self._session)
+        self._wait_for(later, self._came_encoded)
 
-    def _made(self, step: Elsewhere) -> Work[Any]:
+    def _made(self, step: Elsewhere) -> Work[Answer | Streamed | OnLoop]:
         """Make an answer and encode it. Reader thread."""
         made = yield from as_work(step.make)
-        return made if type(made) is OnLoop else self._encode(made)
+        return made if type(made) is OnLoop else self._encode(made, join=True)
 
-    def _wait_for(self, later: Later) -> None:
+    def _wait_for(self, later: Later, came: Callable[[Any], None]) -> None:
         self._under_way = later
-        later.ready = partial(self._came, later)
-        later.charge(self._connection)
+        later.ready = partial(self._forward, later, came)
+        later.charge(self._session)
         if self._is_hurried:
             later.hurry()
         if later.weight_bytes < self.weight_bytes:
-            self._connection.lighten(self.weight_bytes - later.weight_bytes)
+            lighter_bytes = self.weight_bytes - later.weight_bytes
             self.weight_bytes = later.weight_bytes
+            if self.lightened is not None:
+                self.lightened(lighter_bytes)
 
-    def _came(self, later: Later) -> None:
+    def _forward(self, later: Later, came: Callable[[Any], None]) -> None:
         # Nothing refers to what it was made of any more, not even in a circle, which only the collector would find.
         later.ready = self._under_way = None
-        self._take(later.response)
+        came(later.response)
+
+    def _came_encoded(self, outcome: Answer | Streamed | OnLoop | Exception) -> None:
+        """Go on from what a reader thread has come to."""
+        if isinstance(outcome, OnLoop):
+            self._take(outcome)
+        else:
+            self._hand_over(outcome)
+
+    def _hand_over(self, answer: Answer | Streamed | Exception) -> None:
+        self._work(False)
+        self.resolve(answer)
 
     def hurry(self) -> bool:
         """Wait for nothing that need not be waited for; large requests are not worth it."""

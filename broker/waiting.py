@@ -1,6 +1,5 @@
-"""Answers that are not ready yet, and the fetches that wait for a log to grow.
+"""The fetches that wait for a log to grow.
 
-A handler that cannot answer at once returns a `Later`; whoever has the answer resolves it, on the event loop.
 A fetch short of `min_bytes` is parked on each of its partitions: every append counts towards it, and nothing
 polls. It runs again once, when it has enough, when its time is up, or when the broker stops. All of this belongs to the
 event loop.
@@ -14,12 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tidelog.broker.answers import Later, outcome_of
 from tidelog.broker.quota import Hold, Owner, Quota
-
-if TYPE_CHECKING:
-    from tidelog.broker.partition import Partition
 
 _log = logging.getLogger(__name__)
 
@@ -34,55 +31,8 @@ NEVER: Final = 1 << 62
 NOBODY: Final[Any] = object()
 
 _numbers = itertools.count()
-
-
-# What an answer to come weighs if its connection is to take no other request before.
-HOLDS_UP = 1 << 40
 # What a parked fetch weighs, about what it takes in memory. Its answer is read when it can leave.
 PARKED_WEIGHT_BYTES = 1000
-
-
-class Later:
-    """A response to come: None until it is there, a message, or the exception that took its place.
-
-    Whoever waits for it sets `ready`, in the turn of the loop in which the `Later` was made. While it is waited for it
-    counts as `weight_bytes` of unsent answers: as many as keep the connection from taking further requests, unless
-    whoever makes it knows better.
-    """
-
-    __slots__ = ("ready", "response", "weight_bytes")
-
-    def __init__(self, weight_bytes: int = HOLDS_UP) -> None:
-        self.ready: Callable[[], None] | None = None
-        self.response: Any = None
-        self.weight_bytes = weight_bytes
-
-    def resolve(self, response: Any) -> None:
-        """Hand over the response, once, on the event loop and in a later turn than the one that made this."""
-        self.response = response
-        if self.ready is not None:
-            self.ready()
-
-    def charge(self, owner: Owner) -> None:
-        """Charge a connection with what the response holds until it is there, if that is anything."""
-
-    def hurry(self) -> bool:
-        """Wait for nothing that need not be waited for: the client has left, but may read what it asked for.
-
-        Return false for what takes too long to be done for one that may be gone.
-        """
-        return True
-
-    def cancel(self) -> None:
-        """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
-
-
-def outcome_of(call: Callable[[], Any]) -> Any:
-    """Return what a call returns, or the exception that ended it: an answer either way."""
-    try:
-        return call()
-    except Exception as fault:
-        return fault
 
 
 class Parked:
@@ -233,7 +183,7 @@ class Waiters:
 
 
 class FetchWaiter(Later):
-    """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`.
+    """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`: `places` are theirs.
 
     `answer` reads what is there then. Exact, and still no append looks at it in vain: on each of k partitions it
     expects a share of what is missing, of which all k together are no more than that. So it has not got enough before
@@ -256,7 +206,7 @@ class FetchWaiter(Later):
     def __init__(
         self,
         parked: Parked,
-        partitions: "Iterable[Partition]",
+        places: Iterable[Waiters],
         missing_bytes: int,
         max_wait_ms: int,
         answer: Callable[[], Any],
@@ -273,7 +223,7 @@ class FetchWaiter(Later):
         self._under_way: Later | None = None
         self.round = 0  # entries of earlier rounds are not good any more; -1 once nothing is waited for
         # How far each had grown when its growth was last counted.
-        self._bases = {partition.waiters: partition.waiters.grown_bytes for partition in partitions}
+        self._bases = {place: place.grown_bytes for place in places}
         self._share = 0
         for place in self._bases:
             place.add(parked)

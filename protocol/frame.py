@@ -16,8 +16,10 @@ from tidelog.protocol.wire.runtime import misfit, read_uvarint, skip_tagged_fiel
 from tidelog.protocol.wire.types import Buffer
 
 __all__ = [
+    "CLIENT_ID_POSITION",
     "SIZE_BYTES",
     "ResponseEncoder",
+    "decode_client_id",
     "decode_response",
     "encode_request",
     "read_request_header",
@@ -29,6 +31,8 @@ __all__ = [
 ResponseEncoder = Callable[..., list[Any]]  # (correlation id, message, join=False)
 
 SIZE_BYTES = 4
+# In a request, without its size: where its client id begins, with its length.
+CLIENT_ID_POSITION = 8
 # Up to here copying a frame into one piece costs less than sending its pieces.
 SMALL_FRAME_BYTES = 4096
 # Kafka defines two so far. Each takes half a microsecond to pass over.
@@ -41,6 +45,7 @@ _API_VERSIONS_KEY = 18
 _REQUEST_HEADER = Struct(">hhih")
 _RESPONSE_HEAD = Struct(">ii")
 _SIZE = Struct(">i")
+_LENGTH = Struct(">h")
 _read_request_header = Struct(">Iih").unpack_from
 _REQUEST_HEADER_BYTES = _REQUEST_HEADER.size
 
@@ -49,7 +54,8 @@ def read_request_header(buffer: Buffer, position: int, end: int) -> tuple[int, i
     """Read what all request headers begin with, up to the client id, which is passed over unread.
 
     Give the API key and version as one number (key << 16 | version), the correlation id, and the position of the
-    header's tags where the version is flexible (`skip_header_tags`), of the body where it is not.
+    header's tags where the version is flexible (`skip_header_tags`), of the body where it is not. The client id lies
+    between position + CLIENT_ID_POSITION and there, for `decode_client_id`.
     """
     body = position + _REQUEST_HEADER_BYTES
     if body > end:
@@ -62,6 +68,12 @@ def read_request_header(buffer: Buffer, position: int, end: int) -> tuple[int, i
             raise misfit("client id", client_id_bytes, body, end)
         body += client_id_bytes
     return key_version, correlation_id, body
+
+
+def decode_client_id(raw: bytes) -> str | None:
+    """Give the client id that lies in these bytes of a header, its length first; what is not UTF-8 as escapes."""
+    (length,) = _LENGTH.unpack_from(raw)
+    return None if length < 0 else raw[_LENGTH.size :].decode(errors="backslashreplace")
 
 
 def response_header_version(api: Api, version: int) -> int:

@@ -7,20 +7,17 @@ Departures from Kafka: there are no features to finalize, so none are told.
 """
 
 import re
-from typing import TYPE_CHECKING
 
+from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from tidelog.protocol.registry import APIS
-
-if TYPE_CHECKING:
-    from tidelog.broker.net.connection import Connection
 
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(_connection: "Connection", request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
+def handle(_session: Session, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
     """Return the table of APIs."""
     if version >= 3 and not all(
         _SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version)
@@ -29,8 +26,8 @@ def handle(_connection: "Connection", request: ApiVersionsRequest, version: int)
     return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_table())
 
 
-def unsupported_version() -> ApiVersionsResponse:
-    """Return the answer to a version of ApiVersions that is not served."""
+def handle_unsupported(_session: Session, _request: object, _version: int) -> ApiVersionsResponse:
+    """Answer a version of ApiVersions that is not served."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_table())
 
 

@@ -11,11 +11,12 @@ the log; the options of a thousand topics are described in one answer. An option
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
+from tidelog.broker.session import Session
 from tidelog.broker.topics import (
     CLUSTER_METADATA,
     FEW_TOPICS_BYTES,
@@ -27,7 +28,6 @@ from tidelog.broker.topics import (
     metric_name,
     name_problem,
 )
-from tidelog.broker.waiting import Later
 from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.config.errors import ConfigError
 from tidelog.config.options import TopicConfig
@@ -41,11 +41,6 @@ from tidelog.protocol.messages.create_topics import (
 )
 from tidelog.storage.errors import StorageError
 
-if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
-    from tidelog.broker.net.connection import Connection
-
-
 # What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
 TOPIC_BYTES = 1000
 ASSIGNMENT_BYTES = 300
@@ -57,19 +52,17 @@ MOST_DESCRIBED = 1000
 
 
 def handle(
-    connection: "Connection", request: CreateTopicsRequest, _version: int
+    session: Session, request: CreateTopicsRequest, _version: int
 ) -> CreateTopicsResponse | Later | Elsewhere | OnLoop:
     """Create the topics on the maintenance thread."""
-    broker = connection.broker
+    broker = session.broker
     deadline = time.monotonic() + request.timeout_ms / 1000
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
-    held = broker.queued_topics.hold(connection, size_bytes)
+    held = broker.queued_topics.hold(session, size_bytes)
     if held is None:
         return begin(_turn_away({topic.name for topic in request.topics}))
     work = _create_all(broker, request, deadline)
-    return broker.maintenance.submit(
-        work, owner=connection, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES
-    )
+    return broker.maintenance.submit(work, owner=session, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
 
 
 def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
@@ -78,9 +71,7 @@ def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
     return NO_ANSWER if results is None else CreateTopicsResponse(topics=results)
 
 
-def _create_all(
-    broker: "Broker", request: CreateTopicsRequest, deadline: float
-) -> Task[CreateTopicsResponse]:
+def _create_all(broker: Broker, request: CreateTopicsRequest, deadline: float) -> Task[CreateTopicsResponse]:
     yield
     times = Counter(topic.name for topic in request.topics)
     accepted: dict[str, str] = {}  # by their names in metrics
@@ -117,7 +108,7 @@ def _create_all(
 
 
 def _create(
-    broker: "Broker", wanted: CreatableTopic, validate_only: bool, accepted: dict[str, str]
+    broker: Broker, wanted: CreatableTopic, validate_only: bool, accepted: dict[str, str]
 ) -> Task[tuple[CreatableTopicResult, TopicConfig]]:
     problem = name_problem(wanted.name)
     if problem:
@@ -154,7 +145,7 @@ def _create(
     return result, config
 
 
-def _partition_count(broker: "Broker", wanted: CreatableTopic) -> int:
+def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         return _assigned_partitions(broker, wanted)
     if wanted.replication_factor not in (-1, 1):
@@ -167,7 +158,7 @@ def _partition_count(broker: "Broker", wanted: CreatableTopic) -> int:
     return count
 
 
-def _assigned_partitions(broker: "Broker", wanted: CreatableTopic) -> int:
+def _assigned_partitions(broker: Broker, wanted: CreatableTopic) -> int:
     """Check a manual assignment: every partition from 0, each on this node."""
     if wanted.num_partitions != -1 or wanted.replication_factor != -1:
         message = "with assignments, the number of partitions and the replication factor are -1"
@@ -197,7 +188,7 @@ def _options(wanted: CreatableTopic) -> dict[str, str]:
     return options
 
 
-def _describe(broker: "Broker", config: TopicConfig) -> list[CreatableTopicConfigs]:
+def _describe(broker: Broker, config: TopicConfig) -> list[CreatableTopicConfigs]:
     return [
         CreatableTopicConfigs(
             name=option.name,

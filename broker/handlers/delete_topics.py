@@ -10,12 +10,12 @@ NOT_CONTROLLER, which clients try again.
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.broker import Broker
 from tidelog.broker.maintenance import Task
+from tidelog.broker.session import Session
 from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, Topic
-from tidelog.broker.waiting import Later
 from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
@@ -26,10 +26,6 @@ from tidelog.protocol.messages.delete_topics import (
 )
 from tidelog.storage.errors import StorageError
 
-if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
-    from tidelog.broker.net.connection import Connection
-
 # What a topic in a request takes in memory until it is deleted, about.
 TOPIC_BYTES = 400
 
@@ -37,20 +33,18 @@ NO_ID = bytes(16)
 
 
 def handle(
-    connection: "Connection", request: DeleteTopicsRequest, version: int
+    session: Session, request: DeleteTopicsRequest, version: int
 ) -> DeleteTopicsResponse | Later | Elsewhere | OnLoop:
     """Delete the topics on the maintenance thread."""
     wanted = request.topics if version >= 6 else request.topic_names
     deadline = time.monotonic() + request.timeout_ms / 1000
-    broker = connection.broker
+    broker = session.broker
     size_bytes = len(wanted) * TOPIC_BYTES
-    held = broker.queued_topics.hold(connection, size_bytes)
+    held = broker.queued_topics.hold(session, size_bytes)
     if held is None:
         return begin(_turn_away(wanted))
     work = _delete_all(broker, wanted, deadline)
-    return broker.maintenance.submit(
-        work, owner=connection, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES
-    )
+    return broker.maintenance.submit(work, owner=session, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
 
 
 def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> Work[DeleteTopicsResponse | OnLoop]:
@@ -65,7 +59,7 @@ def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:
 
 
 def _delete_all(
-    broker: "Broker", wanted: Sequence[DeleteTopicState | str], deadline: float
+    broker: Broker, wanted: Sequence[DeleteTopicState | str], deadline: float
 ) -> Task[DeleteTopicsResponse]:
     yield
     results, left = yield from _refuse(broker, wanted)
@@ -79,7 +73,7 @@ def _delete_all(
 
 
 def _refuse(
-    broker: "Broker", wanted: Sequence[DeleteTopicState | str]
+    broker: Broker, wanted: Sequence[DeleteTopicState | str]
 ) -> Task[tuple[list[DeletableTopicResult], list[DeleteTopicState]]]:
     """Return the answers for what does not say which topic to delete (as Kafka's ControllerApis), and the rest."""
     refused = []
@@ -106,7 +100,7 @@ def _refuse(
     return refused, [states[0] for states in by_topic.values() if len(states) == 1]
 
 
-def _delete(broker: "Broker", wanted: DeleteTopicState, deadline: float) -> Task[DeletableTopicResult]:
+def _delete(broker: Broker, wanted: DeleteTopicState, deadline: float) -> Task[DeletableTopicResult]:
     topic = broker.topics.find(wanted.name, wanted.topic_id)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if time.monotonic() >= deadline:

@@ -5,9 +5,8 @@ Behaviour: one cluster of one broker. There are no controllers to be reached: a 
 1, endpoint type 2) is answered MISMATCHED_ENDPOINT_TYPE, as a Kafka broker does.
 """
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -15,18 +14,13 @@ from tidelog.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.net.connection import Connection
-
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(
-    connection: "Connection", request: DescribeClusterRequest, _version: int
-) -> DescribeClusterResponse:
+def handle(session: Session, request: DescribeClusterRequest, _version: int) -> DescribeClusterResponse:
     """Describe this broker."""
-    broker = connection.broker
-    host, port = connection.advertised
+    broker = session.broker
+    host, port = session.advertised
     if request.endpoint_type != BROKERS:
         known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(

@@ -8,10 +8,10 @@ without a name stands for the defaults that were set for all brokers while they 
 bound in bytes: a resource for which there is no room is answered INVALID_REQUEST.
 """
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.answers import Elsewhere
+from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
+from tidelog.broker.session import Session
 from tidelog.broker.topics import name_problem
 from tidelog.broker.work import Lane, Work, begin
 from tidelog.config.options import Described
@@ -24,10 +24,6 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-
-if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
-    from tidelog.broker.net.connection import Connection
 
 TOPIC, BROKER = 2, 4
 # Options that are described on the event loop, some 4 us each.
@@ -46,10 +42,10 @@ Table = dict[str, DescribeConfigsResourceResult]
 
 
 def handle(
-    connection: "Connection", request: DescribeConfigsRequest, _version: int
+    session: Session, request: DescribeConfigsRequest, _version: int
 ) -> DescribeConfigsResponse | Elsewhere:
     """Describe each resource asked for, once for each set of keys."""
-    work = _respond(connection.broker, request)
+    work = _respond(session.broker, request)
     return Elsewhere(work) if _is_large(request) else begin(work)
 
 
@@ -62,7 +58,7 @@ def _is_large(request: DescribeConfigsRequest) -> bool:
     return len(names) * OPTIONS + wanted > MOST_AT_ONCE
 
 
-def _respond(broker: "Broker", request: DescribeConfigsRequest) -> Work[DescribeConfigsResponse]:
+def _respond(broker: Broker, request: DescribeConfigsRequest) -> Work[DescribeConfigsResponse]:
     lane = yield Lane.LOOP
     by_resource: dict[tuple[int, str], dict[tuple[str, ...], DescribeConfigsResource]] = {}
     for resource in request.resources:
@@ -105,7 +101,7 @@ def _describe(
     return result, ENTRY_BYTES + len(resource.resource_name) + sum(map(_size_of, wanted))
 
 
-def _table(broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> Table:
+def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> Table:
     """Return what there is to tell of a resource. Raise Refused."""
     name = resource.resource_name
     if resource.resource_type == TOPIC:

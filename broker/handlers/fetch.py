@@ -15,14 +15,14 @@ Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tidelog.broker.answers import AT_ONCE_BYTES, Elsewhere, OnLoop
+from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES, Elsewhere, Later, OnLoop
+from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
-from tidelog.broker.net.sender import MAX_UNSENT_BYTES
 from tidelog.broker.partition import Partition
+from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Later
+from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter
 from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -36,10 +36,6 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.files import FileSlice
-
-if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
-    from tidelog.broker.net.connection import Connection
 
 READ_COMMITTED = 1
 IDS_SINCE = 13  # the version from which topics are named by id
@@ -69,20 +65,18 @@ def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
     return request
 
 
-def handle(
-    connection: "Connection", request: FetchRequest, version: int
-) -> FetchResponse | Later | Elsewhere:
+def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Later | Elsewhere:
     """Answer now, or park the fetch."""
     if request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    broker = connection.broker
+    broker = session.broker
     fetch = _Fetch(broker, request)
     left = begin(fetch.look(broker, request, version))
     if left is not None:
-        return Elsewhere(_look_on(broker, request, version, connection, fetch, as_work(left.make)))
+        return Elsewhere(_look_on(broker, request, version, session, fetch, as_work(left.make)))
     if fetch.is_enough(request):
-        return fetch.load(broker, connection)
-    return _park(broker, request, fetch, partial(fetch_again, broker, request, version, connection))
+        return fetch.load(broker, session)
+    return _park(broker, request, fetch, partial(fetch_again, broker, request, version, session))
 
 
 def is_unreadable(topic: Topic, version: int) -> bool:
@@ -91,7 +85,7 @@ def is_unreadable(topic: Topic, version: int) -> bool:
 
 
 def _park(
-    broker: "Broker", request: FetchRequest, fetch: "_Fetch", again: Callable[[], FetchResponse | Later]
+    broker: Broker, request: FetchRequest, fetch: "_Fetch", again: Callable[[], FetchResponse | Later]
 ) -> FetchWaiter:
     """Wait for more than a fetch has found."""
     missing_bytes = request.min_bytes - fetch.size_bytes
@@ -100,13 +94,14 @@ def _park(
     weight_bytes = min(weight_bytes, MAX_UNSENT_BYTES // 2)
     # What there is then is read when the answers before it have left.
     answer = OnLoop(again)
+    places = [partition.waiters for partition in fetch.partitions]
     return FetchWaiter(
-        broker.parked, fetch.partitions, missing_bytes, request.max_wait_ms, lambda: answer, weight_bytes
+        broker.parked, places, missing_bytes, request.max_wait_ms, lambda: answer, weight_bytes
     )
 
 
 def _look_on(
-    broker: "Broker", request: FetchRequest, version: int, owner: Hashable, fetch: "_Fetch", left: Work[None]
+    broker: Broker, request: FetchRequest, version: int, owner: Hashable, fetch: "_Fetch", left: Work[None]
 ) -> Work[FetchResponse | OnLoop]:
     """Go on with a fetch. Reader thread."""
     yield from left
@@ -124,7 +119,7 @@ def _look_on(
 
 
 def fetch_again(
-    broker: "Broker", request: FetchRequest, version: int, owner: Hashable
+    broker: Broker, request: FetchRequest, version: int, owner: Hashable
 ) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
     fetch = _Fetch(broker, request)
@@ -154,7 +149,7 @@ class _Fetch:
         "size_bytes",
     )
 
-    def __init__(self, broker: "Broker", request: FetchRequest) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest) -> None:
         self.failed = False
         self.partitions: list[Partition] = []
         self._ends: list[int] = []  # of their logs, before they were read
@@ -164,7 +159,7 @@ class _Fetch:
         self._slices: list[tuple[PartitionData, FileSlice]] = []
         self.response = FetchResponse(responses=[])
 
-    def look(self, broker: "Broker", request: FetchRequest, version: int) -> Work[None]:
+    def look(self, broker: Broker, request: FetchRequest, version: int) -> Work[None]:
         """Look at each partition of the request, which is to be the one that this was made for."""
         by_id, topics = version >= IDS_SINCE, broker.topics
         count = 0
@@ -278,7 +273,7 @@ class _Fetch:
             answer.records = piece
         return self.response
 
-    def load(self, broker: "Broker", owner: Hashable) -> FetchResponse | Later:
+    def load(self, broker: Broker, owner: Hashable) -> FetchResponse | Later:
         """Fill the response with the bytes of its slices: at once where they are in memory, later where not."""
         if self.size_bytes > AT_ONCE_BYTES:
             return self._stream()

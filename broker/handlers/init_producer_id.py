@@ -9,29 +9,24 @@ which clients do not try again, and a line in the log.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
+from tidelog.broker.answers import Later
 from tidelog.broker.repeated_lines import lines
-from tidelog.broker.waiting import Later
+from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-
-if TYPE_CHECKING:
-    from tidelog.broker.net.connection import Connection
 
 _log = logging.getLogger(__name__)
 
 
-def handle(
-    connection: "Connection", request: InitProducerIdRequest, _version: int
-) -> InitProducerIdResponse | Later:
+def handle(session: Session, request: InitProducerIdRequest, _version: int) -> InitProducerIdResponse | Later:
     """Give out a producer id."""
     if request.transactional_id is not None:
         template = "transactions are not supported yet, refused peer=%s transactional_id=%r"
-        values = connection.peer, request.transactional_id
-        lines.log(_log, logging.WARNING, connection.address, template, *values)
+        values = session.peer, request.transactional_id
+        lines.log(_log, logging.WARNING, session.address, template, *values)
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
-    return connection.broker.producer_ids.give(_answer)
+    return session.broker.producer_ids.give(_answer)
 
 
 def _answer(producer_id: int | None) -> InitProducerIdResponse:

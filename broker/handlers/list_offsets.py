@@ -13,11 +13,12 @@ exactly.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tidelog.broker.answers import Elsewhere
+from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
+from tidelog.broker.session import Session
 from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
@@ -32,10 +33,6 @@ from tidelog.storage import seek
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.seek import Found
-
-if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
-    from tidelog.broker.net.connection import Connection
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,
@@ -58,14 +55,12 @@ _SINCE = {
 }
 
 
-def handle(
-    connection: "Connection", request: ListOffsetsRequest, version: int
-) -> ListOffsetsResponse | Elsewhere:
+def handle(session: Session, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse | Elsewhere:
     """Answer every partition of the request; on a reader thread what would wait for the disk, or takes long."""
-    return begin(_respond(connection.broker, request, version))
+    return begin(_respond(session.broker, request, version))
 
 
-def _respond(broker: "Broker", request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
+def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
     by_name = broker.topics.by_name
     topics = []
     known: _Known = {}

@@ -11,11 +11,12 @@ by name and others by id is answered for all of them, in Kafka for those by id.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tidelog.broker.answers import Elsewhere
+from tidelog.broker.answers import Elsewhere, Later
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.broker.broker import Broker
 from tidelog.broker.maintenance import Task
+from tidelog.broker.session import Session
 from tidelog.broker.topics import (
     CLUSTER_METADATA,
     BrokerStops,
@@ -24,7 +25,6 @@ from tidelog.broker.topics import (
     TopicNamesCollide,
     name_problem,
 )
-from tidelog.broker.waiting import Later
 from tidelog.broker.work import LONG, SHORT, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (
@@ -36,10 +36,6 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tidelog.storage.errors import StorageError
-
-if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
-    from tidelog.broker.net.connection import Connection
 
 NO_ID = bytes(16)
 ASKED_BY_ID_SINCE = 12
@@ -54,32 +50,30 @@ MOST_BRIEF = 2000
 Failures = dict[str, ErrorCode]
 
 
-def handle(
-    connection: "Connection", request: MetadataRequest, version: int
-) -> MetadataResponse | Later | Elsewhere:
+def handle(session: Session, request: MetadataRequest, version: int) -> MetadataResponse | Later | Elsewhere:
     """Describe the broker and the topics asked for, creating those that may be."""
-    broker = connection.broker
-    answer = partial(_answer_at_once_or_elsewhere, connection, request, version)
+    broker = session.broker
+    answer = partial(_answer_at_once_or_elsewhere, session, request, version)
     new = _new_names(broker, request, version)
     if not new:
         return answer({})
     # What there is no room for is not created now: whoever wants it asks again.
-    count = min(len(new), broker.queued_topics.room_bytes(connection) // NAME_BYTES)
+    count = min(len(new), broker.queued_topics.room_bytes(session) // NAME_BYTES)
     failures = dict.fromkeys(new[max(count, 0) :], ErrorCode.LEADER_NOT_AVAILABLE)
     if count <= 0:
         return answer(failures)
-    held = broker.queued_topics.hold(connection, count * NAME_BYTES)
+    held = broker.queued_topics.hold(session, count * NAME_BYTES)
     return broker.maintenance.submit(
-        _create(broker, new[:count], failures), owner=connection, answer=answer, held=held, can_wait=True
+        _create(broker, new[:count], failures), owner=session, answer=answer, held=held, can_wait=True
     )
 
 
 def _answer_at_once_or_elsewhere(
-    connection: "Connection", request: MetadataRequest, version: int, failures: Failures
+    session: Session, request: MetadataRequest, version: int, failures: Failures
 ) -> MetadataResponse | Elsewhere:
     # All topics belong to the event loop: a reader thread gets them as they are now.
-    answer = partial(_answer, connection, request, version, failures, connection.broker.topics.all())
-    size = _size(connection.broker, request)
+    answer = partial(_answer, session, request, version, failures, session.broker.topics.all())
+    size = _size(session.broker, request)
     return answer() if size <= MOST_AT_ONCE else Elsewhere(_answer_elsewhere(answer, size))
 
 
@@ -88,7 +82,7 @@ def _answer_elsewhere(answer: Callable[[], MetadataResponse], size: int) -> Work
     return answer()
 
 
-def _size(broker: "Broker", request: MetadataRequest) -> int:
+def _size(broker: Broker, request: MetadataRequest) -> int:
     """Return how many topics or partitions the answer is about; of very many topics, how often one is named."""
     if not request.topics:
         return sum(len(topic.partitions) for topic in broker.topics.all())
@@ -100,7 +94,7 @@ def _size(broker: "Broker", request: MetadataRequest) -> int:
     return max(len(request.topics), partitions)
 
 
-def _new_names(broker: "Broker", request: MetadataRequest, version: int) -> list[str]:
+def _new_names(broker: Broker, request: MetadataRequest, version: int) -> list[str]:
     """Return the names of topics that are to be created."""
     if not broker.config.auto_create_topics_enable or not (version < 4 or request.allow_auto_topic_creation):
         return []
@@ -110,7 +104,7 @@ def _new_names(broker: "Broker", request: MetadataRequest, version: int) -> list
     return [name for name in may_be if name not in by_name]
 
 
-def _create(broker: "Broker", names: list[str], failures: Failures) -> Task[Failures]:
+def _create(broker: Broker, names: list[str], failures: Failures) -> Task[Failures]:
     for name in names:
         is_dropped = yield
         try:
@@ -131,14 +125,14 @@ def _create(broker: "Broker", names: list[str], failures: Failures) -> Task[Fail
 
 
 def _answer(
-    connection: "Connection",
+    session: Session,
     request: MetadataRequest,
     version: int,
     failures: Failures,
     every_topic: tuple[Topic, ...],
 ) -> MetadataResponse:
-    broker = connection.broker
-    host, port = connection.advertised
+    broker = session.broker
+    host, port = session.advertised
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
         cluster_id=broker.cluster_id,
@@ -151,7 +145,7 @@ def _answer(
 
 
 def _topics(
-    broker: "Broker",
+    broker: Broker,
     request: MetadataRequest,
     version: int,
     failures: Failures,
@@ -198,7 +192,7 @@ def _missing(
     )
 
 
-def _describe(broker: "Broker", topic: Topic, operations: int) -> MetadataResponseTopic:
+def _describe(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
     node = broker.node_id
     nodes, none = [node], list[int]()  # shared: there may be very many partitions
     return MetadataResponseTopic(

@@ -5,9 +5,9 @@ Behaviour: tells where the records of an epoch end (KIP-101, KIP-320), so that a
 it read was cut off by a crash. The epoch grows with every start after a crash, and at no other time.
 """
 
-from typing import TYPE_CHECKING
-
 from tidelog.broker.answers import Elsewhere
+from tidelog.broker.session import Session
+from tidelog.broker.topics import Topic
 from tidelog.broker.work import LOOP, NONE, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_for_leader_epoch import (
@@ -18,20 +18,16 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-if TYPE_CHECKING:
-    from tidelog.broker.net.connection import Connection
-    from tidelog.broker.topics import Topic
-
 
 def handle(
-    connection: "Connection", request: OffsetForLeaderEpochRequest, _version: int
+    session: Session, request: OffsetForLeaderEpochRequest, _version: int
 ) -> OffsetForLeaderEpochResponse | Elsewhere:
     """Answer every partition of the request; on a reader thread where they are many."""
-    return begin(_respond(connection.broker.topics.by_name, request))
+    return begin(_respond(session.broker.topics.by_name, request))
 
 
 def _respond(
-    by_name: "dict[str, Topic]", request: OffsetForLeaderEpochRequest
+    by_name: dict[str, Topic], request: OffsetForLeaderEpochRequest
 ) -> Work[OffsetForLeaderEpochResponse]:
     topics = []
     for asked in request.topics:
@@ -47,7 +43,7 @@ def _respond(
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _answer(topic: "Topic | None", want: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(topic: Topic | None, want: OffsetForLeaderPartition) -> EpochEndOffset:
     partition = topic.partition(want.partition) if topic else None
     if partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -16,15 +16,15 @@ import logging
 from collections.abc import Generator
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from tidelog.broker.answers import Elsewhere, NextTurn, OnLoop
+from tidelog.broker.answers import ClosesConnection, Elsewhere, Later, NextTurn, OnLoop
+from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, Topics, missing
-from tidelog.broker.waiting import Later
 from tidelog.broker.work import Lane, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
@@ -39,10 +39,6 @@ from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
 from tidelog.storage.errors import LogOffline, StorageError, TakesLong
 from tidelog.storage.log import Checked, Log
-
-if TYPE_CHECKING:
-    from tidelog.broker.broker import Broker
-    from tidelog.broker.net.connection import Connection
 
 _log = logging.getLogger(__name__)
 
@@ -59,18 +55,11 @@ Appending = Generator[
 ]
 
 
-class ProduceFailed(Exception):
-    """A produce with acks=0 failed: closing the connection is the only way to let its producer know."""
-
-
 def handle(
-    connection: "Connection", request: ProduceRequest, version: int
+    session: Session, request: ProduceRequest, version: int
 ) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
     """Append every batch of the request, at once or in several turns."""
-    response = _go_on(_append_all(connection.broker, request, version), None)
-    if isinstance(response, Elsewhere | NextTurn):
-        connection.lend_buffer()
-    return response
+    return _go_on(_append_all(session.broker, request, version), None)
 
 
 def _go_on(
@@ -100,7 +89,7 @@ def _check(appending: Appending, log: Log, records: memoryview, now_ms: int) -> 
     return OnLoop(partial(_go_on, appending, checked))
 
 
-def _append_all(broker: "Broker", request: ProduceRequest, version: int) -> Appending:
+def _append_all(broker: Broker, request: ProduceRequest, version: int) -> Appending:
     """Append every batch; yield what is to be validated elsewhere, or None where the turn is over."""
     now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
     acks = request.acks
@@ -232,4 +221,4 @@ def _tell_by_closing(responses: list[TopicProduceResponse]) -> None:
     for topic in responses:
         for answer in topic.partition_responses:
             if answer.error_code:
-                raise ProduceFailed(f"acks=0, {topic.name}-{answer.index}: {answer.error_message}")
+                raise ClosesConnection(f"acks=0, {topic.name}-{answer.index}: {answer.error_message}")

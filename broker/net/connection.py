@@ -9,35 +9,42 @@ after the others had theirs.
 
 import asyncio
 import logging
-import socket  # noqa: TID251  (here is where sockets are read)
-import sys
-import termios
-from collections import deque
-from fcntl import ioctl
+from collections.abc import Sequence
+from dataclasses import dataclass
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from tidelog.broker.answers import Answer, Streamed
-from tidelog.broker.dispatch import UNKNOWN, BadRequest, Deferred, dispatch, name_of
-from tidelog.broker.handlers.produce import ProduceFailed
-from tidelog.broker.net.sender import MAX_UNSENT_BYTES, Sender
+from tidelog.broker.answers import (
+    HOLDS_UP,
+    MAX_UNSENT_BYTES,
+    Answer,
+    BadRequest,
+    ClosesConnection,
+    Deferred,
+    Part,
+    Streamed,
+)
+from tidelog.broker.broker import Broker
+from tidelog.broker.dispatch import UNKNOWN, dispatch, name_of
+from tidelog.broker.net import tcp
+from tidelog.broker.net.admission import Admission
+from tidelog.broker.net.busy_poll import BusyPoll
+from tidelog.broker.net.frame_memory import FrameMemory
+from tidelog.broker.net.hold import CLOSING, FINISHING, MEMORY, OWED, TURN, UNSENT, Reading
+from tidelog.broker.net.outbox import Outbox
+from tidelog.broker.net.owed import Owed
+from tidelog.broker.net.receive_buffer import SMALL_BUFFER_BYTES, ReceiveBuffer
+from tidelog.broker.net.sender import Sender
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.session import Session
 from tidelog.broker.turns import TURN_S
-from tidelog.broker.waiting import HOLDS_UP
 from tidelog.protocol.wire.errors import WireError
-
-if TYPE_CHECKING:
-    from tidelog.broker.net.server import Server
 
 _log = logging.getLogger(__name__)
 
 _SIZE = Struct(">i").unpack_from
 
-# Most connections never need another buffer. A frame that does not fit gets larger ones as its bytes come, each twice
-# as large as the last: to announce 100 MB costs a client 14 bytes, and must not cost us more. Such a frame is received
-# to its exact end, so that nothing behind it has to be moved.
-SMALL_BUFFER_BYTES = 16 * 1024
 # What a byte of a request takes at the most, about: of twenty that name a partition, 4 us. And whoever is expected to
 # take less than that goes on where the time of a turn is used up.
 BYTE_S = 0.2e-6
@@ -45,81 +52,71 @@ QUICK_S = 0.0002
 # Where no connection takes longer in a turn of the loop, none waits for others: to keep time costs as much as two small
 # requests.
 BRIEF_S = 0.0001
-# Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
-MAX_REQUESTS_IN_FLIGHT = 1000
-# A frame that comes more slowly than this is cut off: over so many seconds always, over fewer where others wait.
-SLOWEST_BYTES_PER_S, SLOWEST_OVER_S = 1024, 10.0
-PRESSED_BYTES_PER_S, PRESSED_OVER_S = 32 * 1024, 2.0
-_NO_BUFFER = bytearray()
-# Of Linux' states of a TCP connection: it is over; its client has said that it sends no more.
-_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all connections of a server have in common."""
+
+    admission: "Admission[Connection]"
+    outbox: Outbox
+    busy_poll: BusyPoll
+    frame_memory: FrameMemory
 
 
 class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sockets are read)
     """A client, from accept to close."""
 
-    def __init__(self, server: "Server", listener_name: str) -> None:
-        self.server = server
-        self.broker = server.broker
-        self.listener_name = listener_name
-        self._outbox = server.broker.outbox
-        self.peer = "?"
-        self.address = "?"
-        self.advertised = ("?", 0)
-        self._sweeps_idle = 0
+    def __init__(self, broker: Broker, shared: Shared, listener_name: str) -> None:
+        self._broker = broker
+        self._turns = broker.turns
+        self._max_frame_bytes = broker.config.socket_request_max_bytes
+        self._admission, self._outbox = shared.admission, shared.outbox
+        self._busy_poll, self._frame_memory = shared.busy_poll, shared.frame_memory
+        self._listener_name = listener_name
+        self.session: Session
         self._transport: asyncio.Transport
+        self._reading: Reading
         self._sender: Sender
-        self._buffer = bytearray(SMALL_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
-        self._is_lent = False  # the buffer, to a request that is served in several turns
-        self._holds_lent = False  # memory for a buffer that was lent
-        self._filled = 0
-        self._frame_end = 0
-        self._wanted_bytes = 0  # of a buffer that is waited for
-        self._pace: tuple[float, int] | None = None  # when how much of an unfinished frame was there
-        self._owed: deque[Answer | Streamed | Deferred] = deque()
-        self._owed_bytes = 0
-        self._blocked = False
-        self._awaits_turn = False
+        self._received: ReceiveBuffer
+        self._owed: Owed
+        self._sweeps_idle = 0
         self._usual_s = TURN_S  # that what it asks for takes; of a new one nothing is known
         self._has_left = False  # the client: it sends no more than has come
-        self._finishing = False
-        self._closing = False
 
     # -- asyncio's side --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection in, unless the server is full."""
         self._transport = cast(asyncio.Transport, transport)
-        self.address, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
-        self.peer = f"{self.address}:{port}"
-        self._sender = Sender(self, self._transport)
+        address, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
         reached_host, reached_port = transport.get_extra_info("sockname")[:2]
-        self.advertised = self.broker.config.advertised(self.listener_name, reached_host, reached_port)
-        refusal = self.server.admit(self)
+        session = Session(self._broker, self._listener_name, (address, port), (reached_host, reached_port))
+        self.session = session
+        self._reading = Reading(self._transport)
+        self._sender = Sender(session, self._transport, self.went_on, self._fail_sending)
+        self._received = ReceiveBuffer(self._frame_memory, address, self._memory_came)
+        self._owed = Owed(session, self._answer, self._lighter)
+        refusal = self._admission.admit(self, address)
         if refusal is not None:
             template = "connection refused peer=%s reason=%r"
-            lines.log(_log, logging.WARNING, self.address, template, self.peer, refusal, cause=refusal)
-            self._closing = True
+            lines.log(_log, logging.WARNING, address, template, session.peer, refusal, cause=refusal)
+            self._reading.hold |= CLOSING
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget everything about the client."""
-        self._closing = True
-        self.server.forget(self)
-        for answer in self._owed:
-            if isinstance(answer, Deferred):
-                answer.later.cancel()
-        self._owed.clear()
+        self._reading.hold |= CLOSING
+        self._admission.forget(self, self.session.address)
+        self._owed.cancel()
         self._sender.drop()
-        self.broker.frame_memory.give_back(self)
         # Connection, transport and sender refer to one another: what is left of them waits for the collector, which may
-        # not come for long.
-        self._buffer, self._view = _NO_BUFFER, memoryview(_NO_BUFFER)
+        # not come for long. So the bytes go at once.
+        self._received.drop()
         if error is not None:
             # Clients go as they please; anything else is a fault of ours or of the system.
             level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
-            _log.log(level, "connection lost peer=%s error=%r", self.peer, str(error), exc_info=error)
+            _log.log(level, "connection lost peer=%s error=%r", self.session.peer, str(error), exc_info=error)
 
     def eof_received(self) -> bool:
         """Take no more, and close once what came before is answered: a client may say all it has to say, and listen."""
@@ -131,22 +128,24 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Return where the next bytes go: up to the end of a large frame, or of the small buffer."""
-        return self._view[self._filled : self._frame_end or SMALL_BUFFER_BYTES]
+        received = self._received
+        return received.view[received.filled : received.frame_end or SMALL_BUFFER_BYTES]
 
     def buffer_updated(self, size_bytes: int) -> None:
         """Take note of received bytes."""
         self._sweeps_idle = 0
-        self._filled += size_bytes
-        if self._filled >= self._frame_end:
+        received = self._received
+        received.filled += size_bytes
+        if received.filled >= received.frame_end:
             self._process()
-            self.broker.busy_poll.request_came()
-        elif self._filled == len(self._buffer):
-            self._grow()
+            self._busy_poll.request_came()
+        elif received.filled == len(received.view) and not received.grow():
+            self._reading.hold_for(MEMORY)
 
     def pause_writing(self) -> None:
         """Stop taking requests: the client does not read its answers."""
         self._sender.pause()
-        self._block()
+        self._reading.hold_for(UNSENT)
 
     def resume_writing(self) -> None:
         """Go on."""
@@ -158,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _process(self) -> None:
         """Dispatch the whole frames in the buffer, as many as a turn allows, and send the answers that are ready."""
-        turns, began_s = self.broker.turns, monotonic()
+        turns, began_s = self._turns, monotonic()
         if turns.ends_s and began_s > turns.ends_s and self._expected_s() >= QUICK_S:
             self._wait_for_turn()
             return
@@ -171,8 +170,9 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         else:
             if out:
                 self._send(out)
-            if not self._closing:
-                self._keep(start)
+            hold = self._reading.hold
+            if not hold & CLOSING and not self._received.keep(start, not hold):
+                self._reading.hold_for(MEMORY)
         took_s = monotonic() - began_s
         if took_s >= BRIEF_S:
             turns.begin(began_s)
@@ -181,15 +181,13 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def _dispatch_frames(self, out: Answer, began_s: float) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
-        view, filled, start = self._view, self._filled, 0
-        out_bytes, turns, turn_ends = 0, self.broker.turns, 0.0
+        received, owed, reading, turns = self._received, self._owed, self._reading, self._turns
+        view, filled, start = received.view, received.filled, 0
+        out_bytes, turn_ends = 0, 0.0
         while filled - start >= 4:
-            (size,) = _SIZE(view, start)
-            end = start + 4 + size
-            if not 0 < size <= self.server.max_frame_bytes:
-                limit = self.server.max_frame_bytes
-                why = WireError(f"a request of {size} bytes; socket.request.max.bytes allows 1 to {limit}")
-                raise BadRequest(UNKNOWN, why)
+            end = start + 4 + (size := _SIZE(view, start)[0])
+            if not 0 < size <= self._max_frame_bytes:
+                raise self._misfit(size)
             if end > filled:
                 break
             if start:
@@ -197,142 +195,84 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
                 now_s = monotonic()
                 if not turn_ends and (turns.ends_s or now_s - began_s >= BRIEF_S):
                     turn_ends = turns.share_ends_s()
-                if out_bytes + self._owed_bytes >= MAX_UNSENT_BYTES or 0 < turn_ends < now_s:
+                if out_bytes + owed.size_bytes >= MAX_UNSENT_BYTES or 0 < turn_ends < now_s:
                     self._wait_for_turn()
                     break
             try:
-                answer = dispatch(self, view, start + 4, end)
-            except (WireError, ProduceFailed) as why:
+                answer = dispatch(self.session, view, start + 4, end)
+            except (WireError, ClosesConnection) as why:
                 raise BadRequest(name_of(view, start + 4, end), why) from why
             start = end
-            if type(answer) is list and not self._owed:
+            if type(answer) is list and not owed.answers:
                 out += answer
                 for part in answer:
                     out_bytes += len(part)
-            elif type(answer) is Streamed and not self._owed:
-                self._send(out[:])
-                out.clear()
+            elif type(answer) is Streamed and not owed.answers:
+                self._send_large(out, answer)
                 out_bytes = 0
-                self._stream(answer)
             elif answer is not None:
-                self._in_order(answer)
-            if self._blocked:
+                if type(answer) is Deferred and answer.keeps_request:
+                    received.lend()
+                if owed.put(answer):
+                    reading.hold_for(OWED)
+            if reading.hold:
                 break
         return start
 
-    def _block(self) -> None:
-        """Take no further requests, until a bound is met no more."""
-        self._blocked = True
-        self._transport.pause_reading()
+    def _misfit(self, size_bytes: int) -> BadRequest:
+        limit = self._max_frame_bytes
+        return BadRequest(
+            UNKNOWN,
+            WireError(f"a request of {size_bytes} bytes; socket.request.max.bytes allows 1 to {limit}"),
+        )
 
     def _wait_for_turn(self) -> None:
         """Go on with the requests that have come in a later turn of the loop."""
-        self._block()
-        self._awaits_turn = True
-        self.broker.turns.wait(self._take_turn, self._expected_s())
+        self._reading.hold_for(TURN)
+        self._turns.wait(self._take_turn, self._expected_s())
 
     def _expected_s(self) -> float:
         """Return how long it may take to deal with what has come, in seconds."""
-        return max(self._usual_s, self._filled * BYTE_S)
+        return max(self._usual_s, self._received.filled * BYTE_S)
 
     def _take_turn(self) -> None:
-        self._awaits_turn = False
-        self.went_on()
+        if self._reading.let_go(TURN):
+            self._process()
 
-    def lend_buffer(self) -> None:
-        """Let the request that is being dispatched keep the bytes that it lies in."""
-        self._is_lent = True
+    def _memory_came(self) -> None:
+        self._reading.let_go(MEMORY)
 
     def _fail(self, fault: Exception) -> None:
         """Close the connection: the peer's fault in a line, ours with everything."""
+        session = self.session
         if isinstance(fault, BadRequest):
             template = "bad request, connection closed peer=%s request=%r error=%r"
-            values = self.peer, fault.request, str(fault)
-            lines.log(_log, logging.WARNING, self.address, template, *values, cause=fault.request)
+            values = session.peer, fault.request, str(fault)
+            lines.log(_log, logging.WARNING, session.address, template, *values, cause=fault.request)
         else:
-            _log.error("request failed, connection closed peer=%s", self.peer, exc_info=fault)
+            _log.error("request failed, connection closed peer=%s", session.peer, exc_info=fault)
         self.close()
 
-    def _keep(self, start: int) -> None:
-        """Move what is left of the buffer to its front, and make room for the frame that it begins."""
-        self._pace = None
-        left = self._filled - start
-        if self._is_lent:
-            self._is_lent = False
-            self._holds_lent = True
-            self._view, self._filled = self._view[start : self._filled], left
-            self._use_buffer(max(left, SMALL_BUFFER_BYTES))
-        elif start:
-            if left:
-                self._buffer[:left] = self._buffer[start : self._filled]
-            self._filled = left
-        self._frame_end = 0
-        if left >= 4 and not self._blocked:
-            end = 4 + _SIZE(self._buffer, 0)[0]
-            if end > SMALL_BUFFER_BYTES:
-                self._frame_end = end
-                if self._filled == len(self._buffer):
-                    self._grow()
-        elif self.broker.frame_memory.is_waited_for:
-            self._give_back()
-
-    def _grow(self) -> None:
-        """Take a buffer twice as large for the frame, or wait until other connections give back theirs."""
-        size = min(self._frame_end, 2 * len(self._buffer))
-        if self.broker.frame_memory.take(self, size, self._frame_end):
-            self._wanted_bytes = 0
-            self._use_buffer(size)
-        else:
-            self._wanted_bytes = size
-            self._transport.pause_reading()
-
-    def memory_granted(self) -> None:
-        """Go on receiving the frame that had to wait."""
-        self._use_buffer(self._wanted_bytes)
-        self._wanted_bytes = 0
-        self._pace = None
-        self._resume_reading()
-
-    def _resume_reading(self) -> None:
-        if not (self._blocked or self._wanted_bytes or self._closing):
-            self._transport.resume_reading()
-
-    def _use_buffer(self, size_bytes: int) -> None:
-        kept = self._view[: self._filled]
-        self._buffer = bytearray(size_bytes)
-        self._buffer[: self._filled] = kept
-        self._view = memoryview(self._buffer)
-
-    def _give_back(self) -> None:
-        """Return to a small buffer. Between large frames no more than that is filled."""
-        if len(self._buffer) > SMALL_BUFFER_BYTES:
-            self._use_buffer(max(SMALL_BUFFER_BYTES, self._filled))
-            self.broker.frame_memory.give_back(self)
+    # -- clients that are silent, slow or gone -----------------------------------------------------------------
 
     def idle_sweeps(self) -> int:
         """Return for how many sweeps nothing has come; a large buffer is given back after the first."""
-        if self._sweeps_idle == 1 and not self._filled:
-            self._give_back()
+        if self._sweeps_idle == 1 and not self._received.filled:
+            self._received.shrink()
         self._sweeps_idle += 1
         return self._sweeps_idle - 1
 
     def check_pace(self, now_s: float, others_wait: bool) -> None:
         """Cut the connection off if the frame that is under way comes too slowly."""
-        if not self._filled or self._blocked or self._wanted_bytes or self._closing:
-            self._pace = None
-            return
-        since_s, had_bytes = self._pace = self._pace or (now_s, self._filled)
-        came, took_s = self._filled - had_bytes, now_s - since_s
-        is_slow = took_s >= SLOWEST_OVER_S and came < took_s * SLOWEST_BYTES_PER_S
-        is_in_the_way = others_wait and took_s >= PRESSED_OVER_S and came < took_s * PRESSED_BYTES_PER_S
-        if is_slow or is_in_the_way:
+        if self._reading.hold:
+            self._received.forget_pace()
+        elif (too_slow := self._received.too_slow(now_s, others_wait)) is not None:
+            came_bytes, took_s = too_slow
             _log.warning(
                 "a request comes too slowly, connection closed peer=%s bytes=%d seconds=%.0f held=%d",
-                self.peer, came, took_s, len(self._buffer),
+                self.session.peer, came_bytes, took_s, len(self._received.view),
             )  # fmt: skip
             self._transport.abort()
-        elif took_s >= SLOWEST_OVER_S:
-            self._pace = now_s, self._filled
 
     def look_after_client(self) -> None:
         """Notice that the client of a connection that is not read from has left, of which asyncio tells nothing.
@@ -340,130 +280,93 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         What it had sent by then is served, but fetches wait no longer. A frame that cannot become whole any more ends
         the connection, as does what takes too long to be done for nobody.
         """
-        if not (self._blocked or self._wanted_bytes) or self._transport.is_closing():
+        if not self._reading.hold & ~CLOSING or self._transport.is_closing():
             return
         its_socket = self._transport.get_extra_info("socket")
-        state = its_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-        if state == _TCP_CLOSE:
+        state = tcp.state(its_socket)
+        if state == tcp.CLOSED:
             self._transport.abort()
-        elif state == _TCP_CLOSE_WAIT and not self._has_left:
+        elif state == tcp.CLOSE_WAIT and not self._has_left:
             if not self._hurry():
                 self.close()
-            elif self._wanted_bytes and self._filled + _unread_bytes(its_socket) < self._frame_end:
+            elif not self._received.can_become_whole(tcp.unread_bytes(its_socket)):
                 self._transport.abort()
 
     def _hurry(self) -> bool:
-        """Have what is owed wait for nothing that need not be waited for: the client sends no more. Tell if it pays."""
+        """Have nothing wait that need not: the client sends no more, but may read its answers. Tell if it pays."""
         self._has_left = True
-        pays = True
-        for answer in self._owed:
-            if isinstance(answer, Deferred):
-                pays &= answer.later.hurry()
-        return pays
+        return self._owed.hurry()
 
     # -- responses -------------------------------------------------------------------------------------------
 
     def _send(self, out: Answer) -> None:
-        """Send small answers, behind the large ones that are still being sent."""
+        """Send small answers, after the large ones that are still being sent."""
         if self._sender.queued_bytes:
-            self._sender.send(out)
+            self._stream(out)
         elif out:
             self._outbox.send(self._transport, out)
 
-    def _stream(self, answer: Streamed) -> None:
-        self._sender.send(answer.parts)
+    def _send_large(self, out: Answer, answer: Streamed) -> None:
+        """Send a large answer after the small ones, which are then off the list."""
+        self._send(out[:])
+        out.clear()
+        self._stream(answer.parts)
+
+    def _stream(self, parts: Sequence[Part]) -> None:
+        """Send as the client takes it."""
+        self._sender.send(parts)
         if self._sender.is_full:
-            self._block()
+            self._reading.hold_for(UNSENT)
 
-    def _in_order(self, answer: Answer | Streamed | Deferred) -> None:
-        """Queue an answer that is not ready, or that stands behind one."""
-        self._owed.append(answer)
-        if isinstance(answer, Deferred):
-            answer.later.ready = self._answer
-            answer.later.charge(self)
-            if self._has_left:
-                answer.later.hurry()
-        self._owed_bytes += _size_of(answer)
-        if self._owed_bytes >= MAX_UNSENT_BYTES or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT:
-            self._block()
-
-    def lighten(self, size_bytes: int) -> None:
-        """Count so much less for an answer to come: it no longer holds up the requests behind it."""
-        self._owed_bytes -= size_bytes
-        self.broker.loop.call_soon(self.went_on)
+    def _lighter(self) -> None:
+        """Go on soon: an answer to come no longer holds up the requests after it."""
+        self._broker.loop.call_soon(self.went_on)
 
     def _answer(self) -> None:
-        """Send every answer that is ready and stands behind none that is not; then go on with the requests."""
-        if self._closing or self._transport.is_closing():
+        """Send every answer that is ready and stands after none that is not; then go on with the requests."""
+        if self._reading.hold & CLOSING or self._transport.is_closing():
             return
         out: Answer = []
         try:
-            self._collect(out)
+            while not self._sender.is_full and (large := self._owed.collect(out)) is not None:
+                self._send_large(out, large)
         except Exception as fault:
             self._send(out)
             self._fail(fault)
             return
         if out:
             self._send(out)
-        if self._finishing and not self._owed:
-            self.close()
-        elif self._blocked:
-            self._unblock()
-
-    def _collect(self, out: Answer) -> None:
-        """Take the answers that can go from the queue."""
-        owed = self._owed
-        while owed and not self._sender.is_full:
-            ready = answer = owed[0]
-            if isinstance(answer, Deferred):
-                if answer.later.response is None:
-                    break
-                ready = answer.encoded()
-            if isinstance(ready, Deferred):
-                self._owed_bytes += _size_of(ready) - _size_of(answer)
-                owed[0] = ready
-                ready.later.ready = self._answer
-                break
-            if isinstance(ready, Streamed):
-                self._send(out[:])
-                out.clear()
-                self._sender.send(ready.parts)
-            else:
-                out += ready
-            self._owed_bytes -= _size_of(owed.popleft())
+        if self._owed.size_bytes >= MAX_UNSENT_BYTES:
+            self._reading.hold_for(OWED)
+        if self._reading.hold:
+            self._go_on()
 
     def went_on(self) -> None:
         """Send and take what had to wait: there may be room for it now."""
-        if self._closing:
+        if self._reading.hold & CLOSING:
             if self._sender.is_empty:
                 self._transport.close()
-        elif self._owed:
+        elif self._owed.answers:
             self._answer()
-        elif self._finishing:
+        elif self._reading.hold:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Go on with the requests, or to the end, if what held them up is over."""
+        if self._reading.hold & FINISHING and not self._owed.answers:
             self.close()
-        elif self._blocked:
-            self._unblock()
-
-    def _unblock(self) -> None:
-        """Go on with the requests, if what held them up is over."""
-        if self._holds_lent and self._owed_bytes < HOLDS_UP:
-            self._holds_lent = False
-            self.broker.frame_memory.give_back(self)
-        if (
-            self._awaits_turn
-            or self._finishing
-            or self._sender.is_full
-            or self._owed_bytes >= MAX_UNSENT_BYTES
-            or len(self._owed) >= MAX_REQUESTS_IN_FLIGHT
-        ):
             return
-        self._blocked = False
-        self._process()
-        self._resume_reading()
+        if self._owed.size_bytes < HOLDS_UP:
+            self._received.take_back()
+        over = 0 if self._sender.is_full else UNSENT
+        if not self._owed.is_much:
+            over |= OWED
+        if self._reading.hold & over and self._reading.let_go(over):
+            self._process()
 
-    def fail_sending(self, fault: Exception) -> None:
+    def _fail_sending(self, fault: Exception) -> None:
         """End the connection in the middle of an answer, which cannot be read or written."""
-        _log.error("answer cut short, connection closed peer=%s", self.peer, exc_info=fault)
+        _log.error("answer cut short, connection closed peer=%s", self.session.peer, exc_info=fault)
         self._sender.drop()
         self.close()
 
@@ -471,22 +374,19 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     def finish(self) -> None:
         """Take no further request, and close once what is owed has been answered."""
-        self._finishing = True
-        self._block()
-        if not self._owed:
+        self._reading.hold_for(FINISHING)
+        if not self._owed.answers:
             self.close()
 
     def close(self) -> None:
         """Close once what was answered has been sent; the second time, at once."""
-        if self._closing:
+        if self._reading.hold & CLOSING:
             self._transport.abort()
             return
-        self._closing = True
+        self._reading.hold_for(CLOSING)
         self._outbox.flush()
         if self._sender.is_empty:
             self._transport.close()
-        else:
-            self._transport.pause_reading()
 
     def abort(self) -> None:
         """Close without sending what the client has not taken."""
@@ -495,16 +395,4 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     @property
     def owes_answers(self) -> bool:
         """Tell whether a client that reads its answers waits for some."""
-        return bool(self._owed) and not self._sender.is_full
-
-
-def _unread_bytes(its_socket: "socket.socket") -> int:
-    """Return how much the system holds that was not read."""
-    return int.from_bytes(ioctl(its_socket.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def _size_of(answer: Answer | Streamed | Deferred) -> int:
-    """Return what an answer counts for while it waits for its turn; one that is to come, for what it may hold."""
-    if isinstance(answer, Deferred):
-        return answer.later.weight_bytes
-    return answer.size_bytes if isinstance(answer, Streamed) else sum(map(len, answer))
+        return bool(self._owed.answers) and not self._sender.is_full

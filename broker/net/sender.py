@@ -8,18 +8,13 @@ piece and what the transport keeps of the last, however much it asked for. Knows
 import asyncio
 import errno
 from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tidelog.broker.answers import MOST_PARTS, Part
-from tidelog.broker.waiting import Later
+from tidelog.broker.answers import MAX_UNSENT_BYTES, MOST_PARTS, Later, Part
+from tidelog.broker.session import Session
 from tidelog.storage.files import FileSlice, Readable
 
-if TYPE_CHECKING:
-    from tidelog.broker.net.connection import Connection
-
-# With so much unsent a connection takes no further requests.
-MAX_UNSENT_BYTES = 1024 * 1024
 # What the transport keeps before it says that it has enough, and what one piece may add to that.
 TRANSPORT_BYTES = 64 * 1024
 # One piece a turn of the loop: the others wait for no more than its reading and sending, some 50 us.
@@ -34,21 +29,32 @@ class Sender:
     """The parts that wait for the transport of one connection. Invariant: they leave in order."""
 
     __slots__ = (
-        "_connection",
         "_counted_bytes",
+        "_failed",
         "_held_bytes",
         "_is_busy",
         "_parts",
         "_quota",
+        "_session",
         "_transport",
+        "_went_on",
         "is_paused",
         "queued_bytes",
     )
 
-    def __init__(self, connection: "Connection", transport: asyncio.Transport) -> None:
-        self._connection = connection
-        self._quota = connection.broker.queued_answers
+    def __init__(
+        self,
+        session: Session,
+        transport: asyncio.Transport,
+        went_on: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Send to the client of a session; `went_on` is told when some has left, `failed` of what ends the sending."""
+        self._session = session
+        self._quota = session.broker.queued_answers
         self._transport = transport
+        self._went_on = went_on
+        self._failed = failed
         transport.set_write_buffer_limits(high=TRANSPORT_BYTES)
         self._parts: deque[Part] = deque()
         self._is_busy = False  # a turn is to come, or a piece is being read
@@ -67,8 +73,8 @@ class Sender:
         """Tell whether the client has left so much that it gets no further answers."""
         return self.is_paused or self.queued_bytes >= MAX_UNSENT_BYTES
 
-    def send(self, parts: "list[Part] | list[bytes | bytearray]") -> None:
-        """Send these behind the others, from a later turn of the loop on."""
+    def send(self, parts: Sequence[Part]) -> None:
+        """Send these after the others, from a later turn of the loop on."""
         self._parts += parts
         self.queued_bytes += sum(map(len, parts))
         self._held_bytes += sum(len(part) for part in parts if not isinstance(part, FileSlice))
@@ -97,14 +103,14 @@ class Sender:
         """Bring the count up to date."""
         held = self._held_bytes + (self._transport.get_write_buffer_size() if self.is_paused else 0)
         if held != self._counted_bytes:
-            self._quota.add(self._connection, held - self._counted_bytes)
+            self._quota.add(self._session, held - self._counted_bytes)
             self._counted_bytes = held
 
     def _go_on(self) -> None:
         if self.queued_bytes and not self._is_busy and not self.is_paused:
             self._is_busy = True
             # Not at once: the outbox may hold answers that come before, until the end of this turn.
-            self._connection.broker.loop.call_soon(self._turn)
+            self._session.broker.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """Write the next piece; what of it is not in memory is read first."""
@@ -122,10 +128,10 @@ class Sender:
                 ready.append(data)
             self._write(ready)
         except Exception as fault:
-            self._connection.fail_sending(fault)
+            self._failed(fault)
             return
         self._go_on()
-        self._connection.went_on()
+        self._went_on()
 
     def _take(self, size_bytes: int) -> list[Part]:
         """Take parts of so many bytes from the queue; one that is in memory is taken whole."""
@@ -155,7 +161,7 @@ class Sender:
         if not self._quota.is_full:
             parts += self._take(COLD_PIECE_BYTES - sum(map(len, parts)))
         self._is_busy = True
-        later = self._connection.broker.readers.submit(partial(_read_all, parts), self._connection)
+        later = self._session.broker.readers.submit(partial(_read_all, parts), self._session)
         later.ready = partial(self._came, later)
 
     def _came(self, later: Later) -> None:
@@ -165,11 +171,11 @@ class Sender:
         if not self.queued_bytes:  # dropped
             return
         if isinstance(later.response, Exception):
-            self._connection.fail_sending(later.response)
+            self._failed(later.response)
             return
         self._write(later.response)
         self._go_on()
-        self._connection.went_on()
+        self._went_on()
 
 
 def _read_all(parts: list[Part]) -> list[Readable]:

@@ -1,15 +1,19 @@
-"""The sockets: listeners, the table of connections and its limits, start and stop."""
+"""The listeners: their start and stop, and the watchers of what they have let in."""
 
 import asyncio
 import logging
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.net import freed_memory
-from tidelog.broker.net.connection import Connection
+from tidelog.broker.net.admission import Admission
+from tidelog.broker.net.busy_poll import BusyPoll
+from tidelog.broker.net.connection import Connection, Shared
+from tidelog.broker.net.frame_memory import FrameMemory
+from tidelog.broker.net.outbox import Outbox
 from tidelog.config.kinds import Listener, host_and_port
 
 _log = logging.getLogger(__name__)
@@ -45,13 +49,16 @@ class Server:
     def __init__(self, broker: Broker) -> None:
         config = broker.config
         self.broker = broker
-        self.max_frame_bytes = config.socket_request_max_bytes
+        self.shared = Shared(
+            Admission(config.max_connections, config.max_connections_per_ip),
+            Outbox(broker.loop),
+            BusyPoll(broker.loop),
+            FrameMemory(config.queued_max_request_bytes),
+        )
+        self.connections = self.shared.admission.connections
         self.addresses: list[tuple[str, int]] = []
-        self._connections: set[Connection] = set()
-        self._per_address: Counter[str] = Counter()
         self._servers: list[asyncio.Server] = []
         self._stop = asyncio.Event()
-        self._left = asyncio.Event()
         broker.on_failure = self.stop
         if broker.failure is not None:
             self.stop()
@@ -80,6 +87,7 @@ class Server:
 
     def stop(self) -> None:
         """Begin an orderly stop."""
+        self.shared.admission.is_stopping = True
         self._stop.set()
 
     def _watcher_ended(self, watcher: asyncio.Task[None]) -> None:
@@ -92,7 +100,10 @@ class Server:
     async def _listen(self, listener: Listener) -> None:
         try:
             server = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self, listener.name), listener.host or None, listener.port, backlog=BACKLOG
+                partial(Connection, self.broker, self.shared, listener.name),
+                listener.host or None,
+                listener.port,
+                backlog=BACKLOG,
             )
         except OSError as error:
             raise CannotListen(listener, error) from error
@@ -105,52 +116,17 @@ class Server:
         """Stop accepting, let every answer that is owed go out, close."""
         for server in self._servers:
             server.close()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.finish()
         self.broker.release()
-        if await self._all_left(UNREAD_TIMEOUT_S):
+        if await self.shared.admission.all_left(UNREAD_TIMEOUT_S):
             return
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             if not connection.owes_answers:
-                _log.warning("stopped with answers that were not read peer=%s", connection.peer)
+                _log.warning("stopped with answers that were not read peer=%s", connection.session.peer)
                 connection.abort()
-        if not await self._all_left(STOP_TIMEOUT_S - UNREAD_TIMEOUT_S):
-            _log.warning("stopped with answers still owed connections=%d", len(self._connections))
-
-    async def _all_left(self, timeout_s: float) -> bool:
-        """Wait until there are no connections; return whether that came to pass."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self._connections:
-                    self._left.clear()
-                    await self._left.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    # -- the table of connections ----------------------------------------------------------------------------
-
-    def admit(self, connection: Connection) -> str | None:
-        """Take a connection in, or say why not."""
-        config = self.broker.config
-        if self._stop.is_set():
-            return "the broker is stopping"
-        if len(self._connections) >= config.max_connections:
-            return f"max.connections={config.max_connections} reached"
-        if self._per_address[connection.address] >= config.max_connections_per_ip:
-            return f"max.connections.per.ip={config.max_connections_per_ip} reached"
-        self._connections.add(connection)
-        self._per_address[connection.address] += 1
-        return None
-
-    def forget(self, connection: Connection) -> None:
-        """Drop a connection that is gone, if it was ever admitted."""
-        self._left.set()
-        if connection in self._connections:
-            self._connections.remove(connection)
-            self._per_address[connection.address] -= 1
-            if not self._per_address[connection.address]:
-                del self._per_address[connection.address]
+        if not await self.shared.admission.all_left(STOP_TIMEOUT_S - UNREAD_TIMEOUT_S):
+            _log.warning("stopped with answers still owed connections=%d", len(self.connections))
 
     async def _sweep(self) -> None:
         """Close silent connections and take back large buffers, again and again."""
@@ -161,19 +137,19 @@ class Server:
         sweeps_to_close = max_idle_s / interval_s if max_idle_s > 0 else float("inf")
         while True:
             await asyncio.sleep(interval_s)
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 if connection.idle_sweeps() >= sweeps_to_close:
-                    _log.info("idle connection closed peer=%s", connection.peer)
+                    _log.info("idle connection closed peer=%s", connection.session.peer)
                     connection.close()
 
     async def _watch_pace(self) -> None:
         """Cut off requests that come too slowly, let clients go that have left, and give back what they held."""
-        loop, frame_memory = asyncio.get_running_loop(), self.broker.frame_memory
+        loop, frame_memory = asyncio.get_running_loop(), self.shared.frame_memory
         freed = freed_memory.FreedMemory(freed_memory.meter())
         while True:
             await asyncio.sleep(PACE_INTERVAL_S)
             freed.look()
             now_s, others_wait = loop.time(), frame_memory.is_waited_for
-            for connection in self._connections.copy():
+            for connection in self.connections.copy():
                 connection.check_pace(now_s, others_wait)
                 connection.look_after_client()

@@ -70,7 +70,7 @@ class Served:
 
     def connection_of(self, client: Client) -> Connection:
         peer = f"{client.local[0]}:{client.local[1]}"
-        return next(found for found in self.server._connections if found.peer == peer)
+        return next(found for found in self.server.connections if found.session.peer == peer)
 
 
 Serve = Callable[..., Awaitable[Served]]

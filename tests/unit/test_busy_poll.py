@@ -109,4 +109,4 @@ async def test_each_request_of_a_client_keeps_the_loop_awake(
     monkeypatch.setattr(BusyPoll, "request_came", lambda poll: kept.append(poll))
     for number in range(3):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-        assert kept == [served.broker.busy_poll] * (number + 1)
+        assert kept == [served.server.shared.busy_poll] * (number + 1)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.net import connection as connections
+from tidelog.broker.net import owed
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
@@ -98,7 +98,7 @@ async def test_a_produce_that_waits_for_its_fsync_does_not_hold_up_the_next(
 async def test_requests_in_flight_are_bounded_and_none_is_lost(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_REQUESTS_IN_FLIGHT", 10)
+    monkeypatch.setattr(owed, "MAX_REQUESTS_IN_FLIGHT", 10)
     served = await serve()
     client = await connect(served)
     await client.make_topic("t")
@@ -120,7 +120,7 @@ async def test_requests_in_flight_are_bounded_and_none_is_lost(
 async def test_answers_to_come_are_bounded_by_how_many_partitions_they_are_about(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MAX_UNSENT_BYTES", 10 * ANSWER_BYTES)
+    monkeypatch.setattr(owed, "MAX_UNSENT_BYTES", 10 * ANSWER_BYTES)
     served = await serve()
     client, other = await connect(served), await connect(served)
     await client.make_topic("t")
@@ -152,7 +152,7 @@ async def test_who_does_not_read_answers_is_not_served_on(
     other = await connect(served)
     while not connection._sender.is_full:
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    assert connection._blocked
+    assert connection._reading.hold
     for number in range(60):
         correlation_id, response = await client.receive(FETCH, 11)
         assert correlation_id == number
@@ -206,7 +206,7 @@ async def test_large_frames_wait_for_one_anothers_memory(serve: Serve, connect: 
     frame = encode_request(PRODUCE, 9, 1, "c", produce("t", b"x" * 600_000, acks=1))
     for client in clients:
         client.writer.write(frame[:-1])
-    await until(lambda: served.broker.frame_memory.is_waited_for)
+    await until(lambda: served.server.shared.frame_memory.is_waited_for)
     for client in clients:
         client.writer.write(frame[-1:])
     for client in clients:
@@ -226,7 +226,7 @@ async def test_one_connection_too_many_is_closed_and_the_others_go_on(
         await asyncio.wait_for(third.frame(), 20)
     assert "max.connections=2 reached" in caplog.text
     second.writer.close()
-    await until(lambda: len(served.server._connections) == 1)
+    await until(lambda: len(served.server.connections) == 1)
     fourth = await connect(served)
     for client in (first, fourth):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())

@@ -18,8 +18,11 @@ from tidelog.broker.answers import AT_ONCE_BYTES, Streamed, answer_of
 from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
 from tidelog.broker.net import connection as connections
-from tidelog.broker.net import frame_memory, sender, server
+from tidelog.broker.net import frame_memory, owed, receive_buffer, sender, server
 from tidelog.broker.net.connection import Connection
+from tidelog.broker.net.hold import FINISHING
+from tidelog.broker.net.receive_buffer import SMALL_BUFFER_BYTES
+from tidelog.broker.session import Session
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -75,7 +78,7 @@ async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads
         encode_request(FETCH, 11, number, "test", fetch("t", 0, max_bytes=50 * MIB)) for number in range(20)
     )
     client.writer.write(packet)
-    await until(lambda: served.connection_of(client)._blocked)
+    await until(lambda: bool(served.connection_of(client)._reading.hold))
     for _ in range(50):
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert len(reads) <= 3
@@ -103,8 +106,8 @@ async def test_answers_behind_one_that_is_owed_count_too(
     for number in range(1, 60):
         client.send(FETCH, 11, number, fetch("t", 0))
     connection = served.connection_of(client)
-    await until(lambda: connection._blocked)
-    assert len(connection._owed) <= 4
+    await until(lambda: bool(connection._reading.hold))
+    assert len(connection._owed.answers) <= 4
     let_through()
     assert (await client.receive(PRODUCE, 9))[0] == 0
     for number in range(1, 60):
@@ -158,7 +161,7 @@ async def test_a_parked_fetch_that_has_to_wait_for_the_disk_too_keeps_its_place(
         correlation_id, response = await client.receive(FETCH, 11)
         assert (correlation_id, bool(response.responses[0].partitions[0].records)) == (number, True)
     assert (await client.receive(API_VERSIONS, 2))[0] == times
-    assert served.connection_of(client)._owed_bytes == 0
+    assert served.connection_of(client)._owed.size_bytes == 0
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
@@ -271,7 +274,7 @@ async def test_who_is_cut_off_while_his_answer_is_read_from_the_disk_leaves_noth
     connection = served.connection_of(client)
     left = connection._sender
     connection.abort()
-    await until(lambda: not served.server._connections)
+    await until(lambda: not served.server.connections)
     gate.set()
     await asyncio.wait_for(until(lambda: not left._is_busy), 10)
     assert left.is_empty
@@ -322,7 +325,7 @@ async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_l
     served = await serve(queued_max_response_bytes=str(MIB))
     deaf, client = await connect(served), await connect(served)
     await filled(served, client)
-    others = served.connection_of(client)
+    others = served.connection_of(client).session
     served.broker.queued_answers.add(others, MIB)
     asked: list[int] = []
     first = FileSlice.first
@@ -380,7 +383,7 @@ async def test_a_silent_client_that_does_not_read_is_closed_in_the_end(
     await filled(served, deaf)
     for number in range(10):
         deaf.send(FETCH, 11, number, fetch("t", 0, max_bytes=50 * MIB))
-    await until(lambda: not served.server._connections)
+    await until(lambda: not served.server.connections)
     assert served.broker.queued_answers.total_bytes == 0
 
 
@@ -411,12 +414,12 @@ async def test_a_packet_full_of_requests_leaves_others_their_turn(
     for client in (busy, other):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     monkeypatch.setattr("tidelog.broker.turns.TURN_S", 0)
-    order: list[Connection] = []
+    order: list[Session] = []
     serve_one = connections.dispatch
 
-    def noted(connection: Connection, *frame: Any) -> Any:
-        order.append(connection)
-        return serve_one(connection, *frame)
+    def noted(session: Session, *frame: Any) -> Any:
+        order.append(session)
+        return serve_one(session, *frame)
 
     monkeypatch.setattr(connections, "dispatch", noted)
     frames = [encode_request(API_VERSIONS, 2, number, "test", ApiVersionsRequest()) for number in range(1000)]
@@ -631,7 +634,7 @@ async def test_what_was_lent_to_a_large_request_is_given_back_when_it_is_done(
     served = await serve()
     client = await connect(served)
     await client.make_topic("t")
-    frames = served.broker.frame_memory
+    frames = served.server.shared.frame_memory
     request = wide_fetch(0, max_wait_ms=600_000)
     request.forgotten_topics_data = [ForgottenTopic(topic="x", partitions=[1] * 20_000)]
     client.send(FETCH, 11, 1, request)
@@ -666,7 +669,7 @@ async def test_a_client_that_has_said_all_and_listens_is_answered(
     client.send(API_VERSIONS, 2, 3, ApiVersionsRequest())
     client.writer.write_eof()
     await entered.wait()
-    await until(lambda: served.connection_of(client)._finishing)
+    await until(lambda: bool(served.connection_of(client)._reading.hold & FINISHING))
     release()
     _, stored = await client.receive(PRODUCE, 9)
     assert stored.responses[0].partition_responses[0].error_code == 0
@@ -674,7 +677,7 @@ async def test_a_client_that_has_said_all_and_listens_is_answered(
     assert (number, len(fetched.responses[0].partitions)) == (2, 2)
     assert (await client.receive(API_VERSIONS, 2))[0] == 3
     assert await client.reader.read() == b""
-    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
+    await asyncio.wait_for(until(lambda: not served.server.connections), 10)
 
 
 @pytest.mark.usefixtures("watched_often")
@@ -687,9 +690,9 @@ async def test_a_large_request_is_given_up_when_its_client_sends_no_more(
     blocking = [served.broker.readers.submit(lambda: gate.wait(20), name) for name in ("one", "two")]
     names = [MetadataRequestTopic(name="n") for _ in range(40_000)]
     client.send(METADATA, 9, 1, MetadataRequest(topics=names))
-    await until(lambda: any(each._owed for each in served.server._connections))
+    await until(lambda: any(each._owed.answers for each in served.server.connections))
     client.writer.write_eof()
-    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
+    await asyncio.wait_for(until(lambda: not served.server.connections), 10)
     gate.set()
     await until(lambda: all(each.response is not None for each in blocking))
 
@@ -705,9 +708,9 @@ async def test_a_client_that_leaves_while_it_is_not_read_from_is_noticed_and_wha
     # More fetches than it may have waiting, and behind them what is not answered.
     client.writer.write(waiting_fetches(1100))
     client.send(PRODUCE, 9, 1, produce("u", b"the last", acks=0))
-    await until(lambda: served.connection_of(client)._blocked and len(served.broker.parked) > 500)
+    await until(lambda: bool(served.connection_of(client)._reading.hold) and len(served.broker.parked) > 500)
     client.writer.write_eof()
-    await asyncio.wait_for(until(lambda: len(served.server._connections) == 1), 10)
+    await asyncio.wait_for(until(lambda: len(served.server.connections) == 1), 10)
     assert not served.broker.parked
     assert served.broker.parked.quota.total_bytes == 0
     response = await other.ask(FETCH, 11, fetch("u", 0))
@@ -722,9 +725,9 @@ async def test_a_client_that_breaks_off_while_it_is_not_read_from_is_noticed(
     client = await connect(served)
     await client.make_topic("t")
     client.writer.write(waiting_fetches(1100))
-    await until(lambda: served.connection_of(client)._blocked and len(served.broker.parked) > 500)
+    await until(lambda: bool(served.connection_of(client)._reading.hold) and len(served.broker.parked) > 500)
     client.writer.transport.abort()
-    await asyncio.wait_for(until(lambda: not served.server._connections), 10)
+    await asyncio.wait_for(until(lambda: not served.server.connections), 10)
     assert not served.broker.parked
 
 
@@ -733,7 +736,7 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     serve: Serve, connect: Connect
 ) -> None:
     served = await serve(queued_max_request_bytes=str(2 * MIB), socket_request_max_bytes=str(2 * MIB))
-    frames = served.broker.frame_memory
+    frames = served.server.shared.frame_memory
     await (maker := await connect(served)).make_topic("t")
     greedy = [await connect(served) for _ in range(6)]
     for each in greedy:
@@ -744,14 +747,15 @@ async def test_a_frame_that_waits_for_memory_goes_with_its_client_if_it_cannot_b
     whole.writer.write(data)
     cut.writer.write(data[:-1])
     waiting = lambda: frames.small.waiting["127.0.0.1"]  # noqa: E731
-    await until(lambda: {served.connection_of(whole), served.connection_of(cut)} <= waiting().keys())
+    received = [served.connection_of(client)._received for client in (whole, cut)]
+    await until(lambda: set(received) <= waiting().keys())
     left = served.connection_of(cut)
     whole.writer.close()
     cut.writer.close()
-    await asyncio.wait_for(until(lambda: left not in served.server._connections), 10)
+    await asyncio.wait_for(until(lambda: left not in served.server.connections), 10)
     for each in greedy:
         each.writer.close()
-    await asyncio.wait_for(until(lambda: len(served.server._connections) == 1), 10)
+    await asyncio.wait_for(until(lambda: len(served.server.connections) == 1), 10)
     response = await maker.ask(FETCH, 11, fetch("t", 0))
     assert len(response.responses[0].partitions[0].records) > 90_000, "what came whole is served"
     assert frames.small.total_bytes == 0
@@ -781,11 +785,13 @@ async def test_a_connection_that_is_over_keeps_no_buffer_until_the_collector_com
     served = await serve()
     client = await connect(served)
     client.writer.write(MIB.to_bytes(4, "big") + bytes(300_000))
-    await until(lambda: bool(served.server._connections) and served.connection_of(client)._filled > 300_000)
+    await until(
+        lambda: bool(served.server.connections) and served.connection_of(client)._received.filled > 300_000
+    )
     connection = served.connection_of(client)
     client.writer.close()
-    await until(lambda: not served.server._connections)
-    assert len(connection._buffer) == len(connection._view) == 0
+    await until(lambda: not served.server.connections)
+    assert len(connection._received.view) == 0
 
 
 # -- frames --------------------------------------------------------------------------------------------------
@@ -797,18 +803,18 @@ async def test_a_buffer_grows_with_what_has_come_and_not_with_what_is_said(
     served = await serve()
     client = await connect(served)
     client.writer.write((100 * MIB).to_bytes(4, "big") + bytes(16 * 1024))
-    await until(lambda: bool(served.server._connections))
+    await until(lambda: bool(served.server.connections))
     connection = served.connection_of(client)
-    await until(lambda: connection._filled == 16 * 1024 + 4)
-    assert len(connection._buffer) == 32 * 1024
+    await until(lambda: connection._received.filled == 16 * 1024 + 4)
+    assert len(connection._received.view) == 32 * 1024
     for filled_to in (40_000, 300_000, 5_000_000):
-        client.writer.write(bytes(filled_to - connection._filled))
-        await until(lambda: connection._filled == filled_to)  # noqa: B023
-        assert len(connection._buffer) <= 2 * filled_to + 1
-        frames = served.broker.frame_memory
-        assert frames.small.total_bytes + frames.large.total_bytes in (0, len(connection._buffer))
+        client.writer.write(bytes(filled_to - connection._received.filled))
+        await until(lambda: connection._received.filled == filled_to)  # noqa: B023
+        assert len(connection._received.view) <= 2 * filled_to + 1
+        frames = served.server.shared.frame_memory
+        assert frames.small.total_bytes + frames.large.total_bytes in (0, len(connection._received.view))
     client.writer.close()
-    await until(lambda: not served.server._connections)
+    await until(lambda: not served.server.connections)
     assert (frames.small.total_bytes, frames.large.total_bytes) == (0, 0)
 
 
@@ -821,12 +827,12 @@ async def test_a_large_buffer_is_kept_for_the_next_frame_while_any_come(
     connection = served.connection_of(client)
     await client.ask(PRODUCE, 9, produce("t", b"v" * 300_000, acks=1))
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    kept_bytes = len(connection._buffer)
+    kept_bytes = len(connection._received.view)
     assert kept_bytes > 300_000
-    assert served.broker.frame_memory.small.total_bytes == kept_bytes
-    assert [connection.idle_sweeps(), len(connection._buffer)] == [0, kept_bytes]
-    assert [connection.idle_sweeps(), len(connection._buffer)] == [1, connections.SMALL_BUFFER_BYTES]
-    assert served.broker.frame_memory.small.total_bytes == 0
+    assert served.server.shared.frame_memory.small.total_bytes == kept_bytes
+    assert [connection.idle_sweeps(), len(connection._received.view)] == [0, kept_bytes]
+    assert [connection.idle_sweeps(), len(connection._received.view)] == [1, SMALL_BUFFER_BYTES]
+    assert served.server.shared.frame_memory.small.total_bytes == 0
 
 
 async def test_who_takes_his_answers_is_not_idle(serve: Serve, connect: Connect) -> None:
@@ -850,7 +856,7 @@ async def test_small_frames_do_not_wait_behind_large_ones(serve: Serve, connect:
     await client.make_topic("t")
     for each in greedy:
         each.writer.write((8 * MIB).to_bytes(4, "big") + bytes(3 * MIB))
-    await until(lambda: bool(served.broker.frame_memory.large.waiting))
+    await until(lambda: bool(served.server.shared.frame_memory.large.waiting))
     response = await client.ask(PRODUCE, 9, produce("t", b"x" * 900_000, acks=1))
     assert response.responses[0].partition_responses[0].error_code == 0
 
@@ -865,7 +871,7 @@ async def test_a_frame_that_trickles_is_cut_off(
     is_waited_for: bool,
 ) -> None:
     bound = "PRESSED_OVER_S" if is_waited_for else "SLOWEST_OVER_S"
-    monkeypatch.setattr(connections, bound, 0.1)
+    monkeypatch.setattr(receive_buffer, bound, 0.1)
     served = await serve()
     slow, steady, quiet = [await connect(served) for _ in range(3)]
     await quiet.ask(API_VERSIONS, 2, ApiVersionsRequest())
@@ -894,12 +900,12 @@ async def test_a_frame_that_trickles_is_cut_off(
 async def test_a_client_that_we_hold_back_is_not_slow(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "SLOWEST_OVER_S", 0.1)
+    monkeypatch.setattr(receive_buffer, "SLOWEST_OVER_S", 0.1)
     served = await serve()
     client = await connect(served)
     await client.make_topic("t")
     entered, let_through = hold_flushes(monkeypatch)
-    monkeypatch.setattr(connections, "MAX_REQUESTS_IN_FLIGHT", 1)
+    monkeypatch.setattr(owed, "MAX_REQUESTS_IN_FLIGHT", 1)
     frame = encode_request(PRODUCE, 9, 1, "test", produce("t", b"x" * 9000))
     client.writer.write(frame * 2 + frame[:5000])
     await asyncio.wait_for(entered.wait(), 20)
@@ -924,7 +930,7 @@ async def test_a_client_that_has_left_as_much_as_it_may_gets_no_further_answers(
 ) -> None:
     served = await serve()
     sending = served.connection_of(await connect(served))._sender
-    sending.send([bytes(sender.MAX_UNSENT_BYTES - 1)])
+    sending.send([bytes(answers.MAX_UNSENT_BYTES - 1)])
     assert not sending.is_full
     sending.send([b"x"])
     assert sending.is_full

@@ -2,13 +2,16 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.broker import dispatch
+from tidelog.broker.routes import Served
+from tidelog.broker.session import Session
 from tidelog.protocol.frame import (
     MAX_HEADER_TAGS,
     decode_response,
@@ -33,22 +36,28 @@ Dispatched = Callable[..., list[tuple[int, Any]]]
 
 
 @pytest.fixture(scope="module")
-def dispatched() -> Iterator[Dispatched]:
+def session() -> Session:
+    """Return a client that nobody has connected."""
+    config = SimpleNamespace(advertised=lambda *_: ("?", 0))
+    return Session(cast(Any, SimpleNamespace(config=config)), "PLAINTEXT", ("?", 0), ("?", 0))
+
+
+@pytest.fixture(scope="module")
+def dispatched(session: Session) -> Iterator[Dispatched]:
     """Return what dispatches a frame, or its start, and tells what reached a handler: version, request."""
     reached: list[tuple[int, Any]] = []
-    connection: Any = None
 
-    def handle(_connection: object, request: object, version: int) -> None:
+    def handle(_session: object, request: object, version: int) -> None:
         reached.append((version, request))
 
     def give(frame: bytes, end: int | None = None) -> list[tuple[int, Any]]:
         reached.clear()
-        dispatch.dispatch(connection, memoryview(frame), 0, len(frame) if end is None else end)
+        dispatch.dispatch(session, memoryview(frame), 0, len(frame) if end is None else end)
         return list(reached)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dispatch, "_routes", {})
-        patch.setattr(dispatch, "HANDLERS", dict.fromkeys(dispatch.HANDLERS, handle))
+        patch.setattr(dispatch, "SERVED", dict.fromkeys(dispatch.SERVED, Served(handle)))
         yield give
 
 
@@ -59,6 +68,21 @@ def test_a_request_survives_its_frame(dispatched: Dispatched, version: int, clie
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert dispatched(frame[4:]) == [(version, REQUEST)]
     assert read_request_header(frame, 4, len(frame))[:2] == (2 << 16 | version, 77)
+
+
+@pytest.mark.parametrize("version", [1, 7])
+def test_the_client_id_of_the_last_request_is_kept(
+    dispatched: Dispatched, session: Session, version: int
+) -> None:
+    for client_id in ("me", "me", "you", "", None, "ü" * 100, "me", None):
+        dispatched(encode_request(LIST_OFFSETS, version, 77, client_id, REQUEST)[4:])
+        assert session.client_id == client_id
+    unlike = encode_request(LIST_OFFSETS, version, 77, "me\x01", REQUEST)[4:].replace(b"me\x01", b"me\xff")
+    dispatched(unlike)
+    assert session.client_id == "me\\xff"
+    null = encode_request(LIST_OFFSETS, version, 77, None, REQUEST)[4:].replace(b"\xff\xff", b"\x80\x00", 1)
+    dispatched(null)
+    assert session.client_id is None
 
 
 @pytest.mark.parametrize("version", range(12))

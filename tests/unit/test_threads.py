@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.served import until
 from tidelog.broker import maintenance as maintenance_module
+from tidelog.broker.answers import Later
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.flusher import Flusher
@@ -21,7 +22,6 @@ from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
 from tidelog.broker.readers import READERS, Readers
 from tidelog.broker.threads import new_thread
-from tidelog.broker.waiting import Later
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 

@@ -172,9 +172,9 @@ async def test_first_requests_of_many_connections_leave_others_their_turn(
     dispatch = connections.dispatch
     served_of_many = 0
 
-    def slow(connection: Any, view: memoryview, position: int, end: int) -> Any:
+    def slow(session: Any, view: memoryview, position: int, end: int) -> Any:
         nonlocal served_of_many
-        answer = dispatch(connection, view, position, end)
+        answer = dispatch(session, view, position, end)
         if view[position + 1] == DESCRIBE_CONFIGS.key:
             served_of_many += 1
             time.sleep(0.025)

@@ -15,11 +15,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.served import until
+from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partition import Partition
 from tidelog.broker.quota import LITTLE_BYTES, Quota
-from tidelog.broker.waiting import PLACE_BYTES, WAITER_BYTES, FetchWaiter, Later, Parked, Waiters
+from tidelog.broker.waiting import PLACE_BYTES, WAITER_BYTES, FetchWaiter, Parked, Waiters
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 
@@ -64,7 +65,7 @@ async def test_very_many_that_are_due_leave_the_loop_to_others_in_between() -> N
             pass
         return "answer"
 
-    waiters = [FetchWaiter(parked, [cast(Any, partition)], 10, 60_000, answer) for _ in range(3000)]
+    waiters = [FetchWaiter(parked, [partition.waiters], 10, 60_000, answer) for _ in range(3000)]
     longest_s = 0.0  # of this thread: others may take the processor
     partition.grow(10)
     last_s = time.thread_time()
@@ -104,7 +105,9 @@ def test_a_batch_that_was_sent_again_is_nothing_new_to_who_waits() -> None:
     appended = iter([True, False])
     log = SimpleNamespace(append=lambda *_: SimpleNamespace(duplicate=next(appended)), last_batch_bytes=10)
     partition = Partition(0, cast(Any, log))
-    waiter = FetchWaiter(Parked(cast(Any, loop), Quota(1 << 30)), [partition], 10, 1, lambda: "answer")
+    waiter = FetchWaiter(
+        Parked(cast(Any, loop), Quota(1 << 30)), [partition.waiters], 10, 1, lambda: "answer"
+    )
     for answer in (None, "answer"):
         partition.append(bytearray(), 0)
         loop.turn()
@@ -128,7 +131,7 @@ def test_however_many_are_due_one_turn_of_the_loop_is_taken_at_a_time() -> None:
     loop = Turns()
     parked = Parked(cast(Any, loop), Quota(1 << 30))
     partitions = [Waited() for _ in range(5)]
-    waiters = [FetchWaiter(parked, [cast(Any, place)], 10, 1, lambda: "answer") for place in partitions]
+    waiters = [FetchWaiter(parked, [place.waiters], 10, 1, lambda: "answer") for place in partitions]
     for place in partitions:
         place.grow(10)
     assert len(loop.soon) == 1
@@ -149,7 +152,7 @@ def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enoug
     loop = Turns()
     parked = Parked(cast(Any, loop), Quota(1 << 30))
     partitions = [Waited() for _ in range(count)]
-    waiter = FetchWaiter(parked, cast(Any, [*partitions, *partitions]), missing, 1, lambda: "answer")
+    waiter = FetchWaiter(parked, [each.waiters for each in partitions * 2], missing, 1, lambda: "answer")
     alone = [
         (partition, size, park(partition, size, 1, parked))
         for partition, size in zip(partitions, others, strict=False)
@@ -184,7 +187,7 @@ async def test_a_parked_fetch_that_fails_is_answered_and_takes_no_other_with_it(
 
     for due in (lambda: partition.grow(10), lambda: None):
         before = park(partition, 10, 5, parked)
-        failing = FetchWaiter(parked, [cast(Any, partition)], 10, 5, fail)
+        failing = FetchWaiter(parked, [partition.waiters], 10, 5, fail)
         unsent = park(partition, 10, 5, parked)
         unsent.ready = closed
         behind = park(partition, 10, 5, parked)
@@ -229,7 +232,7 @@ async def test_a_fetch_is_charged_with_what_it_keeps_of_its_request() -> None:
     partition, parked = Waited(), new_parked()
     for kept_bytes in (0, 5000):
         before = parked.quota.total_bytes
-        waiter = FetchWaiter(parked, [partition], 10, 60_000, lambda: "answer", kept_bytes=kept_bytes)
+        waiter = FetchWaiter(parked, [partition.waiters], 10, 60_000, lambda: "answer", kept_bytes=kept_bytes)
         waiter.charge(Owner())
         assert parked.quota.total_bytes - before == WAITER_BYTES + PLACE_BYTES + kept_bytes
         waiter.cancel()
@@ -244,7 +247,7 @@ async def test_an_answer_that_is_being_read_is_given_up_with_its_client() -> Non
             given_up.append(self)
 
     reading = Reading()
-    waiter = FetchWaiter(parked, [cast(Any, partition)], 10, 60_000, lambda: reading)
+    waiter = FetchWaiter(parked, [partition.waiters], 10, 60_000, lambda: reading)
     waiter.finish()
     waiter.cancel()
     assert given_up == [reading]
@@ -277,8 +280,7 @@ async def outcome(later: Later) -> Any:
 
 
 def park(partition: Waited, missing_bytes: int, max_wait_ms: int, parked: Parked) -> FetchWaiter:
-    partitions = [cast(Any, partition)]
-    return FetchWaiter(parked, partitions, missing_bytes, max_wait_ms, lambda: "answer")
+    return FetchWaiter(parked, [partition.waiters], missing_bytes, max_wait_ms, lambda: "answer")
 
 
 async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None:

@@ -11,10 +11,9 @@ import pytest
 from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tidelog.broker import readers as readers_module
 from tidelog.broker import work
-from tidelog.broker.answers import Elsewhere
+from tidelog.broker.answers import Elsewhere, Later
 from tidelog.broker.handlers import fetch as fetch_handler
 from tidelog.broker.readers import Readers
-from tidelog.broker.waiting import Later
 from tidelog.broker.work import Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic

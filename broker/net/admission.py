@@ -1,0 +1,54 @@
+"""Who is let in: the table of connections, and its limits.
+
+Owns which connections there are, and how many of each address. Knows nothing of what they do. Event loop only.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+
+
+class Admission(Generic[C]):
+    """The connections of type `C` that were admitted and are not gone."""
+
+    def __init__(self, max_connections: int, max_per_address: int) -> None:
+        self._max_connections = max_connections
+        self._max_per_address = max_per_address
+        self._per_address: Counter[str] = Counter()
+        self._left = asyncio.Event()
+        self.connections: set[C] = set()
+        self.is_stopping = False  # nobody is admitted any more
+
+    def admit(self, connection: C, address: str) -> str | None:
+        """Take a connection in, or say why not."""
+        if self.is_stopping:
+            return "the broker is stopping"
+        if len(self.connections) >= self._max_connections:
+            return f"max.connections={self._max_connections} reached"
+        if self._per_address[address] >= self._max_per_address:
+            return f"max.connections.per.ip={self._max_per_address} reached"
+        self.connections.add(connection)
+        self._per_address[address] += 1
+        return None
+
+    def forget(self, connection: C, address: str) -> None:
+        """Drop a connection that is gone, if it was ever admitted."""
+        self._left.set()
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._per_address[address] -= 1
+            if not self._per_address[address]:
+                del self._per_address[address]
+
+    async def all_left(self, timeout_s: float) -> bool:
+        """Wait until there are no connections; return whether that came to pass."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.connections:
+                    self._left.clear()
+                    await self._left.wait()
+        except TimeoutError:
+            return False
+        return True

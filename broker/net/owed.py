@@ -1,0 +1,96 @@
+"""The answers that one connection owes, in the order of its requests.
+
+Owns those that are not ready, or come after one that is not, and what they count for. Knows nothing of how they are
+sent.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from tidelog.broker.answers import HOLDS_UP, MAX_UNSENT_BYTES, Answer, Deferred, Streamed
+from tidelog.broker.session import Session
+
+# Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
+MAX_REQUESTS_IN_FLIGHT = 1000
+
+
+class Owed:
+    """A queue of answers. An answer to come counts for what it may hold. Event loop only."""
+
+    __slots__ = ("_is_hurried", "_lighter", "_ready", "_session", "answers", "size_bytes")
+
+    def __init__(self, session: Session, ready: Callable[[], None], lighter: Callable[[], None]) -> None:
+        """Owe nothing; `ready` is told when an answer has come, `lighter` when one to come holds less than it might."""
+        self._session = session
+        self._ready = ready
+        self._lighter = lighter
+        self._is_hurried = False
+        self.answers: deque[Answer | Streamed | Deferred] = deque()
+        self.size_bytes = 0
+
+    @property
+    def is_much(self) -> bool:
+        """Tell whether these are as many answers, or as large ones, as one connection may have."""
+        return self.size_bytes >= MAX_UNSENT_BYTES or len(self.answers) >= MAX_REQUESTS_IN_FLIGHT
+
+    def put(self, answer: Answer | Streamed | Deferred) -> bool:
+        """Queue an answer that is not ready, or that comes after one; tell whether this `is_much`."""
+        self.answers.append(answer)
+        if isinstance(answer, Deferred):
+            later = answer.later
+            later.ready = self._ready
+            if later.weight_bytes >= HOLDS_UP:
+                later.lightened = self._lighten
+            later.charge(self._session)
+            if self._is_hurried:
+                later.hurry()
+        self.size_bytes += _size_of(answer)
+        return self.size_bytes >= MAX_UNSENT_BYTES or len(self.answers) >= MAX_REQUESTS_IN_FLIGHT
+
+    def _lighten(self, size_bytes: int) -> None:
+        """Count so much less for an answer to come."""
+        self.size_bytes -= size_bytes
+        self._lighter()
+
+    def collect(self, out: Answer) -> Streamed | None:
+        """Move to `out` what is ready, up to what is not, for which None is returned, or to a large answer."""
+        answers = self.answers
+        while answers:
+            ready = answer = answers[0]
+            if isinstance(answer, Deferred):
+                if answer.later.response is None:
+                    return None
+                ready = answer.encoded()
+            if isinstance(ready, Deferred):
+                self.size_bytes += _size_of(ready) - _size_of(answer)
+                answers[0] = ready
+                ready.later.ready = self._ready
+                return None
+            self.size_bytes -= _size_of(answers.popleft())
+            if isinstance(ready, Streamed):
+                return ready
+            out += ready
+        return None
+
+    def hurry(self) -> bool:
+        """Have what is owed wait for nothing that need not be waited for, also what is yet to be. Tell if it pays."""
+        self._is_hurried = True
+        pays = True
+        for answer in self.answers:
+            if isinstance(answer, Deferred):
+                pays &= answer.later.hurry()
+        return pays
+
+    def cancel(self) -> None:
+        """Owe nothing any more: nobody will take it."""
+        for answer in self.answers:
+            if isinstance(answer, Deferred):
+                answer.later.cancel()
+        self.answers.clear()
+
+
+def _size_of(answer: Answer | Streamed | Deferred) -> int:
+    """Return what an answer counts for while it waits for its turn; one that is to come, for what it may hold."""
+    if isinstance(answer, Deferred):
+        return answer.later.weight_bytes
+    return answer.size_bytes if isinstance(answer, Streamed) else sum(map(len, answer))

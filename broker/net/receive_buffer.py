@@ -1,0 +1,141 @@
+"""What one connection has received and not dealt with yet: a small buffer, or a larger one that grows with its frame.
+
+Owns the bytes, what of `FrameMemory` is held for them, and how fast they come. To announce 100 MB costs a client 14
+bytes, and must not cost us more: a frame that does not fit gets larger buffers as its bytes come, each twice as large
+as the last. Such a frame is received to its exact end, so that nothing after it has to be moved. Knows the size of a
+frame and nothing else of it.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+from tidelog.broker.net.frame_memory import FrameMemory
+
+# Most connections never need another one.
+SMALL_BUFFER_BYTES = 16 * 1024
+# A frame that comes more slowly than this is cut off: over so many seconds always, over fewer where others wait.
+SLOWEST_BYTES_PER_S, SLOWEST_OVER_S = 1024, 10.0
+PRESSED_BYTES_PER_S, PRESSED_OVER_S = 32 * 1024, 2.0
+_NOTHING = memoryview(b"")
+_SIZE = Struct(">i").unpack_from
+
+
+class ReceiveBuffer:
+    """The buffer of one connection, which reads `view`, `filled` and `frame_end`, and counts in `filled` what comes."""
+
+    __slots__ = (
+        "_frame_memory",
+        "_granted",
+        "_holds_lent",
+        "_is_lent",
+        "_pace",
+        "_wanted_bytes",
+        "address",
+        "filled",
+        "frame_end",
+        "view",
+    )
+
+    def __init__(self, frame_memory: FrameMemory, address: str, granted: Callable[[], None]) -> None:
+        """Begin with a small one; `granted` is told when there is memory for a frame that had to wait."""
+        self._frame_memory = frame_memory
+        self._granted = granted
+        self._is_lent = False  # to a request that is served in several turns
+        self._holds_lent = False  # memory for a buffer that was lent
+        self._wanted_bytes = 0  # of a buffer that is waited for
+        self._pace: tuple[float, int] | None = None  # when how much of an unfinished frame was there
+        self.address = address
+        self.view = memoryview(bytearray(SMALL_BUFFER_BYTES))  # all of it
+        self.filled = 0  # bytes of it
+        self.frame_end = 0  # of a frame that needs more than a small buffer
+
+    def keep(self, start: int, takes_more: bool) -> bool:
+        """Move what is left from `start` on to the front; where more is taken, make room for the frame that it begins.
+
+        Return whether there is room: False as `grow`.
+        """
+        self._pace = None
+        left = self.filled - start
+        if self._is_lent:
+            self._is_lent = False
+            self._holds_lent = True
+            self.view, self.filled = self.view[start : self.filled], left
+            self._use(max(left, SMALL_BUFFER_BYTES))
+        elif start:
+            if left:
+                self.view[:left] = self.view[start : self.filled]
+            self.filled = left
+        self.frame_end = 0
+        if left >= 4 and takes_more:
+            end = 4 + _SIZE(self.view, 0)[0]
+            if end > SMALL_BUFFER_BYTES:
+                self.frame_end = end
+                return self.filled < len(self.view) or self.grow()
+        elif self._frame_memory.is_waited_for:
+            self.shrink()
+        return True
+
+    def grow(self) -> bool:
+        """Take a buffer twice as large for the frame; False where that waits for others to give back theirs."""
+        size = min(self.frame_end, 2 * len(self.view))
+        if self._frame_memory.take(self, size, self.frame_end):
+            self._use(size)
+            return True
+        self._wanted_bytes = size
+        return False
+
+    def memory_granted(self) -> None:
+        """Go on receiving the frame that had to wait."""
+        self._use(self._wanted_bytes)
+        self._wanted_bytes = 0
+        self._pace = None
+        self._granted()
+
+    def can_become_whole(self, more_bytes: int) -> bool:
+        """Tell whether a frame that waits for memory will be there with so many bytes more."""
+        return not self._wanted_bytes or self.filled + more_bytes >= self.frame_end
+
+    def too_slow(self, now_s: float, others_wait: bool) -> tuple[int, float] | None:
+        """Return how many bytes of a frame came in how many seconds, if those are too few; to be asked now and then."""
+        if not self.filled:
+            self._pace = None
+            return None
+        since_s, had_bytes = self._pace = self._pace or (now_s, self.filled)
+        came_bytes, took_s = self.filled - had_bytes, now_s - since_s
+        is_slow = took_s >= SLOWEST_OVER_S and came_bytes < took_s * SLOWEST_BYTES_PER_S
+        is_in_the_way = others_wait and took_s >= PRESSED_OVER_S and came_bytes < took_s * PRESSED_BYTES_PER_S
+        if is_slow or is_in_the_way:
+            return came_bytes, took_s
+        if took_s >= SLOWEST_OVER_S:
+            self._pace = now_s, self.filled
+        return None
+
+    def forget_pace(self) -> None:
+        """Begin anew: what does not come is not asked for."""
+        self._pace = None
+
+    def shrink(self) -> None:
+        """Return to a small buffer. Between large frames no more than that is filled."""
+        if len(self.view) > SMALL_BUFFER_BYTES:
+            self._use(max(SMALL_BUFFER_BYTES, self.filled))
+            self._frame_memory.give_back(self)
+
+    def lend(self) -> None:
+        """Let the request that was dispatched last keep the bytes that it lies in."""
+        self._is_lent = True
+
+    def take_back(self) -> None:
+        """Hold no memory any more for a buffer that was lent, if there was one."""
+        if self._holds_lent:
+            self._holds_lent = False
+            self._frame_memory.give_back(self)
+
+    def drop(self) -> None:
+        """Hold and wait for nothing any more."""
+        self._frame_memory.give_back(self)
+        self.view = _NOTHING
+
+    def _use(self, size_bytes: int) -> None:
+        kept = self.view[: self.filled]
+        self.view = memoryview(bytearray(size_bytes))
+        self.view[: self.filled] = kept

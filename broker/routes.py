@@ -1,0 +1,52 @@
+"""The one list of what is served: for each API its handler, and what dispatch has to know of its requests.
+
+Nothing else imports handlers.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tidelog.broker.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from tidelog.broker.session import Session
+
+# Is handed who asks, the request and its version; returns a form of `tidelog.broker.answers`.
+Handle = Callable[[Session, Any, int], Any]
+
+
+class Served(NamedTuple):
+    """How one API is served."""
+
+    handle: Handle
+    # (request, version) -> what is kept of it, where that is not all.
+    keep: Callable[[Any, int], Any] | None = None
+    # A request is large for its records, which are not looked at while it is decoded, and stay in its bytes.
+    has_records: bool = False
+
+
+SERVED: dict[int, Served] = {
+    0: Served(produce.handle, has_records=True),
+    1: Served(fetch.handle, keep=fetch.keep_needed),
+    2: Served(list_offsets.handle),
+    3: Served(metadata.handle),
+    18: Served(api_versions.handle),
+    19: Served(create_topics.handle),
+    20: Served(delete_topics.handle),
+    22: Served(init_producer_id.handle),
+    23: Served(offset_for_leader_epoch.handle),
+    32: Served(describe_configs.handle),
+    60: Served(describe_cluster.handle),
+}
+# A version of ApiVersions that is not served is answered all the same.
+UNSUPPORTED_API_VERSIONS = Served(api_versions.handle_unsupported)

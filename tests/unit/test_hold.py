@@ -1,0 +1,69 @@
+"""The reasons of a connection to take no further requests: it is read from exactly while there are none."""
+
+import random
+from typing import Any, cast
+
+from tests.support.served import Connect, Serve, connect, serve, until
+from tidelog.broker.net.hold import CLOSING, FINISHING, MEMORY, OWED, TURN, UNSENT, Hold, Reading
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+
+__all__ = ["connect", "serve"]
+
+
+class Transport:
+    """Remembers whether it is paused, and refuses to be paused or resumed twice."""
+
+    is_paused = False
+
+    def pause_reading(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+def test_reading_is_paused_exactly_while_there_are_reasons_to_hold() -> None:
+    transport = Transport()
+    reading, reasons = Reading(cast(Any, transport)), set[int]()
+    chance = random.Random(1)
+    for _ in range(1000):
+        reason = chance.choice([TURN, UNSENT, OWED, MEMORY])
+        if chance.random() < 0.5:
+            reading.hold_for(reason)
+            reasons.add(reason)
+        else:
+            reasons.discard(reason)
+            assert reading.let_go(reason) == (not reasons)
+        assert reading.hold == sum(reasons)
+        assert transport.is_paused == bool(reasons)
+
+
+def test_reasons_are_let_go_of_together_and_are_told_by_name() -> None:
+    reading = Reading(cast(Any, Transport()))
+    for reason in (UNSENT, OWED, FINISHING, CLOSING):
+        reading.hold_for(reason)
+    assert not reading.let_go(UNSENT | OWED)
+    assert reading.hold == FINISHING | CLOSING == Hold.FINISHING | Hold.CLOSING
+    assert "FINISHING|CLOSING" in repr(reading)
+
+
+async def test_the_transport_of_a_connection_is_held_and_let_go_with_it(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    connection = served.connection_of(client)
+    assert connection._reading.hold == 0
+    assert connection._transport.is_reading()
+    connection.pause_writing()
+    assert connection._reading.hold == UNSENT
+    assert not connection._transport.is_reading()
+    connection.resume_writing()
+    assert connection._reading.hold == 0
+    assert connection._transport.is_reading()
+    assert await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    connection.finish()
+    assert connection._reading.hold == FINISHING | CLOSING
+    await until(lambda: not served.server.connections)
