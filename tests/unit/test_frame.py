@@ -79,7 +79,7 @@ def test_the_client_id_of_the_last_request_is_kept(
         assert session.client_id == client_id
     unlike = encode_request(LIST_OFFSETS, version, 77, "me\x01", REQUEST)[4:].replace(b"me\x01", b"me\xff")
     dispatched(unlike)
-    assert session.client_id == "me\\xff"
+    assert session.client_id == "me\ufffd"
     null = encode_request(LIST_OFFSETS, version, 77, None, REQUEST)[4:].replace(b"\xff\xff", b"\x80\x00", 1)
     dispatched(null)
     assert session.client_id is None
