@@ -195,7 +195,6 @@ class FetchWaiter(Later):
         "_bases",
         "_due_ms",
         "_hold",
-        "_kept_bytes",
         "_missing_bytes",
         "_parked",
         "_share",
@@ -211,11 +210,9 @@ class FetchWaiter(Later):
         max_wait_ms: int,
         answer: Callable[[], Any],
         weight_bytes: int = PARKED_WEIGHT_BYTES,
-        kept_bytes: int = 0,
     ) -> None:
-        """Wait; `kept_bytes` is what `answer` holds beside an ordinary entry for each partition."""
+        """Wait."""
         super().__init__(weight_bytes)
-        self._kept_bytes = kept_bytes
         self._answer: Callable[[], Any] | None = answer
         self._missing_bytes = missing_bytes
         self._parked = parked
@@ -239,7 +236,7 @@ class FetchWaiter(Later):
 
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the fetch holds while it waits; at the bound it waits no longer."""
-        size_bytes = WAITER_BYTES + PLACE_BYTES * len(self._bases) + self._kept_bytes
+        size_bytes = WAITER_BYTES + PLACE_BYTES * len(self._bases)
         self._hold = self._parked.quota.hold(owner, size_bytes)
         if self._hold is None:
             self._parked.wake(iter((self,)))

@@ -71,7 +71,7 @@ def read_request_header(buffer: Buffer, position: int, end: int) -> tuple[int, i
 
 
 def decode_client_id(raw: bytes) -> str | None:
-    """Give the client id that lies in these bytes of a header, its length first; what is not UTF-8 is replaced (U+FFFD)."""
+    """Give the client id that lies in these bytes of a header, its length first; what is not UTF-8 is replaced."""
     (length,) = _LENGTH.unpack_from(raw)
     return None if length < 0 else raw[_LENGTH.size :].decode(errors="replace")
 

@@ -228,14 +228,14 @@ async def test_a_fetch_that_there_is_no_room_for_is_answered_at_once() -> None:
     assert parked.quota.total_bytes == 0
 
 
-async def test_a_fetch_is_charged_with_what_it_keeps_of_its_request() -> None:
+async def test_a_fetch_is_charged_with_what_it_holds_while_it_waits() -> None:
     partition, parked = Waited(), new_parked()
-    for kept_bytes in (0, 5000):
-        before = parked.quota.total_bytes
-        waiter = FetchWaiter(parked, [partition.waiters], 10, 60_000, lambda: "answer", kept_bytes=kept_bytes)
+    for places in ([partition.waiters], [partition.waiters, Waiters()]):
+        waiter = FetchWaiter(parked, places, 10, 60_000, lambda: "answer")
         waiter.charge(Owner())
-        assert parked.quota.total_bytes - before == WAITER_BYTES + PLACE_BYTES + kept_bytes
+        assert parked.quota.total_bytes == WAITER_BYTES + PLACE_BYTES * len(places)
         waiter.cancel()
+        assert not parked.quota.total_bytes
 
 
 async def test_an_answer_that_is_being_read_is_given_up_with_its_client() -> None:
