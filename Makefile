@@ -75,10 +75,7 @@ lock: setup-test ## Lock the dependencies anew, each with its hashes
 	@$(LOCK) --upgrade --group profile -o requirements/profile.txt
 	@$(LOCK) --upgrade pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
 
-show-codec: setup ## Print the generated reader and writer of a message (API=list_offsets V=7)
-	@$(BIN)/python -m tidelog.protocol.wire.show $(API) $(V)
-
 clean: ## Remove what was made: environments, builds, caches; never data
 	@rm -rf .venv .venv-* build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
-	@rm -f protocol/records/kernel.c protocol/records/kernel.*.so
+	@rm -f protocol/*/*.c protocol/*/*.so

@@ -10,12 +10,15 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNEL = Extension(
-    "tidelog.protocol.records.kernel",
-    ["src/tidelog/protocol/records/kernel.py"],
-    # Aligned, because where the linker happens to put the walk is worth a fifth of its speed.
-    extra_compile_args=["-O3", "-g0", "-falign-functions=64"],
-)
+# Aligned, because where the linker happens to put a walk is worth a fifth of its speed.
+COMPILED = [
+    Extension(
+        f"tidelog.protocol.{name}",
+        [f"src/tidelog/protocol/{name.replace('.', '/')}.py"],
+        extra_compile_args=["-O3", "-g0", "-falign-functions=64"],
+    )
+    for name in ("records.kernel", "wire.maker", "wire.reader", "wire.writer")
+]
 
 
 class BuildKernel(build_ext):
@@ -45,4 +48,4 @@ class BuildKernel(build_ext):
             )
 
 
-setup(ext_modules=[KERNEL], cmdclass={"build_ext": BuildKernel})
+setup(ext_modules=COMPILED, cmdclass={"build_ext": BuildKernel})

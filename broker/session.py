@@ -23,12 +23,12 @@ class Session:
         self.peer = f"{peer[0]}:{peer[1]}"  # for lines in the log
         # Where clients of this listener are told that the broker is.
         self.advertised = broker.config.advertised(listener_name, *reached)
-        # What the client called itself in its last request, in the bytes of its header and as text: None for one that
-        # has sent none, or null.
-        self.raw_client_id = b""
+        # What the client called itself in its last request, in bytes and as text: None for one that has sent none, or
+        # null.
+        self.raw_client_id: bytes | None = None
         self.client_id: str | None = None
 
-    def rename(self, raw_client_id: bytes) -> None:
+    def rename(self, raw_client_id: bytes | None) -> None:
         """Take note that the client calls itself otherwise now."""
         self.raw_client_id = raw_client_id
         self.client_id = decode_client_id(raw_client_id)

@@ -99,7 +99,7 @@ class Steps(Later):
     def _made(self, step: Elsewhere) -> Work[Answer | Streamed | OnLoop]:
         """Make an answer and encode it. Reader thread."""
         made = yield from as_work(step.make)
-        return made if type(made) is OnLoop else self._encode(made, join=True)
+        return made if type(made) is OnLoop else self._encode(made)
 
     def _wait_for(self, later: Later, came: Callable[[Any], None]) -> None:
         self._under_way = later

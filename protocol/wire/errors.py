@@ -3,7 +3,7 @@
 `WireError` is the peer's fault: log it and close the connection. `EncodeError` and `CompileError` are ours.
 """
 
-__all__ = ["CompileError", "EncodeError", "WireError"]
+__all__ = ["CompileError", "EncodeError", "TooManyElements", "WireError", "misfit", "too_many"]
 
 
 class WireError(Exception):
@@ -19,4 +19,16 @@ class EncodeError(Exception):
 
 
 class CompileError(Exception):
-    """A declaration uses something that the codec compiler does not know."""
+    """A declaration uses something that readers and writers do not know."""
+
+
+def misfit(what: str, length: int, position: int, end: int) -> WireError:
+    """Make the error for a length or count that its frame cannot hold."""
+    return WireError(
+        f"{what}: length {length} at position {position} does not fit the {end - position} bytes left"
+    )
+
+
+def too_many(most: int, position: int) -> WireError:
+    """Make the error for a message with more elements than it may have."""
+    return TooManyElements(f"more than {most} elements and tags in one message, at position {position}")

@@ -3,17 +3,17 @@
 One class stands for all versions of a message, as in Kafka's own definitions. Owns the declaration and the
 plain Python class made of it (slots, keyword-only constructor, equality, repr); knows nothing of bytes.
 
-The class is made here and not by `dataclasses`: that executes four functions a class at import, 60 ms for the
-messages of a broker, where this executes a constructor when a class is first called.
+The class is made here and not by `dataclasses`, which executes four functions a class at import, 60 ms for the
+messages of a broker; its constructor is `maker`'s.
 
 Invariant: a default is shared by every object that takes it, unless it is a list. Build messages, do not
 change the nested message that a default gave you.
 """
 
 import re
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
+from tidelog.protocol.wire.maker import Slot, has_constructor, initialize
 from tidelog.protocol.wire.types import Array, WireType
 
 __all__ = ["EVERY_VERSION", "NO_VERSION", "Field", "Versions", "default_of", "field", "fields_of", "message"]
@@ -130,14 +130,20 @@ def message(cls: type[_Message]) -> type[_Message]:
             namespace[name] = value
     namespace.update(
         __slots__=tuple(declared),
-        __init__=_constructor,
+        __init__=initialize,
         __eq__=_equal,
         __hash__=None,
         __repr__=_represent,
         __wire_fields__=tuple(declared.values()),
         __match_args__=(),
     )
-    return type(cls.__name__, cls.__bases__, namespace)
+    made = type(cls.__name__, cls.__bases__, namespace)
+    slots = [
+        Slot(name, None if field.is_required else default_of(field), field.is_required)
+        for name, field in declared.items()
+    ]
+    has_constructor(made, tuple(slots))
+    return made
 
 
 def fields_of(message: type) -> tuple[Field, ...]:
@@ -155,35 +161,6 @@ def default_of(field: Field) -> Any:
     if isinstance(field.type, type):
         raise ValueError(f"{field.name} can be absent: declare its default, {field.type.__name__}()")
     return field.type.zero
-
-
-def _constructor(self: object, **values: object) -> None:
-    """Compile the real constructor of the class on its first call, and put it in this one's place."""
-    cls = type(self)
-    cls.__init__ = _compile_constructor(cls)  # type: ignore[method-assign]
-    cls.__init__(self, **values)
-
-
-def _compile_constructor(cls: type) -> Callable[..., None]:
-    parameters, body = [], []
-    scope: dict[str, Any] = {"_NEW_LIST": _UNSET}
-    for field in fields_of(cls):
-        name, default = field.name, None if field.is_required else default_of(field)
-        if field.is_required:
-            parameters.append(name)
-        elif isinstance(default, list):
-            parameters.append(f"{name}=_NEW_LIST")
-        else:
-            parameters.append(f"{name}=_default_{name}")
-            scope[f"_default_{name}"] = default
-        value = f"[] if {name} is _NEW_LIST else {name}" if isinstance(default, list) else name
-        body.append(f"    self.{name} = {value}")
-    star = ", *, " if parameters else ""
-    source = "\n".join([f"def __init__(self{star}{', '.join(parameters)}):", *(body or ["    pass"])])
-    exec(compile(source, f"<constructor of {cls.__name__}>", "exec"), scope)
-    constructor: Callable[..., None] = scope["__init__"]
-    constructor.__qualname__ = f"{cls.__name__}.__init__"
-    return constructor
 
 
 def _equal(self: object, other: object) -> Any:

@@ -12,22 +12,24 @@ from typing import Any, cast
 
 from tidelog.protocol.records import kernel
 
-SOURCE = Path(kernel.__file__).with_name("kernel.py")
 
-
-def _load_source() -> ModuleType:
-    name = "tests.support._interpreted_kernel"
-    loader = SourceFileLoader(name, str(SOURCE))
+def load_source(installed: ModuleType) -> ModuleType:
+    """Load a module once more, from its source."""
+    assert installed.__file__ is not None
+    short = installed.__name__.rpartition(".")[2]
+    source = Path(installed.__file__).with_name(f"{short}.py")
+    name = f"tests.support._interpreted_{short}"
+    loader = SourceFileLoader(name, str(source))
     spec = spec_from_loader(name, loader)
     assert spec is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)
-    assert not module.COMPILED
+    assert not getattr(module, "COMPILED", False)
     return module
 
 
 INSTALLED = cast(Any, kernel)
-INTERPRETED = cast(Any, _load_source())
+INTERPRETED = cast(Any, load_source(kernel))
 # Where no compiler was at hand both are interpreted; the tests hold all the same.
 BOTH = (INSTALLED, INTERPRETED)

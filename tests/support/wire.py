@@ -1,11 +1,15 @@
 """A codec and its judge side by side, and a message that uses every type."""
 
 import io
+import sys
 from functools import cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
+from tests.support.kernels import load_source
 from tidelog.protocol.registry import APIS
-from tidelog.protocol.wire.compiler import Reader, Writer, reader_of, writer_of
+from tidelog.protocol.wire import compiler, maker, reader, writer
+from tidelog.protocol.wire.compiler import Reader, Writer
 from tidelog.protocol.wire.constructs import MessageStruct
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.structs import struct_of
@@ -89,6 +93,29 @@ class Awkward:
     tagged: str = field(STRING, "2+", default="", tag=3, tagged="2+")
 
 
+def _interpreted() -> ModuleType:
+    """Load readers, writers and their compiler from their sources: none is the extension beside it."""
+    installed = {module.__name__: module for module in (maker, reader, writer)}
+    sys.modules.update({name: load_source(module) for name, module in installed.items()})
+    try:
+        return load_source(compiler)
+    finally:
+        sys.modules.update(installed)
+
+
+INTERPRETED = _interpreted()
+
+
+def uvarint(value: int) -> bytes:
+    """Encode an unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 class Case(NamedTuple):
     """One message class in one version."""
 
@@ -101,21 +128,24 @@ class Case(NamedTuple):
 
     @property
     def reader(self) -> Reader:
-        return reader_of(*self)
+        return compiler.reader_of(*self)
 
     @property
     def writer(self) -> Writer:
-        return writer_of(*self)
+        return compiler.writer_of(*self)
+
+    @property
+    def interpreted(self) -> Any:
+        """The compiler of this case for an interpreter."""
+        return INTERPRETED
 
     @property
     def struct(self) -> MessageStruct:
         return _struct_of(self)
 
     def write(self, value: object) -> bytes:
-        """Encode by the compiled writer."""
-        parts: list[Any] = []
-        self.writer(value, parts.append)
-        return b"".join(parts)
+        """Encode by the writer."""
+        return b"".join(self.writer(value))
 
     def judge(self, data: bytes) -> tuple[Any, int]:
         """Decode by the Struct: give the plain values and the position after them."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.support.wire import uvarint
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import decode_response, encode_request
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -27,7 +28,6 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.runtime import uvarint
 from tidelog.storage.errors import StorageError
 from tidelog.storage.files import File
 

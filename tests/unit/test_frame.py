@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.wire import uvarint
 from tidelog.broker import dispatch
 from tidelog.broker.routes import Served
 from tidelog.broker.session import Session
@@ -28,7 +29,6 @@ from tidelog.protocol.messages.api_versions import (
 )
 from tidelog.protocol.messages.list_offsets import LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse
 from tidelog.protocol.wire.errors import WireError
-from tidelog.protocol.wire.runtime import uvarint
 
 REQUEST = ListOffsetsRequest(replica_id=-1, topics=[])
 
@@ -127,8 +127,8 @@ def test_a_header_lies_anywhere_in_a_buffer() -> None:
     frame = encode_request(LIST_OFFSETS, 7, 1, "me", REQUEST)
     buffer = memoryview(bytearray(b"..." + frame + b"..."))
     end = 3 + len(frame)
-    key_version, correlation_id, position = read_request_header(buffer, 7, end)
-    assert (key_version, correlation_id) == (2 << 16 | 7, 1)
+    key_version, correlation_id, client_id, position = read_request_header(buffer, 7, end)
+    assert (key_version, correlation_id, client_id) == (2 << 16 | 7, 1, b"me")
     position = skip_header_tags(buffer, position, end)
     assert LIST_OFFSETS.reader(7)(buffer, position, end) == (REQUEST, end)
 

@@ -1,0 +1,476 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
+# mypy: disallow-untyped-decorators=False, disable-error-code="misc, no-any-return"
+"""Reads messages from bytes: too hot for an interpreter, runs with or without a compiler.
+
+Owns the walk that makes the objects of a message, and the reading of a request's header. Knows what follows what, and
+not why: versions are the compiler's. Invariant: whatever the bytes say, nothing outside [position, end) is read,
+and what is made is bounded by the bytes there are; compiled or interpreted, messages and errors are the same.
+
+As in the kernel of records, annotations are for the reader, and the C types stand in decorators and declarations.
+"""
+
+import struct
+import sys
+from typing import Any, Final
+
+import cython  # type: ignore[import-untyped]
+
+from tidelog.protocol.wire.errors import WireError, misfit, too_many
+from tidelog.protocol.wire.maker import slot_offset
+
+if cython.compiled:
+    from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyObject_GetBuffer,
+    )
+    from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize  # type: ignore[import-untyped]
+    from cython.cimports.cpython.ref import Py_INCREF  # type: ignore[import-untyped]
+    from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8  # type: ignore[import-untyped]
+
+__all__ = ["COMPILED", "MAX_ELEMENTS", "ReadField", "Reader", "read_request_header"]
+
+COMPILED: Final[bool] = bool(cython.compiled)
+
+# What one message may hold, over all its arrays and tags. Two bytes of a frame can become an object, at 60 bytes and
+# 0.2 us: without a bound, a frame of 100 MiB takes gigabytes and stops the event loop for many seconds. Our own.
+MAX_ELEMENTS = 1 << 18
+# Kafka's limit for a string, whichever way its length is written.
+_MAX_STRING_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFF)
+_MAX_UVARINT_BYTES = cython.declare(cython.int, 5)
+
+# The kinds of fields: the letter of `struct` for those of fixed width.
+_BOOL = cython.declare(cython.int, 63)  # ?
+_INT8 = cython.declare(cython.int, 98)  # b
+_INT16 = cython.declare(cython.int, 104)  # h
+_UINT16 = cython.declare(cython.int, 72)  # H
+_INT32 = cython.declare(cython.int, 108)  # l
+_INT64 = cython.declare(cython.int, 113)  # q
+_UUID = cython.declare(cython.int, 85)  # U
+_TEXT = cython.declare(cython.int, 84)  # T
+_BLOB = cython.declare(cython.int, 66)  # B
+_VIEW = cython.declare(cython.int, 86)  # V
+_ARRAY = cython.declare(cython.int, 65)  # A
+_MESSAGE = cython.declare(cython.int, 77)  # M
+
+
+@cython.final
+@cython.cclass
+class ReadField:
+    """What one field is on the wire, in one version of its message."""
+
+    name = cython.declare(object)
+    path = cython.declare(object)  # its name, after those of the fields that it lies in: for errors
+    kind = cython.declare(cython.int)
+    compact = cython.declare(cython.bint)  # its length is a varint of one more (KIP-482)
+    nullable = cython.declare(cython.bint)
+    default = cython.declare(object)
+    is_list = cython.declare(cython.bint)  # the default, of which each message gets its own
+    is_object = cython.declare(cython.bint)  # and no number: what an array of them makes is counted
+    least = cython.declare(cython.Py_ssize_t)  # the fewest bytes of an element
+    offset = cython.declare(cython.Py_ssize_t)  # of its slot in an object, in bytes
+    element = cython.declare(object)  # of an array: a ReadField
+    inner = cython.declare(object)  # of a message: its Reader
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        kind: str,
+        compact: bool = False,
+        nullable: bool = False,
+        least: int = 0,
+        element: Any = None,
+        inner: Any = None,
+        default: Any = None,
+    ) -> None:
+        """Describe a field; `kind` is its letter in `struct`, or U uuid, T text, B bytes, V view, A array, M object."""
+        self.name = sys.intern(name)
+        self.path = path
+        self.kind = ord(kind)
+        self.is_object = kind in "UTBVAM"
+        self.compact = compact
+        self.nullable = nullable
+        self.least = least
+        self.element = element
+        self.inner = inner
+        self.default = default
+        self.is_list = type(default) is list
+
+
+@cython.final
+@cython.cclass
+class _Source:
+    """The bytes that a message is read from, and how far that has come."""
+
+    octets = cython.declare(cython.p_const_uchar)
+    buffer = cython.declare(object)
+    position = cython.declare(cython.Py_ssize_t)
+    end = cython.declare(cython.Py_ssize_t)
+    elements = cython.declare(cython.Py_ssize_t)
+    most = cython.declare(cython.Py_ssize_t)
+
+
+@cython.final
+@cython.cclass
+class Reader:
+    """Reads the messages of one class in one version."""
+
+    message = cython.declare(object)
+    version = cython.declare(object)
+    fields = cython.declare(tuple)
+    absent = cython.declare(tuple)  # the fields that the version lacks
+    is_flexible = cython.declare(cython.bint)  # ends in a section of tagged fields (KIP-482)
+    tagged = cython.declare(tuple)  # (tag, field), in the order of their tags
+
+    @cython.locals(field=ReadField)
+    def __init__(
+        self,
+        message: type,
+        version: int,
+        fields: tuple[Any, ...],
+        absent: tuple[Any, ...],
+        is_flexible: bool,
+        tagged: tuple[tuple[int, Any], ...],
+    ) -> None:
+        """Read what consists of these fields."""
+        for each in (*fields, *absent, *[known for _, known in tagged]):
+            field = each
+            field.offset = slot_offset(message, field.name)
+        self.message = message
+        self.version = version
+        self.fields = fields
+        self.absent = absent
+        self.is_flexible = is_flexible
+        self.tagged = tagged
+
+    @cython.locals(source=_Source)
+    def read(self, buffer: Any, position: int, end: int, most: int = MAX_ELEMENTS) -> tuple[Any, int]:
+        """Read a message from a buffer; return it and the position after it, or raise WireError.
+
+        Nothing at or after `end` is touched. The views in the message keep the buffer alive. With more than `most`
+        elements and tags over all its arrays it is TooManyElements.
+        """
+        source = _Source()
+        source.buffer = buffer
+        source.position = position
+        source.elements = 0
+        source.most = most
+        try:
+            if cython.compiled:
+                view = cython.declare(Py_buffer)
+                PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
+                try:
+                    source.octets = cython.cast(cython.p_const_uchar, view.buf)
+                    source.end = min(end, view.len)
+                    message = _make(self, source)
+                finally:
+                    PyBuffer_Release(cython.address(view))
+            else:
+                source.octets = memoryview(buffer)[:end]
+                source.end = len(source.octets)
+                message = _make(self, source)
+        except (IndexError, UnicodeDecodeError) as error:
+            what = f"{self.message.__name__} v{self.version} is cut short or malformed near position"
+            raise WireError(f"{what} {source.position}: {error}") from error
+        return message, source.position
+
+
+@cython.cfunc
+@cython.locals(reader=Reader, source=_Source, field=ReadField, cls=type)
+def _make(reader: Any, source: Any) -> Any:
+    """Make a message of the bytes that come next."""
+    cls = reader.message
+    message = cls.__new__(cls)
+    for each in reader.absent:
+        field = cython.cast(ReadField, each)
+        _fill(message, field, [] if field.is_list else field.default)
+    for each in reader.fields:
+        field = cython.cast(ReadField, each)
+        _fill(message, field, _value(field, source))
+    if reader.is_flexible:
+        _take_tags(reader, message, source)
+    return message
+
+
+@cython.cfunc
+@cython.inline
+@cython.returns(cython.int)
+@cython.exceptval(-1)
+@cython.locals(field=ReadField, place=cython.p_char)
+def _fill(message: Any, field: Any, value: Any) -> int:
+    """Give a new object the value of a field, which it has not got yet."""
+    if cython.compiled:
+        place = cython.cast(cython.p_char, cython.cast(cython.p_void, message)) + field.offset
+        Py_INCREF(value)
+        cython.cast(cython.pp_void, place)[0] = cython.cast(cython.p_void, value)
+    else:
+        setattr(message, field.name, value)
+    return 0
+
+
+@cython.cfunc
+@cython.locals(field=ReadField, source=_Source, kind=cython.int, size=cython.longlong)
+def _value(field: Any, source: Any) -> Any:
+    """Read one value."""
+    kind = field.kind
+    if kind == _INT32:
+        return _integer(source, 4)
+    if kind == _INT64:
+        return _integer(source, 8)
+    if kind == _INT16:
+        return _integer(source, 2)
+    if kind in (_TEXT, _BLOB, _VIEW):
+        return _sized(field, source)
+    if kind == _ARRAY:
+        return _array(field, source)
+    if kind == _MESSAGE:
+        if field.nullable:
+            size = _integer(source, 1)
+            if size == -1:
+                return None
+            if size != 1:
+                raise misfit(field.path, size, source.position, source.end)
+        return _make(field.inner, source)
+    if kind == _INT8:
+        return _integer(source, 1)
+    if kind == _BOOL:
+        return _integer(source, 1) != 0
+    if kind == _UINT16:
+        return _integer(source, 2) & 0xFFFF
+    if kind == _UUID:
+        return bytes(_slice(source, 16))
+    return struct.unpack(">d", _slice(source, 8))[0]
+
+
+@cython.cfunc
+@cython.locals(source=_Source, count=cython.Py_ssize_t, at=cython.Py_ssize_t)
+def _slice(source: Any, count: int) -> Any:
+    """Take so many bytes, as bytes."""
+    _demand(source, count)
+    at = source.position
+    source.position = at + count
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_const_char, source.octets + at), count)
+    return bytes(source.octets[at : at + count])
+
+
+@cython.cfunc
+@cython.inline
+@cython.returns(cython.int)
+@cython.exceptval(-1)
+@cython.locals(source=_Source, count=cython.Py_ssize_t)
+def _demand(source: Any, count: int) -> int:
+    """See to it that there are so many bytes."""
+    if count > source.end - source.position:
+        raise IndexError(f"{count} bytes are due, and the frame ends at position {source.end}")
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.returns(cython.longlong)
+@cython.exceptval(-1, check=True)
+@cython.locals(
+    source=_Source,
+    width=cython.Py_ssize_t,
+    at=cython.Py_ssize_t,
+    index=cython.Py_ssize_t,
+    value=cython.ulonglong,
+)
+def _integer(source: Any, width: int) -> int:
+    """Read a signed big-endian integer."""
+    _demand(source, width)
+    at = source.position
+    source.position = at + width
+    if cython.compiled:
+        value = 0
+        if source.octets[at] > 127:
+            value = value - 1
+        for index in range(width):
+            value = (value << 8) | source.octets[at + index]
+        return cython.cast(cython.longlong, value)
+    return int.from_bytes(source.octets[at : at + width], "big", signed=True)
+
+
+@cython.cfunc
+@cython.returns(cython.longlong)
+@cython.exceptval(-1, check=True)
+@cython.locals(
+    source=_Source,
+    value=cython.ulonglong,
+    octet=cython.ulonglong,
+    at=cython.Py_ssize_t,
+    count=cython.int,
+)
+def _uvarint(source: Any) -> int:
+    """Read an unsigned varint of at most 32 bits."""
+    at = source.position
+    if at < source.end and source.octets[at] < 0x80:
+        source.position = at + 1
+        return source.octets[at]
+    value = 0
+    for count in range(_MAX_UVARINT_BYTES):
+        if at >= source.end:
+            _demand(source, at + 1 - source.position)
+        octet = source.octets[at]
+        at += 1
+        value |= (octet & 0x7F) << (7 * count)
+        if octet < 0x80:
+            if value >> 32:
+                break
+            source.position = at
+            return cython.cast(cython.longlong, value)
+    raise WireError(f"varint at position {at - 1} is wider than 32 bits")
+
+
+@cython.cfunc
+@cython.returns(cython.longlong)
+@cython.exceptval(-2, check=True)
+@cython.locals(field=ReadField, source=_Source)
+def _length(field: Any, source: Any) -> int:
+    """Read a length or count; -1 stands for null."""
+    if field.compact:
+        return _uvarint(source) - 1
+    return _integer(source, 2 if field.kind == _TEXT else 4)
+
+
+@cython.cfunc
+@cython.locals(field=ReadField, source=_Source, size=cython.longlong, at=cython.Py_ssize_t)
+def _sized(field: Any, source: Any) -> Any:
+    """Read what stands after its length."""
+    size = _length(field, source)
+    at = source.position
+    if size == -1 and field.nullable:
+        return None
+    if field.kind == _TEXT and size > _MAX_STRING_BYTES:
+        raise WireError(f"string of {size} bytes at position {at}: at most {_MAX_STRING_BYTES} are allowed")
+    if size < 0 or size > source.end - at:
+        raise misfit(field.path, size, at, source.end)
+    if field.kind == _TEXT:
+        if cython.compiled:
+            text = PyUnicode_DecodeUTF8(
+                cython.cast(cython.p_const_char, source.octets + at), size, cython.NULL
+            )
+        else:
+            text = str(source.octets[at : at + size], "utf-8")
+        source.position = at + size
+        return text
+    if field.kind == _BLOB:
+        return _slice(source, size)
+    source.position = at + size
+    if type(source.buffer) is not memoryview:
+        source.buffer = memoryview(source.buffer)
+    return source.buffer[at : at + size]
+
+
+@cython.cfunc
+@cython.locals(field=ReadField, element=ReadField, source=_Source, count=cython.longlong)
+def _array(field: Any, source: Any) -> Any:
+    """Read an array, its count bounded by the bytes that are left."""
+    count = _length(field, source)
+    if count == -1 and field.nullable:
+        return None
+    if count < 0 or count > (source.end - source.position) // field.least:
+        raise misfit(field.path, count, source.position, source.end)
+    element = field.element
+    if element.is_object:
+        _count(source, count)
+    return [_value(element, source) for _ in range(count)]
+
+
+@cython.cfunc
+@cython.returns(cython.int)
+@cython.exceptval(-1)
+@cython.locals(source=_Source, count=cython.longlong)
+def _count(source: Any, count: int) -> int:
+    """Count what the whole message holds."""
+    source.elements += count
+    if source.elements > source.most:
+        raise too_many(source.most, source.position)
+    return 0
+
+
+@cython.cfunc
+@cython.returns(cython.int)
+@cython.exceptval(-1)
+@cython.locals(
+    reader=Reader,
+    source=_Source,
+    field=ReadField,
+    count=cython.longlong,
+    _=cython.longlong,
+    tag=cython.longlong,
+    size=cython.longlong,
+    end=cython.Py_ssize_t,
+)
+def _take_tags(reader: Any, message: Any, source: Any) -> int:
+    """Read the tagged section: defaults first, then whatever is there; unknown tags are passed over."""
+    for _, each in reader.tagged:
+        field = cython.cast(ReadField, each)
+        _fill(message, field, [] if field.is_list else field.default)
+    count = _uvarint(source)
+    if count:
+        _count(source, count)
+    for _ in range(count):
+        tag = _uvarint(source)
+        size = _uvarint(source)
+        if size > source.end - source.position:
+            raise misfit("tagged field", size, source.position, source.end)
+        end = source.position + size
+        for known, each in reader.tagged:
+            if known == tag:
+                field = cython.cast(ReadField, each)
+                setattr(message, field.name, _value(field, source))
+                if source.position != end:
+                    raise misfit(field.path, size, source.position, end)
+        source.position = end
+    return 0
+
+
+# -- the header of a request ----------------------------------------------------------------------------------------
+
+_HEADER_BYTES = cython.declare(cython.Py_ssize_t, 10)
+
+
+@cython.locals(
+    source=_Source,
+    at=cython.Py_ssize_t,
+    stop=cython.Py_ssize_t,
+    key=cython.longlong,
+    correlation_id=cython.longlong,
+    size=cython.longlong,
+)
+def read_request_header(buffer: Any, position: int, end: int) -> tuple[int, int, bytes | None, int]:
+    """Read what all request headers begin with: API key, version, correlation id and client id.
+
+    Return key and version as one number (key << 16 | version), the correlation id, the client id's bytes or None, and
+    the position after it: of the header's tags where the version is flexible, of the body where it is not.
+    """
+    source = _Source()
+    at, stop = position, end
+    if stop - at < _HEADER_BYTES:
+        raise WireError(f"a request of {stop - at} bytes: its header alone has {_HEADER_BYTES} or more")
+    source.position = at
+    source.end = stop
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
+        source.octets = cython.cast(cython.p_const_uchar, view.buf)
+        source.end = min(stop, view.len)
+    else:
+        source.octets = memoryview(buffer)[:end]
+    try:
+        key = _integer(source, 4) & 0xFFFFFFFF
+        correlation_id = _integer(source, 4)
+        size = _integer(source, 2)
+        client_id = None
+        if size >= 0:
+            if size > source.end - source.position:
+                raise misfit("client id", size, source.position, source.end)
+            client_id = _slice(source, size)
+    finally:
+        if cython.compiled:
+            PyBuffer_Release(cython.address(view))
+    return key, correlation_id, client_id, source.position
