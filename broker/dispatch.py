@@ -39,9 +39,11 @@ class Route:
     """What serves one version of one API. Slots, because reading a field of a tuple by name costs twice as much."""
 
     read: Callable[..., tuple[Any, int]]  # wire.compiler.Reader
+    keep: Callable[[Any, int], Any] | None  # drops what need not be kept of a request
     encode: frame.ResponseEncoder
     answer: Callable[..., Answer | Streamed]  # of the same, in the form in which it leaves
     handle: Handle
+    response: type  # what most requests are answered with: there is no more to ask then
     version: int
     request_is_flexible: bool
     name: str  # "Fetch v12"
@@ -68,12 +70,12 @@ def dispatch(
 
     What stands after a request that was understood is passed over, as in Kafka: clients send such bytes.
     """
-    key_version, correlation_id, body = frame.read_request_header(view, position, end)
+    key_version, correlation_id, client_id, body = frame.read_request_header(view, position, end)
     route = _routes.get(key_version)
     if route is None:
         route = _find_route(key_version)
-    if view[position + frame.CLIENT_ID_POSITION : body] != session.raw_client_id:
-        session.rename(bytes(view[position + frame.CLIENT_ID_POSITION : body]))
+    if client_id != session.raw_client_id:
+        session.rename(client_id)
     if route.request_is_flexible:
         body = frame.skip_header_tags(view, body, end)
     if end - body > route.most_bytes:
@@ -82,7 +84,12 @@ def dispatch(
         request, _ = route.read(view, body, end, MOST_ELEMENTS)
     except TooManyElements:
         return _decode_elsewhere(session, route, correlation_id, view, body, end)
+    if route.keep is not None:
+        request = route.keep(request, route.version)
     response = gate(session, route, request)
+    if type(response) is route.response:
+        parts = route.encode(correlation_id, response)
+        return parts if len(parts) == 1 else answer_of(parts)
     if response is None:
         return None
     if isinstance(response, _TO_COME):
@@ -126,6 +133,8 @@ def _decode_elsewhere(
         if (yield needed) is Lane.NONE:
             return NO_ANSWER
         request, _ = route.read(view, position, end)
+        if route.keep is not None:
+            request = route.keep(request, route.version)
         return OnLoop(partial(gate, session, route, request))
 
     steps = Steps(session, partial(route.answer, correlation_id), is_large=True).begin(Elsewhere(decode()))
@@ -144,8 +153,7 @@ def _find_route(key_version: int) -> Route:
         if key == API_VERSIONS:
             return _unsupported_api_versions(api)
         raise WireError(f"{api.name} v{version} is not served, only v{api.min_version} to v{api.max_version}")
-    served = SERVED[key]
-    route = _route(api, version, served, _reader(api, version, served), api.is_flexible(version))
+    route = _route(api, version, SERVED[key], api.reader(version), api.is_flexible(version))
     _routes[key_version] = route
     return route
 
@@ -160,30 +168,19 @@ def _route(
 ) -> Route:
     encode = frame.response_encoder(api, version)
 
-    def answer(correlation_id: int, response: Any, join: bool = False) -> Answer | Streamed:
-        return answer_of(encode(correlation_id, response, join))
+    def answer(correlation_id: int, response: Any) -> Answer | Streamed:
+        return answer_of(encode(correlation_id, response))
 
     return Route(
         read=read,
+        keep=served.keep,
         encode=encode,
         answer=answer,
         handle=served.handle,
+        response=api.response,
         version=version,
         request_is_flexible=request_is_flexible,
         name=f"{api.name} v{version}",
         has_records=served.has_records,
         most_bytes=sys.maxsize if served.has_records else MOST_REQUEST_BYTES,
     )
-
-
-def _reader(api: Api, version: int, served: Served) -> Callable[..., tuple[Any, int]]:
-    """Return what decodes a request, and drops at once what is not kept of it."""
-    read, keep = api.reader(version), served.keep
-    if keep is None:
-        return read
-
-    def read_and_keep(view: memoryview, position: int, *limits: int) -> tuple[Any, int]:
-        request, position = read(view, position, *limits)
-        return keep(request, version), position
-
-    return read_and_keep

@@ -21,7 +21,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
-from tidelog.broker.topics import Topic, missing
+from tidelog.broker.topics import Topic, Topics, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter
 from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
@@ -41,6 +41,7 @@ READ_COMMITTED = 1
 IDS_SINCE = 13  # the version from which topics are named by id
 ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
+NO_ERROR = int(ErrorCode.NONE)
 # Partitions, 2 to 4 us each, and some tenths of a millisecond at most, that are looked through in one step.
 STEP_PARTITIONS = 8
 # What a parked fetch holds for each.
@@ -71,7 +72,7 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     broker = session.broker
     fetch = _Fetch(broker, request)
-    left = begin(fetch.look(broker, request, version))
+    left = fetch.begin(broker, request, version)
     if left is not None:
         return Elsewhere(_look_on(broker, request, version, session, fetch, as_work(left.make)))
     if fetch.is_enough(request):
@@ -79,9 +80,9 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
     return _park(broker, request, fetch, partial(fetch_again, broker, request, version, session))
 
 
-def is_unreadable(topic: Topic, version: int) -> bool:
-    """Tell whether those who fetch with a version cannot read what a topic keeps."""
-    return version < ZSTD_SINCE and topic.config.compression_type == "zstd"
+def find_topic(topics: Topics, wanted: FetchTopic, version: int) -> Topic | None:
+    """Return the topic that a request names."""
+    return topics.by_id.get(wanted.topic_id) if version >= IDS_SINCE else topics.by_name.get(wanted.topic)
 
 
 def _park(
@@ -123,7 +124,7 @@ def fetch_again(
 ) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
     fetch = _Fetch(broker, request)
-    left = begin(fetch.look(broker, request, version))
+    left = fetch.begin(broker, request, version)
     if left is None:
         return fetch.load(broker, owner)
     return broker.readers.submit(_load(fetch, left), owner)
@@ -159,50 +160,68 @@ class _Fetch:
         self._slices: list[tuple[PartitionData, FileSlice]] = []
         self.response = FetchResponse(responses=[])
 
+    def begin(self, broker: Broker, request: FetchRequest, version: int) -> Elsewhere | None:
+        """Look at the partitions of the request on the event loop; return what is left for a reader thread."""
+        topics = request.topics
+        if len(topics) == 1 and len(topics[0].partitions) == 1:
+            wanted = topics[0]
+            try:
+                answer = self._look_at(
+                    find_topic(broker.topics, wanted, version), wanted.partitions[0], version, LOOP
+                )
+            except (NotInMemory, TakesLong):
+                pass
+            else:
+                self._answer(wanted, [answer])
+                return None
+        return begin(self.look(broker, request, version))
+
     def look(self, broker: Broker, request: FetchRequest, version: int) -> Work[None]:
         """Look at each partition of the request, which is to be the one that this was made for."""
-        by_id, topics = version >= IDS_SINCE, broker.topics
         count = 0
         lane = yield LOOP
         for wanted in request.topics:
-            topic = topics.by_id.get(wanted.topic_id) if by_id else topics.by_name.get(wanted.topic)
-            unreadable = topic is not None and is_unreadable(topic, version)
+            topic = find_topic(broker.topics, wanted, version)
             answers = []
             for want in wanted.partitions:
-                partition = topic.partition(want.partition) if topic else None
                 if count >= STEP_PARTITIONS:
                     lane = yield LOOP
                     count = 0
                 count += 1
-                if partition is None:
-                    answers.append(self._failure(want.partition, missing(topic, by_id)))
-                    continue
-                if unreadable:
-                    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-                    answers.append(self._failure(want.partition, code, partition))
-                    continue
                 answer = None
                 while answer is None:
                     try:
-                        answer = self._read(partition, want, lane)
+                        answer = self._look_at(topic, want, version, lane)
                     except NotInMemory:
                         lane = yield SHORT
                     except TakesLong:
                         lane = yield LONG
                 answers.append(answer)
-            self.response.responses.append(
-                FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
-            )
+            self._answer(wanted, answers)
 
-    def _read(self, partition: Partition, want: FetchPartition, lane: Lane) -> PartitionData:
-        log = partition.log
+    def _answer(self, wanted: FetchTopic, answers: list[PartitionData]) -> None:
+        self.response.responses.append(
+            FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
+        )
+
+    def _look_at(self, topic: Topic | None, want: FetchPartition, version: int, lane: Lane) -> PartitionData:
+        """Look at one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
+        partition = topic.partition(want.partition) if topic else None
+        if partition is None or topic is None:
+            return self._failure(want.partition, missing(topic, version >= IDS_SINCE))
+        if version < ZSTD_SINCE and topic.config.compression_type == "zstd":
+            return self._failure(want.partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, partition)
         if lane is NONE:
             return self._failure(want.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition)
         if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
             return self._failure(want.partition, problem)
+        return self._read(partition, want, lane)
+
+    def _read(self, partition: Partition, want: FetchPartition, lane: Lane) -> PartitionData:
+        log = partition.log
         answer = PartitionData(
             partition_index=want.partition,
-            error_code=ErrorCode.NONE,
+            error_code=NO_ERROR,
             high_watermark=log.high_watermark,
             last_stable_offset=log.high_watermark,
             log_start_offset=log.log_start_offset,

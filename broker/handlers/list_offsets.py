@@ -17,8 +17,8 @@ from collections import Counter
 from tidelog.broker.answers import Elsewhere
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
-from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
+from tidelog.broker.topics import Topic
 from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
@@ -42,6 +42,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -5,
     -6,
 )
+NO_ERROR = int(ErrorCode.NONE)
 # What was found already: equal questions are looked up once.
 _Known = dict[tuple[Log, int], Found | None]
 # The version that brought each question.
@@ -57,10 +58,23 @@ _SINCE = {
 
 def handle(session: Session, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse | Elsewhere:
     """Answer every partition of the request; on a reader thread what would wait for the disk, or takes long."""
+    topics = request.topics
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        asked, want = topics[0], topics[0].partitions[0]
+        topic = session.broker.topics.by_name.get(asked.name)
+        try:
+            answer = _answer(topic, want, version, {}, LOOP)
+        except (NotInMemory, TakesLong):
+            pass
+        else:
+            return ListOffsetsResponse(
+                topics=[ListOffsetsTopicResponse(name=asked.name, partitions=[answer])]
+            )
     return begin(_respond(session.broker, request, version))
 
 
 def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
+    """Answer any number of partitions, in steps."""
     by_name = broker.topics.by_name
     topics = []
     known: _Known = {}
@@ -74,34 +88,39 @@ def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[
         answers = []
         for index, want in wanted.items():
             lane = yield LOOP
-            partition = topic.partition(index) if topic else None
             if times and times[index] > 1:
                 answers.append(_failure(want, ErrorCode.INVALID_REQUEST))
-            elif partition is None:
-                answers.append(_failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            else:
-                answers.append((yield from _answer(partition, want, version, known, lane)))
+                continue
+            answer = None
+            while answer is None:
+                try:
+                    answer = _answer(topic, want, version, known, lane)
+                except NotInMemory:
+                    lane = yield SHORT
+                except TakesLong:
+                    lane = yield LONG
+            answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
 def _answer(
-    partition: Partition, want: ListOffsetsPartition, version: int, known: _Known, lane: Lane
-) -> Work[ListOffsetsPartitionResponse]:
+    topic: Topic | None, want: ListOffsetsPartition, version: int, known: _Known, lane: Lane
+) -> ListOffsetsPartitionResponse:
+    """Answer for one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
+    partition = topic.partition(want.partition_index) if topic else None
+    if partition is None:
+        return _failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
         return _failure(want, problem)
     if want.timestamp < 0 and version < _SINCE.get(want.timestamp, version + 1):
         return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
-    while lane is not NONE:
-        try:
-            return _look_up(partition.log, want, version, known, lane)
-        except NotInMemory:
-            lane = yield SHORT
-        except TakesLong:
-            lane = yield LONG
-        except (StorageError, RecordsError) as error:
-            return _failure(want, error_code(error))
-    return _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if lane is NONE:
+        return _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    try:
+        return _look_up(partition.log, want, version, known, lane)
+    except (StorageError, RecordsError) as error:
+        return _failure(want, error_code(error))
 
 
 def _look_up(
@@ -111,7 +130,7 @@ def _look_up(
     if version == 0:
         offsets = seek.offsets_before(log, want.timestamp, want.max_num_offsets, wait, brief)
         return ListOffsetsPartitionResponse(
-            partition_index=want.partition_index, error_code=ErrorCode.NONE, old_style_offsets=offsets
+            partition_index=want.partition_index, error_code=NO_ERROR, old_style_offsets=offsets
         )
     key = log, want.timestamp
     if key in known:
@@ -119,10 +138,10 @@ def _look_up(
     else:
         found = known[key] = _find(log, want.timestamp, wait, brief)
     if found is None:
-        return ListOffsetsPartitionResponse(partition_index=want.partition_index, error_code=ErrorCode.NONE)
+        return ListOffsetsPartitionResponse(partition_index=want.partition_index, error_code=NO_ERROR)
     return ListOffsetsPartitionResponse(
         partition_index=want.partition_index,
-        error_code=ErrorCode.NONE,
+        error_code=NO_ERROR,
         timestamp=found.timestamp,
         offset=found.offset,
         leader_epoch=found.leader_epoch if version >= 4 else -1,

@@ -29,6 +29,7 @@ from tidelog.broker.work import Lane, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -46,6 +47,7 @@ ACKS_NONE = 0
 IDS_SINCE = 13  # the version from which topics are named by id
 ZSTD_SINCE = 7  # the version from which a producer may know that codec
 _NO_RECORDS = memoryview(b"")
+_NO_ERROR = int(ErrorCode.NONE)
 
 # What is to be validated elsewhere, or None; what came of that.
 Appending = Generator[
@@ -59,7 +61,34 @@ def handle(
     session: Session, request: ProduceRequest, version: int
 ) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
     """Append every batch of the request, at once or in several turns."""
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return _append_one(session.broker, request, version)
     return _go_on(_append_all(session.broker, request, version), None)
+
+
+def _append_one(
+    broker: Broker, request: ProduceRequest, version: int
+) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
+    """Append the batch of a request that has one. Most requests are such, and need nothing of what makes turns."""
+    topic_data = request.topic_data[0]
+    data = topic_data.partition_data[0]
+    topic = find_topic(broker.topics, topic_data, version)
+    try:
+        answer = _append(topic, data, request.acks, version, broker.clock.now_ms())
+    except TakesLong:
+        return _go_on(_append_all(broker, request, version, takes_long=True), None)
+    answers = TopicProduceResponse(
+        name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
+    )
+    if topic is not None and not answer.error_code:
+        partition = topic.partitions[data.index]
+        if partition.awaits_disk(request.acks):
+            return _commit(broker, [(partition.log, answer)], ProduceResponse(responses=[answers]), 1)
+    if not request.acks:
+        _tell_by_closing([answers])
+        return None
+    return ProduceResponse(responses=[answers])
 
 
 def _go_on(
@@ -89,39 +118,36 @@ def _check(appending: Appending, log: Log, records: memoryview, now_ms: int) -> 
     return OnLoop(partial(_go_on, appending, checked))
 
 
-def _append_all(broker: Broker, request: ProduceRequest, version: int) -> Appending:
-    """Append every batch; yield what is to be validated elsewhere, or None where the turn is over."""
+def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_long: bool = False) -> Appending:
+    """Append every batch; yield what is to be validated elsewhere, or None where the turn is over.
+
+    Of the first it may be known that it takes long.
+    """
     now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
     acks = request.acks
-    by_id, topics = version >= IDS_SINCE, broker.topics
     durable: list[tuple[Log, PartitionProduceResponse]] = []
     responses: list[TopicProduceResponse] = []
     partitions = 0
     for topic_data in request.topic_data:
-        topic = find_topic(topics, topic_data, version)
+        topic = find_topic(broker.topics, topic_data, version)
         answers: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
             if (responses or answers) and monotonic() > turn_ends:
                 yield None
                 now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
-            partition = topic.partition(data.index) if topic else None
-            if partition is None:
-                answer = _failure(data.index, missing(topic, by_id), "no such topic or partition")
-            elif not -1 <= acks <= 1:
-                message = f"acks={acks}: only -1 (all), 0 and 1 exist"
-                answer = _failure(data.index, ErrorCode.INVALID_REQUIRED_ACKS, message)
-            elif version < ZSTD_SINCE and _is_zstd(data.records):
-                message = f"zstd takes Produce v{ZSTD_SINCE}, this is v{version}; choose another codec in the client"
-                answer = refuse(partition, data.index, UnsupportedCodec(message))
-            else:
-                records = data.records or _NO_RECORDS
-                try:
-                    answer = append(partition, data.index, records, now_ms)
-                except TakesLong:
-                    checked = yield partition.log, records, now_ms
-                    now_ms = broker.clock.now_ms()
-                    answer = append(partition, data.index, records, now_ms, checked)
-                if not answer.error_code and partition.awaits_disk(acks):
+            try:
+                if takes_long:
+                    raise TakesLong
+                answer = _append(topic, data, acks, version, now_ms)
+            except TakesLong:
+                assert topic is not None
+                takes_long = False
+                checked = yield topic.partitions[data.index].log, data.records or _NO_RECORDS, now_ms
+                now_ms = broker.clock.now_ms()
+                answer = _append(topic, data, acks, version, now_ms, checked)
+            if topic is not None and not answer.error_code:
+                partition = topic.partitions[data.index]
+                if partition.awaits_disk(acks):
                     durable.append((partition.log, answer))
             answers.append(answer)
         partitions += len(answers)
@@ -131,15 +157,22 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int) -> Append
             )
         )
     response = ProduceResponse(responses=responses)
-    later = None
-    if durable:
-        logs = [log for log, _ in durable]
-        failed = partial(_fail, durable, response)
-        later = broker.flusher.commit(logs, response, failed, ANSWER_BYTES * partitions)
+    later = _commit(broker, durable, response, partitions) if durable else None
     if acks == ACKS_NONE:
         _tell_by_closing(responses)
         return None
     return later or response
+
+
+def _commit(
+    broker: Broker,
+    durable: list[tuple[Log, PartitionProduceResponse]],
+    response: ProduceResponse,
+    partitions: int,
+) -> Later:
+    """Have what was appended put on disk; return the response to come."""
+    logs = [log for log, _ in durable]
+    return broker.flusher.commit(logs, response, partial(_fail, durable, response), ANSWER_BYTES * partitions)
 
 
 def find_topic(topics: Topics, wanted: TopicProduceData, version: int) -> Topic | None:
@@ -147,30 +180,41 @@ def find_topic(topics: Topics, wanted: TopicProduceData, version: int) -> Topic 
     return topics.by_id.get(wanted.topic_id) if version >= IDS_SINCE else topics.by_name.get(wanted.name)
 
 
-def append(
-    partition: Partition,
-    index: int,
-    records: memoryview,
+def _append(
+    topic: Topic | None,
+    data: PartitionProduceData,
+    acks: int,
+    version: int,
     now_ms: int,
     checked: Checked | RecordsError | StorageError | None = None,
 ) -> PartitionProduceResponse:
     """Append one batch, validated already or not; return what came of it. Raise TakesLong as `Log.append`."""
+    index = data.index
+    partition = topic.partition(index) if topic else None
+    if partition is None:
+        return _failure(index, missing(topic, version >= IDS_SINCE), "no such topic or partition")
+    if not -1 <= acks <= 1:
+        message = f"acks={acks}: only -1 (all), 0 and 1 exist"
+        return _failure(index, ErrorCode.INVALID_REQUIRED_ACKS, message)
+    if version < ZSTD_SINCE and _is_zstd(data.records):
+        message = f"zstd takes Produce v{ZSTD_SINCE}, this is v{version}; choose another codec in the client"
+        return _refuse(partition, index, UnsupportedCodec(message))
     try:
         if checked is not None and not isinstance(checked, tuple):
             raise checked
-        appended = partition.append(records, now_ms, checked)
+        appended = partition.append(data.records or _NO_RECORDS, now_ms, checked)
     except (RecordsError, StorageError) as error:
-        return refuse(partition, index, error)
+        return _refuse(partition, index, error)
     return PartitionProduceResponse(
         index=index,
-        error_code=ErrorCode.NONE,
+        error_code=_NO_ERROR,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time_ms,
         log_start_offset=partition.log.log_start_offset,
     )
 
 
-def refuse(partition: Partition, index: int, error: RecordsError | StorageError) -> PartitionProduceResponse:
+def _refuse(partition: Partition, index: int, error: RecordsError | StorageError) -> PartitionProduceResponse:
     """Return the answer for a batch that was not stored, with the records that are to blame; and log it."""
     answer = _failure(index, error_code(error), str(error))
     if isinstance(error, RecordsError):
@@ -199,7 +243,7 @@ def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceRespo
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
-def fail(answer: PartitionProduceResponse, error: StorageError) -> None:
+def _fail_one(answer: PartitionProduceResponse, error: StorageError) -> None:
     """Turn an answer that waited for the disk into a failure."""
     answer.error_code = error_code(error)
     answer.error_message = str(error)
@@ -213,7 +257,7 @@ def _fail(
 ) -> ProduceResponse:
     for log, answer in durable:
         if log in failures:
-            fail(answer, failures[log])
+            _fail_one(answer, failures[log])
     return response
 
 
