@@ -26,7 +26,7 @@ from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.records.recompress import recompress, target
 from tidelog.protocol.records.validate import Rules, ValidBatch, stamped, validate
-from tidelog.storage import files, folder_identity, lookup, producer_state, retention, verification
+from tidelog.storage import files, folder_identity, producer_state, retention, verification
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import (
     FlushPostponed,
@@ -38,10 +38,11 @@ from tidelog.storage.errors import (
     TakesLong,
 )
 from tidelog.storage.files import FileSlice
-from tidelog.storage.kept_times import keep_appended
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_state import Producers, ProducerState
 from tidelog.storage.roll_times import RollTimes
+from tidelog.storage.search import by_offset
+from tidelog.storage.search.times_cache import keep_appended
 from tidelog.storage.segment import LOG, SUMMARY, Segment
 from tidelog.storage.unflushed import Pending, Unflushed
 
@@ -366,7 +367,7 @@ class Log:
         if offset < self.log_end_offset:
             try:
                 for number in range(self._segment_number(segments, offset), len(segments)):
-                    found = lookup.read(segments[number], offset, max_bytes, at_least_one, wait, brief)
+                    found = by_offset.read(segments[number], offset, max_bytes, at_least_one, wait, brief)
                     if found is not None:
                         return found
             except Mismatch as mismatch:
@@ -387,7 +388,7 @@ class Log:
         """Yield (segment, position, header) of every readable batch from the one that holds `offset` on."""
         segments = self.segments
         for segment in segments[self._segment_number(segments, offset) :]:
-            for position, header in lookup.headers(self._verified(segment, offset), offset):
+            for position, header in by_offset.headers(self._verified(segment, offset), offset):
                 yield segment, position, header
 
     def _verified(self, segment: Segment, offset: int) -> Segment:
@@ -675,7 +676,7 @@ class Log:
                 self.segments[0]
             ]
             try:
-                self._cut(kept, lookup.locate(kept[-1], offset)[0])
+                self._cut(kept, by_offset.locate(kept[-1], offset)[0])
             except OSError as error:
                 raise self._distrust(f"a cut failed half way ({error})") from error
 

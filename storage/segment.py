@@ -2,7 +2,7 @@
 
 Owns the bytes of one `<base>.log` and keeps its indexes a pure function of them and of the index interval: whether a
 batch arrives by append, by recovery or by a rebuild, it goes through `_note`. Knows nothing of other segments, of
-producers, of when to roll or of how it is searched (`lookup`). Not locked: the log that owns it is.
+producers, of when to roll or of how it is searched (`search`). Not locked: the log that owns it is.
 
 The log file is opened on first use. The indexes are in memory while the segment is active, mapped on first use once it
 is sealed; a sealed one lets go of all of them where too many are open (`open_segments`). The summary vouches for the

@@ -29,10 +29,10 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage import seek
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.log import Log
-from tidelog.storage.seek import Found
+from tidelog.storage.search import by_time
+from tidelog.storage.search.by_time import Found
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,
@@ -128,7 +128,7 @@ def _look_up(
 ) -> ListOffsetsPartitionResponse:
     wait, brief = lane is not LOOP, lane is not LONG
     if version == 0:
-        offsets = seek.offsets_before(log, want.timestamp, want.max_num_offsets, wait, brief)
+        offsets = by_time.offsets_before(log, want.timestamp, want.max_num_offsets, wait, brief)
         return ListOffsetsPartitionResponse(
             partition_index=want.partition_index, error_code=NO_ERROR, old_style_offsets=offsets
         )
@@ -150,13 +150,13 @@ def _look_up(
 
 def _find(log: Log, timestamp: int, wait: bool, brief: bool) -> Found | None:
     if timestamp >= 0:
-        return seek.first_at_or_after(log, timestamp, wait, brief)
+        return by_time.first_at_or_after(log, timestamp, wait, brief)
     if timestamp == LATEST:
         return Found(-1, log.high_watermark, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
     if timestamp == MAX_TIMESTAMP:
-        return seek.largest_timestamp(log, wait, brief)
+        return by_time.largest_timestamp(log, wait, brief)
     return None
 
 

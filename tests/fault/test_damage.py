@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from tests.support.logs import NOW, Row, batch, fill, open_log, scan, whole_rows
 from tests.support.reference_index import differences
 from tidelog.config.options import TopicConfig
-from tidelog.storage import files, seek, walk
+from tidelog.storage import files, walk
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log
+from tidelog.storage.search import by_time
 from tidelog.storage.summary import Summary
 
 OPTIONS = {"index_interval_bytes": 150}
@@ -60,10 +61,10 @@ def answers(log: Log, times: Sequence[int], lookups_first: bool = False) -> Answ
             return None if f"offset {offset} is in damaged bytes" in str(error) else b"another error"
 
     if lookups_first:
-        found = [seek.first_at_or_after(log, at) for at in times]
+        found = [by_time.first_at_or_after(log, at) for at in times]
     reads = [read(offset) for offset in range(log.log_start_offset, log.log_end_offset)]
     if not lookups_first:
-        found = [seek.first_at_or_after(log, at) for at in times]
+        found = [by_time.first_at_or_after(log, at) for at in times]
     return Answers(reads, found)
 
 
@@ -148,7 +149,7 @@ def check(folder: Path, rows: list[Row], recovery_point: int, *, clean: bool = F
         data = log.read(row.offset, 1, True).read()
         assert row in whole_rows(data)
     for at in sorted({row.timestamp for row in rows if row.timestamp >= 0}):
-        found = seek.first_at_or_after(log, at)
+        found = by_time.first_at_or_after(log, at)
         first = next(row for row in rows if row.timestamp >= at)
         assert found is not None
         assert found[:2] == (first.timestamp, first.offset)
@@ -314,7 +315,7 @@ def test_damage_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     for _ in range(3):
         with pytest.raises(CorruptLog):
             again.read(2, 1, True)
-        seek.first_at_or_after(again, NOW)
+        by_time.first_at_or_after(again, NOW)
     (record,) = caplog.records
     _, start, end, _ = list(batches(log))[1]
     place = f"{tmp_path}/b/{0:020d}.log@{start}-{end}"
@@ -330,7 +331,7 @@ def test_the_event_loop_judges_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     for ask in (
         lambda *how: again.read(2, 1, True, *how),
         lambda *how: again.read(0, 1, True, *how),
-        lambda *how: seek.first_at_or_after(again, NOW, *how),
+        lambda *how: by_time.first_at_or_after(again, NOW, *how),
     ):
         with monkeypatch.context() as patch:
             patch.delattr("tidelog.storage.walk.verified")
@@ -406,7 +407,7 @@ def test_appends_go_on_while_a_segment_is_judged(tmp_path: Path, monkeypatch: py
     want += [Row(12 + n, NOW + 100 + n, b"v0") for n in range(len(appended))]
     want.append(Row(12 + len(appended), NOW + 200, b"v0"))
     assert scan(again) == want
-    assert seek.first_at_or_after(again, NOW + 100)[1] == 12  # type: ignore[index]
+    assert by_time.first_at_or_after(again, NOW + 100)[1] == 12  # type: ignore[index]
     again.close()
     again = open_log(tmp_path / "b", clean=True, recovery_point=again.log_end_offset, **OPTIONS)
     assert scan(again) == want
@@ -427,7 +428,7 @@ def test_readers_that_find_damage_at_once_agree(tmp_path: Path) -> None:
                 got.append(int.from_bytes(again.read(offset, 1, True).read()[:8], "big"))
             except CorruptLog:
                 got.append(None)
-            found = seek.first_at_or_after(again, NOW + offset)
+            found = by_time.first_at_or_after(again, NOW + offset)
             assert found is not None
             assert found.offset in (offset, offset + (offset == 100))
         return got
@@ -460,7 +461,7 @@ def test_a_segment_that_is_deleted_while_it_is_judged_stays_deleted(
     again = open_log(damaged(log, tmp_path / "b", 1), clean=True, recovery_point=21, **OPTIONS)
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.walk.verified", meanwhile)
-        found = seek.first_at_or_after(again, NOW)
+        found = by_time.first_at_or_after(again, NOW)
     assert found is not None
     assert found.offset == again.segments[0].base_offset
 
@@ -493,7 +494,7 @@ def test_an_error_of_the_disk_while_a_segment_is_judged_judges_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.walk.verified", fails)
-        for ask in (lambda: again.read(2, 1, True), lambda: seek.first_at_or_after(again, NOW)):
+        for ask in (lambda: again.read(2, 1, True), lambda: by_time.first_at_or_after(again, NOW)):
             with pytest.raises(ReadFailed, match="Input/output error"):
                 ask()
         assert not again.damaged

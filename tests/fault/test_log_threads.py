@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.logs import NOW, batch, open_log, whole_rows
 from tests.support.reference_index import differences
-from tidelog.storage import seek
 from tidelog.storage.errors import OffsetOutOfRange
+from tidelog.storage.search import by_time
 
 APPENDS = 500
 
@@ -52,11 +52,11 @@ def test_reads_lookups_and_appends_go_on_while_others_change_the_structure(tmp_p
         for n in range(APPENDS):
             clock[0] = NOW + n
             assert log.append(batch([NOW + n]), clock[0]).base_offset == n
-            assert seek.first_at_or_after(log, NOW + n) == (NOW + n, n, 0)
-            found = seek.largest_timestamp(log)
+            assert by_time.first_at_or_after(log, NOW + n) == (NOW + n, n, 0)
+            found = by_time.largest_timestamp(log)
             assert found is not None
             assert found.offset == n
-            early = seek.first_at_or_after(log, NOW)
+            early = by_time.first_at_or_after(log, NOW)
             assert early is not None
             assert early.timestamp == NOW + early.offset
             for offset in (n, log.log_start_offset):

@@ -29,10 +29,11 @@ from tests.support.logs import (
 from tests.support.reference_index import differences
 from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig, TopicConfig
-from tidelog.storage import files, folder_identity, recovery, seek, walk
+from tidelog.storage import files, folder_identity, recovery, walk
 from tidelog.storage.errors import CorruptLog, LogOffline
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.search import by_time
 
 OPTIONS = {"index_interval_bytes": 150}
 
@@ -119,7 +120,7 @@ def test_V10_P8_one_bit_flipped_below_the_flushed_point_costs_one_batch(
         assert appended.base_offset == 24
         expected = [*(row for row in rows if row.offset not in lost), Row(24, NOW + 999, b"v0")]
         for wanted in range(NOW, NOW + 130):
-            found = seek.first_at_or_after(again, wanted)
+            found = by_time.first_at_or_after(again, wanted)
             first = next((row for row in expected if row.timestamp >= wanted), None)
             assert (found and found[:2]) == (first and (first.timestamp, first.offset))
 
@@ -311,7 +312,7 @@ def test_I2_no_offset_that_was_on_disk_is_given_out_again(
         with pytest.raises(CorruptLog, match=f"read on from {behind}"):
             again.read(behind - 1, 1000, True)
         for wanted in (NOW, NOW + 60, NOW + 113):
-            found = seek.first_at_or_after(again, wanted)
+            found = by_time.first_at_or_after(again, wanted)
             expected = next((row for row in rows if row.timestamp >= wanted), None)
             assert (found and found[:2]) == (expected and (expected.timestamp, expected.offset))
         assert again.append(batch([NOW + 200]), NOW).base_offset == 24 + restart
@@ -578,7 +579,7 @@ def test_every_bit_of_a_sidecar_is_either_checked_or_harmless(tmp_path: Path, su
         (folder / path.name).write_bytes(bytes(flipped))
         again = open_log(folder, clean=at % 2 == 0, recovery_point=12, **OPTIONS)
         assert fetch_all(again) == rows
-        assert [seek.first_at_or_after(again, row.timestamp) is not None for row in rows] == [True] * 12
+        assert [by_time.first_at_or_after(again, row.timestamp) is not None for row in rows] == [True] * 12
         again.close()
         assert index_bytes(folder) == good
 

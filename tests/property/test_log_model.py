@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.logs import NOW, Row, batch, crash, fetch_all, open_log, scan
 from tests.support.reference_index import differences, rebuilt
-from tidelog.storage import lookup, seek
+from tidelog.storage.search import by_offset, by_time
 
 TIMESTAMPS = st.lists(st.integers(-1, 30), min_size=1, max_size=4)
 
@@ -135,7 +135,7 @@ class LogModel(RuleBasedStateMachine):
     def crash_with_torn_tail(self, cut: int, garbage: bytes) -> None:
         active = self.log.active
         flushed = active.base_offset < self.recovery_point
-        least = lookup.locate(active, self.recovery_point)[0] if flushed else 0
+        least = by_offset.locate(active, self.recovery_point)[0] if flushed else 0
         path = active.path(".log")
         with open(path, "r+b") as file:
             file.truncate(max(least, active.size - cut))
@@ -197,13 +197,13 @@ class LogModel(RuleBasedStateMachine):
         stamps = sorted({row.timestamp for row in self.rows})
         for wanted in {at + step for at in stamps for step in (-1, 0, 1)} | {0}:
             if wanted >= 0:
-                found = seek.first_at_or_after(self.log, wanted)
+                found = by_time.first_at_or_after(self.log, wanted)
                 expected = next((row for row in self.rows if row.timestamp >= wanted), None)
                 assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
 
     @invariant()
     def the_largest_time_is_found(self) -> None:
-        found = seek.largest_timestamp(self.log)
+        found = by_time.largest_timestamp(self.log)
         timed = [row for row in self.rows if row.timestamp >= 0]
         expected = max(timed, key=lambda row: (row.timestamp, -row.offset), default=None)
         assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])

@@ -17,7 +17,7 @@ from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, check_crc,
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.records.validate import Rules, validate
-from tidelog.storage import kept_times, seek
+from tidelog.storage.search import by_time, times_cache
 
 TYPES = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
@@ -100,8 +100,8 @@ def test_a_log_holds_its_codec_alone(tmp_path: Path, kind: str, codec: int) -> N
         assert header.codec == TYPES[kind]
         assert check_crc(segment.file.pread(header.size_bytes, position), 0, header)
     for at in (NOW - 1, *(NOW + n for n in range(0, 210, 7))):
-        assert seek.first_at_or_after(log, at) == seek.first_at_or_after(plain, at)
-    assert seek.largest_timestamp(log) == seek.largest_timestamp(plain)
+        assert by_time.first_at_or_after(log, at) == by_time.first_at_or_after(plain, at)
+    assert by_time.largest_timestamp(log) == by_time.largest_timestamp(plain)
     again = open_log(tmp_path)
     assert scan(again) == scan(plain)
     assert again.size_bytes == log.size_bytes
@@ -113,11 +113,11 @@ def test_kept_times_are_those_of_the_stored_batch(tmp_path: Path) -> None:
     times = [NOW + n * 3 for n in range(500)]
     log.append(batch(times, codec=compression.ZSTD), NOW)
     ((_, position),) = [(s, p) for s, p, header in log.headers(1)]
-    packed = kept_times.kept.get(kept_times.key_of(log.active.identity, position))
+    packed = times_cache.kept.get(times_cache.key_of(log.active.identity, position))
     assert packed is not None
     data = log.active.file.pread(1 << 20, position)
     for record in read_records(data):
-        assert kept_times.find(packed, record.timestamp) == (record.timestamp, record.offset, 0)
+        assert times_cache.find(packed, record.timestamp) == (record.timestamp, record.offset, 0)
 
 
 def test_a_batch_that_outgrows_the_limit_is_10_and_leaves_nothing(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.logs import NOW, batch, crash, fill, open_log, scan
-from tidelog.storage import blocks, files, seek
+from tidelog.storage import blocks, files
 from tidelog.storage.blocks import BLOCK_BYTES, Digests, Unverified, count_of
 from tidelog.storage.errors import NotInMemory, ReadFailed, StorageError
 from tidelog.storage.log import Log
+from tidelog.storage.search import by_time
 
 
 def expected(data: bytes) -> bytes:
@@ -182,10 +183,10 @@ class Watch:
         lambda log, wait: log.read(31, 5000, True, wait).read(),
         lambda log, wait: log.read(0, 15_000, True, wait).read(),
         lambda log, wait: log.read(11, 1, True, wait).read_nowait(),
-        lambda log, wait: seek.first_at_or_after(log, NOW + 1017, wait),
-        lambda log, wait: seek.first_at_or_after(log, NOW + 5, wait),
+        lambda log, wait: by_time.first_at_or_after(log, NOW + 1017, wait),
+        lambda log, wait: by_time.first_at_or_after(log, NOW + 5, wait),
         lambda log, wait: list(log.headers(55)),
-        lambda log, wait: seek._largest_behind(log, log.active, 40),
+        lambda log, wait: by_time._largest_behind(log, log.active, 40),
     ],
 )
 def test_P27_no_byte_that_was_there_at_the_start_is_read_before_it_was_verified(
@@ -235,7 +236,7 @@ def test_a_read_that_the_disk_refuses_is_an_error_of_the_log(
         with pytest.raises(ReadFailed, match=r"offset 40 cannot be read: .*Input/output error"):
             again.read(40, 1000, True, wait)
         with pytest.raises(ReadFailed, match="Input/output error"):
-            seek.first_at_or_after(again, NOW + 10, wait)
+            by_time.first_at_or_after(again, NOW + 10, wait)
     with pytest.raises(ReadFailed, match=r"log@0: .*Input/output error"):
         piece.read() if wait else piece.read_nowait()
     assert issubclass(ReadFailed, StorageError)

@@ -9,8 +9,8 @@ from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, fetch_all, index_bytes, log_bytes, open_log
 from tidelog.protocol.records.build import read_records
-from tidelog.storage import seek
 from tidelog.storage.errors import ForeignDataDir
+from tidelog.storage.search import by_time
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
 INTERVAL = {"index_interval_bytes": 200}
@@ -87,7 +87,7 @@ def test_I6_every_time_is_found_as_by_a_scan(folder: Path) -> None:
         log.advance_start(start)
         live = [row for row in rows if row[1] >= start]
         for wanted in sorted({at + step for at, _ in rows for step in (-1, 0, 1)}):
-            found = seek.first_at_or_after(log, wanted)
+            found = by_time.first_at_or_after(log, wanted)
             first = next((row for row in live if row[0] >= wanted), None)
             assert (found and found[:2]) == first
 

@@ -32,8 +32,8 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.records import compression
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage import kept_times, lookup, seek
 from tidelog.storage.log import Log
+from tidelog.storage.search import by_offset, by_time, times_cache
 
 __all__ = ["connect", "serve"]
 
@@ -284,13 +284,13 @@ async def test_lookups_go_on_where_their_time_on_the_loop_was_over(
     client = await connect(await serve())
     await filled(client)
     threads: list[str] = []
-    find = seek.first_at_or_after
+    find = by_time.first_at_or_after
 
     def found(*how: Any) -> Any:
         threads.append(threading.current_thread().name)
         return find(*how)
 
-    monkeypatch.setattr(seek, "first_at_or_after", found)
+    monkeypatch.setattr(by_time, "first_at_or_after", found)
     expected = [(0, n) for n in range(30)]
     assert await looked_up(client, [T0 + n for n in range(30)]) == expected
     monkeypatch.setattr(work, "LOOP_S", -1.0)
@@ -306,13 +306,13 @@ async def test_equal_lookups_of_a_request_are_made_once(
     client = await connect(await serve())
     await filled(client)
     asked: list[int] = []
-    find = seek.first_at_or_after
+    find = by_time.first_at_or_after
 
     def found(log: Log, at: int, *how: bool) -> Any:
         asked.append(at)
         return find(log, at, *how)
 
-    monkeypatch.setattr(seek, "first_at_or_after", found)
+    monkeypatch.setattr(by_time, "first_at_or_after", found)
     assert await looked_up(client, [T0 + 3, T0 + 99, T0 + 3, T0 + 4, T0 + 99]) == [
         (0, 3), (0, -1), (0, 3), (0, 4), (0, -1),
     ]  # fmt: skip
@@ -322,9 +322,9 @@ async def test_equal_lookups_of_a_request_are_made_once(
 async def test_a_lookup_in_a_large_batch_is_not_made_on_the_loop(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_times, "kept", kept_times.KeptTimes())
+    monkeypatch.setattr(times_cache, "kept", times_cache.KeptTimes())
     monkeypatch.setattr("tidelog.protocol.records.validate._TIMED_RECORDS_MAX", 0)
-    monkeypatch.setattr("tidelog.storage.batch_scan.PROMPT_BYTES", 1000)
+    monkeypatch.setattr("tidelog.storage.search.in_batch.PROMPT_BYTES", 1000)
     client = await connect(await serve())
     await filled(client, 0)
     assert not await produced(
@@ -381,8 +381,8 @@ async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_ove
 async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookup, "PROMPT_WALK_BYTES", 8192)
-    monkeypatch.setattr(lookup, "BRIEF_WALK_BYTES", 8192)
+    monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
+    monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", 8192)
     served = await serve(log_index_interval_bytes="2147483647", num_partitions="2")
     client, other = await connect(served), await connect(served)
     await filled(client, 60, partitions=2)

@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from tidelog.protocol.records import batch as record_batch
-from tidelog.storage import seek
 from tidelog.storage.errors import StorageError
+from tidelog.storage.search import by_time
 
 _prefix = Struct(">qi").unpack_from
 
@@ -199,11 +199,11 @@ class Judge:
         ]
         stamps = sorted({at for at, _ in rows})
         for wanted in {0, *stamps[:: 1 + len(stamps) // 4], *[at + 1 for at in stamps[-2:]]}:
-            answer = seek.first_at_or_after(self.log, wanted)
+            answer = by_time.first_at_or_after(self.log, wanted)
             expected = next(((at, offset) for at, offset in rows if at >= wanted), None)
             if (answer and (answer.timestamp, answer.offset)) != expected:
                 self.fail("I6", f"at or after {wanted} is {answer}, a scan says {expected}")
-        largest = seek.largest_timestamp(self.log)
+        largest = by_time.largest_timestamp(self.log)
         most = max(rows, key=lambda row: (row[0], -row[1]), default=None)
         if (largest and (largest.timestamp, largest.offset)) != most:
             self.fail("I6", f"the largest time is {largest}, a scan says {most}")

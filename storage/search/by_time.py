@@ -9,11 +9,11 @@ A record without a timestamp (-1) is never an answer. `wait` and `brief` are tho
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.storage import lookup
-from tidelog.storage.batch_scan import first_record, first_record_at, is_kept, largest_record
 from tidelog.storage.errors import Mismatch, OffsetOutOfRange, ReadFailed, TakesLong
-from tidelog.storage.kept_times import Found
 from tidelog.storage.log import Log
+from tidelog.storage.search import by_offset
+from tidelog.storage.search.in_batch import first_record, first_record_at, is_kept, largest_record
+from tidelog.storage.search.times_cache import Found
 from tidelog.storage.segment import LOG, Segment
 from tidelog.storage.summary import NONE
 
@@ -101,7 +101,7 @@ def _first_in_segment(
             return found
     searched = 0
     while True:
-        place = lookup.locate_timestamp(segment, wanted, position, behind, wait, brief)
+        place = by_offset.locate_timestamp(segment, wanted, position, behind, wait, brief)
         if not place.size:
             return None
         if searched == PROMPT_SEARCHES and (brief or not wait):
@@ -151,7 +151,7 @@ def _largest_behind(log: Log, segment: Segment, start: int) -> Found | None:
     """Look at every batch from the log's start on: it lies within the segment, and the maximum may lie before it."""
     best: Found | None = None
     limit_bytes = log.config.max_decompressed_bytes
-    for position, header in lookup.headers(segment, start):
+    for position, header in by_offset.headers(segment, start):
         least = best.timestamp if best is not None else NONE
         if header.max_timestamp > least and header.record_count:
             found = largest_record(segment, position, header.size_bytes, start, limit_bytes)

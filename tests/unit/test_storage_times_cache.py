@@ -8,15 +8,15 @@ from tests.support.batches import changed, records
 from tidelog.protocol.records import kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, read_header
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage import kept_times
-from tidelog.storage.kept_times import Found, KeptTimes
+from tidelog.storage.search import times_cache
+from tidelog.storage.search.times_cache import Found, KeptTimes
 
 NOW = 1_700_000_000_000
 BASE = (1 << 40) + 5
 
 
 def packed(batch: bytes) -> bytes:
-    return kept_times.pack(read_header(batch), batch, HEADER_BYTES)
+    return times_cache.pack(read_header(batch), batch, HEADER_BYTES)
 
 
 def agrees(found: bytes, expected: list[Found]) -> None:
@@ -24,7 +24,7 @@ def agrees(found: bytes, expected: list[Found]) -> None:
     for wanted in {record.timestamp + step for record in expected for step in (-1, 0, 1)}:
         if wanted >= 0:
             first = next((record for record in expected if record.timestamp >= wanted), None)
-            assert kept_times.find(found, wanted) == first
+            assert times_cache.find(found, wanted) == first
 
 
 @pytest.mark.parametrize("gaps", [False, True])
@@ -34,8 +34,8 @@ def test_the_first_record_at_or_after_a_time_is_found(gaps: bool, data: st.DataO
     sent = data.draw(records(gaps=gaps))
     batch = build_batch([Record(BASE + r.offset, *list_of(r)) for r in sent], leader_epoch=7)
     agrees(packed(batch), [Found(r.timestamp, BASE + r.offset, 7) for r in sent])
-    assert kept_times.base_offset(packed(batch)) == BASE
-    assert kept_times.find(packed(batch), (1 << 63) - 1) is None
+    assert times_cache.base_offset(packed(batch)) == BASE
+    assert times_cache.find(packed(batch), (1 << 63) - 1) is None
 
 
 def list_of(record: Record) -> tuple[int, bytes | None, bytes | None]:
@@ -54,7 +54,7 @@ def test_of_an_empty_batch_nothing_is_found() -> None:
     for log_append_time in (False, True):
         batch = build_batch([Record(BASE, NOW, None, b"v")], log_append_time=log_append_time)
         empty = bytes(changed(batch[:HEADER_BYTES], record_count=0, batch_length=HEADER_BYTES - 12))
-        assert kept_times.find(packed(empty), 0) is None
+        assert times_cache.find(packed(empty), 0) is None
 
 
 @pytest.mark.parametrize(
@@ -83,25 +83,25 @@ def test_times_take_no_more_bytes_than_they_need() -> None:
 def test_a_batch_that_was_just_written_is_kept_under_the_offset_that_it_got(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_times, "kept", KeptTimes())
+    monkeypatch.setattr(times_cache, "kept", KeptTimes())
     sent = [Record(n, NOW + n, None, b"v") for n in range(10)]
     batch = build_batch(sent)
     times, time_bytes, offset_bytes = kernel.times(batch, HEADER_BYTES, len(batch), 10, 2, 0)
     assert (time_bytes, offset_bytes) == (2, 0)
-    kept_times.keep_appended(3, 500, read_header(batch), times, BASE, 7)
-    found = kept_times.kept.get(kept_times.key_of(3, 500))
+    times_cache.keep_appended(3, 500, read_header(batch), times, BASE, 7)
+    found = times_cache.kept.get(times_cache.key_of(3, 500))
     assert found is not None
     agrees(found, [Found(r.timestamp, BASE + r.offset, 7) for r in sent])
 
 
 def test_keys_of_segments_and_positions_are_all_different() -> None:
     places = [(identity, position) for identity in range(4) for position in (0, 1, (1 << 31) - 1, 1 << 31)]
-    assert len({kept_times.key_of(*place) for place in places}) == len(places)
+    assert len({times_cache.key_of(*place) for place in places}) == len(places)
 
 
 def test_the_first_search_of_a_batch_is_told_from_the_next_ones() -> None:
     times = KeptTimes()
-    keys = [kept_times.key_of(identity, position) for identity in range(20) for position in (0, 61, 1 << 20)]
+    keys = [times_cache.key_of(identity, position) for identity in range(20) for position in (0, 61, 1 << 20)]
     firsts = [times.is_first_search(key) for key in keys]
     again = [times.is_first_search(key) for key in keys]
     # Two that share a place may forget each other; of sixty in a quarter of a million hardly any do.
@@ -114,5 +114,5 @@ def test_times_that_lie_as_far_apart_as_times_can_are_found() -> None:
     sent = [Record(BASE, -1, None, b"v"), Record(BASE + 1, last, None, b"v")]
     batch = bytes(changed(build_batch(sent), max_timestamp=last + 1))
     found = packed(batch)
-    assert kept_times.find(found, 0) == kept_times.find(found, last) == (last, BASE + 1, -1)
-    assert kept_times.find(found, last + 1) is None
+    assert times_cache.find(found, 0) == times_cache.find(found, last) == (last, BASE + 1, -1)
+    assert times_cache.find(found, last + 1) is None

@@ -7,9 +7,10 @@ import pytest
 
 from tests.support.logs import NOW, fill, open_log, scan, whole_rows
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.storage import files, lookup, seek
+from tidelog.storage import files
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
+from tidelog.storage.search import by_offset, by_time
 
 # Batches of 2 records; of some the value is larger than what is read at once.
 SIZES = [10, 10, 300, 10, 10, 2000, 10, 10, 10, 500, 10, 10, 10, 10]
@@ -18,9 +19,9 @@ DAMAGED = [3, 4, 8, 12]
 
 @pytest.fixture(params=[0, 200, 1 << 20])
 def log(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
-    monkeypatch.setattr(lookup, "FIRST_READ_BYTES", 150)
-    monkeypatch.setattr(lookup, "MAX_READ_BYTES", 600)
-    monkeypatch.setattr(lookup, "SMALL_BATCH_BYTES", 100)
+    monkeypatch.setattr(by_offset, "FIRST_READ_BYTES", 150)
+    monkeypatch.setattr(by_offset, "MAX_READ_BYTES", 600)
+    monkeypatch.setattr(by_offset, "SMALL_BATCH_BYTES", 100)
     log = open_log(tmp_path, index_interval_bytes=request.param)
     for number, size in enumerate(SIZES):
         fill(log, [[NOW + number * 37 % 50, NOW + number]], value=b"v" * size)
@@ -49,11 +50,11 @@ def test_every_offset_is_found_in_its_batch(log: Log, wait: bool) -> None:
     data = log.active.path(".log").read_bytes()
     for position, header in batches_of(log):
         for offset in (header.base_offset, header.last_offset):
-            place = lookup.locate(log.active, offset, wait)
+            place = by_offset.locate(log.active, offset, wait)
             assert place[:2] == (position, header.size_bytes)
             assert 0 < len(place.head) <= header.size_bytes
             assert place.head == data[position : position + len(place.head)]
-    assert lookup.locate(log.active, log.log_end_offset, wait)[:2] == (len(data), 0)
+    assert by_offset.locate(log.active, log.log_end_offset, wait)[:2] == (len(data), 0)
 
 
 def test_a_read_names_as_many_bytes_as_fit(log: Log) -> None:
@@ -88,11 +89,11 @@ def test_around_damage_every_batch_is_found_and_no_other(log: Log) -> None:
                 assert whole_rows(piece.read())[0].offset == header.base_offset
     assert scan(log) == rows
     for wanted in range(NOW - 1, NOW + 60):
-        found = seek.first_at_or_after(log, wanted)
+        found = by_time.first_at_or_after(log, wanted)
         expected = next((row for row in rows if row.timestamp >= wanted), None)
         assert (found and found[1::-1]) == (expected and expected[:2])
     for offset in range(0, log.log_end_offset, 2):
-        headers = [header.base_offset for _, header in lookup.headers(log.active, offset)]
+        headers = [header.base_offset for _, header in by_offset.headers(log.active, offset)]
         assert headers == [row.offset for row in rows if row.offset >= offset and row.offset % 2 == 0]
 
 
@@ -106,7 +107,7 @@ def test_reads_on_the_way_grow_up_to_a_bound(log: Log, monkeypatch: pytest.Monke
         return read(file, count, position, wait)
 
     monkeypatch.setattr(files.File, "read", read)
-    assert lookup.locate(log.active, 27).size
+    assert by_offset.locate(log.active, 27).size
     assert reads[:3] == [150, 300, 600]
     assert max(reads) == 600
 
@@ -115,22 +116,22 @@ def test_a_log_that_somebody_cut_is_corrupt_where_it_ends(log: Log) -> None:
     position, header = batches_of(log)[9]
     log.active.file.truncate(position + 30)
     with pytest.raises(CorruptLog, match="cut short"):
-        lookup.locate(log.active, header.base_offset)
+        by_offset.locate(log.active, header.base_offset)
     with pytest.raises(CorruptLog):
-        lookup.locate_timestamp(log.active, NOW + 1000, position, -1, True, False)
+        by_offset.locate_timestamp(log.active, NOW + 1000, position, -1, True, False)
 
 
 def test_a_place_in_the_middle_of_a_batch_is_no_batch(log: Log) -> None:
     log.active.file.write_at(b"\x80", batches_of(log)[5][0] + 8)
     with pytest.raises(CorruptLog, match=r"\.log@\d+: "):  # that is where the way to the next leads
-        lookup.locate(log.active, 12)
+        by_offset.locate(log.active, 12)
 
 
 @pytest.mark.parametrize("likely", [0, 12, 100, 1000, 5000])
 def test_a_batch_is_read_whole_where_it_is_about_as_large_as_is_thought(log: Log, likely: int) -> None:
     data = log.active.path(".log").read_bytes()
     for position, header in batches_of(log):
-        place = lookup.batch_at(log.active, position, max(likely, 12), True)
+        place = by_offset.batch_at(log.active, position, max(likely, 12), True)
         assert place[:2] == (position, header.size_bytes)
         assert place.head == data[position : position + len(place.head)]
         assert len(place.head) == min(header.size_bytes, max(likely, 12) + max(likely, 12) // 8)

@@ -14,10 +14,11 @@ from tests.support.logs import NOW, batch, fill, open_log, scan
 from tidelog.protocol.records import compression, validate
 from tidelog.protocol.records.batch import HEADER
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage import batch_scan, files, kept_times, lookup, seek
+from tidelog.storage import files
 from tidelog.storage.errors import CorruptLog, NotInMemory, OffsetOutOfRange, TakesLong
-from tidelog.storage.kept_times import KeptTimes
 from tidelog.storage.log import Log
+from tidelog.storage.search import by_offset, by_time, in_batch, times_cache
+from tidelog.storage.search.times_cache import KeptTimes
 
 OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
 
@@ -26,10 +27,10 @@ def agrees_with_a_scan(log: Log) -> None:
     rows = scan(log)
     for wanted in sorted({row.timestamp + step for row in rows for step in (-1, 0, 1)} | {0, NOW * 2}):
         if wanted >= 0:
-            found = seek.first_at_or_after(log, wanted)
+            found = by_time.first_at_or_after(log, wanted)
             expected = next((row for row in rows if row.timestamp >= wanted), None)
             assert (found and (found.offset, found.timestamp)) == (expected and expected[:2]), wanted
-    found = seek.largest_timestamp(log)
+    found = by_time.largest_timestamp(log)
     timed = [row for row in rows if row.timestamp >= 0]
     expected = max(timed, key=lambda row: (row.timestamp, -row.offset), default=None)
     assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
@@ -69,7 +70,7 @@ def test_S34_S84_the_density_of_the_index_changes_no_answer(tmp_path: Path) -> N
         fill(log, OUT_OF_ORDER)
         logs.append(log)
     for wanted in range(NOW - 1, NOW + 103):
-        dense, sparse = (seek.first_at_or_after(log, wanted) for log in logs)
+        dense, sparse = (by_time.first_at_or_after(log, wanted) for log in logs)
         assert dense == sparse
 
 
@@ -78,13 +79,13 @@ def test_S29_a_segment_whose_largest_timestamp_is_the_target_is_searched(tmp_pat
     fill(log, [[NOW]])
     log.roll(NOW)
     fill(log, [[NOW + 1]])
-    assert seek.first_at_or_after(log, NOW) == (NOW, 0, 0)
+    assert by_time.first_at_or_after(log, NOW) == (NOW, 0, 0)
 
 
 def test_S32_records_behind_the_answer_may_be_older(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW + 5, NOW]])
-    assert seek.first_at_or_after(log, NOW + 3) == (NOW + 5, 0, 0)
+    assert by_time.first_at_or_after(log, NOW + 3) == (NOW + 5, 0, 0)
 
 
 def test_S36_the_answer_has_the_epoch_of_its_batch(tmp_path: Path) -> None:
@@ -92,37 +93,37 @@ def test_S36_the_answer_has_the_epoch_of_its_batch(tmp_path: Path) -> None:
     fill(log, [[NOW]])
     log = open_log(tmp_path, recovery_point=1)
     fill(log, [[NOW + 5]])
-    assert [seek.first_at_or_after(log, at) for at in (NOW, NOW + 1)] == [(NOW, 0, 0), (NOW + 5, 1, 1)]
-    assert seek.largest_timestamp(log) == (NOW + 5, 1, 1)
+    assert [by_time.first_at_or_after(log, at) for at in (NOW, NOW + 1)] == [(NOW, 0, 0), (NOW + 5, 1, 1)]
+    assert by_time.largest_timestamp(log) == (NOW + 5, 1, 1)
 
 
 def test_with_log_append_time_all_records_of_a_batch_have_its_time(tmp_path: Path) -> None:
     log = open_log(tmp_path, message_timestamp_type="LogAppendTime", index_interval_bytes=0)
     for now in (NOW, NOW, NOW + 10):
         log.append(batch([5, 900, 7]), now)
-    assert seek.first_at_or_after(log, NOW) == (NOW, 0, 0)
-    assert seek.first_at_or_after(log, NOW + 1) == (NOW + 10, 6, 0)
-    assert seek.largest_timestamp(log) == (NOW + 10, 6, 0)
+    assert by_time.first_at_or_after(log, NOW) == (NOW, 0, 0)
+    assert by_time.first_at_or_after(log, NOW + 1) == (NOW + 10, 6, 0)
+    assert by_time.largest_timestamp(log) == (NOW + 10, 6, 0)
     log.advance_start(7)
-    assert seek.first_at_or_after(log, NOW) == (NOW + 10, 7, 0)
-    assert seek.largest_timestamp(log) == (NOW + 10, 7, 0)
+    assert by_time.first_at_or_after(log, NOW) == (NOW + 10, 7, 0)
+    assert by_time.largest_timestamp(log) == (NOW + 10, 7, 0)
     agrees_with_a_scan(log)
 
 
 def test_a_record_without_a_timestamp_is_never_an_answer(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[-1], [-1, -1]])
-    assert seek.first_at_or_after(log, 0) is None
-    assert seek.first_at_or_after(log, -1) is None
-    assert seek.largest_timestamp(log) is None
+    assert by_time.first_at_or_after(log, 0) is None
+    assert by_time.first_at_or_after(log, -1) is None
+    assert by_time.largest_timestamp(log) is None
     fill(log, [[-1, 0]])
-    assert seek.first_at_or_after(log, 0) == (0, 4, 0)
+    assert by_time.first_at_or_after(log, 0) == (0, 4, 0)
 
 
 def test_P5_of_an_empty_log_nothing_is_found(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert seek.first_at_or_after(log, 0) is None
-    assert seek.largest_timestamp(log) is None
+    assert by_time.first_at_or_after(log, 0) is None
+    assert by_time.largest_timestamp(log) is None
 
 
 def test_V5_P4_a_log_start_behind_the_match_does_not_end_the_search(tmp_path: Path) -> None:
@@ -131,14 +132,14 @@ def test_V5_P4_a_log_start_behind_the_match_does_not_end_the_search(tmp_path: Pa
     log.roll(NOW)
     fill(log, [[300]])
     log.advance_start(2)
-    assert seek.first_at_or_after(log, 150) == (300, 3, 0)
+    assert by_time.first_at_or_after(log, 150) == (300, 3, 0)
 
 
 def test_V5_within_one_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[100, 200, 120], [110], [300]])
     log.advance_start(2)
-    assert seek.first_at_or_after(log, 150) == (300, 4, 0)
+    assert by_time.first_at_or_after(log, 150) == (300, 4, 0)
     agrees_with_a_scan(log)
 
 
@@ -154,10 +155,10 @@ def test_V6_P4_P5_an_empty_batch_with_a_timestamp_does_not_hide_what_is_behind_i
     assert log.log_end_offset == 5
     log.roll(NOW)
     fill(log, [[600]])
-    assert seek.first_at_or_after(log, 400) == (600, 5, 1)
+    assert by_time.first_at_or_after(log, 400) == (600, 5, 1)
     log.truncate(5)
-    assert seek.first_at_or_after(log, 400) is None
-    assert seek.largest_timestamp(log) == (200, 1, 0)
+    assert by_time.first_at_or_after(log, 400) is None
+    assert by_time.largest_timestamp(log) == (200, 1, 0)
 
 
 def test_P24_P5_the_largest_timestamp_is_never_one_below_the_log_start(tmp_path: Path) -> None:
@@ -169,14 +170,14 @@ def test_P24_P5_the_largest_timestamp_is_never_one_below_the_log_start(tmp_path:
         for start in range(8):
             log.advance_start(start)
             agrees_with_a_scan(log)
-        assert seek.largest_timestamp(log) is None
+        assert by_time.largest_timestamp(log) is None
 
 
 def test_P5_the_largest_timestamp_is_the_first_record_that_has_it_after_a_rebuild_too(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW, NOW + 9, NOW + 9], [NOW + 9]])
-    assert seek.largest_timestamp(log) == (NOW + 9, 1, 0)
-    assert seek.largest_timestamp(open_log(tmp_path)) == (NOW + 9, 1, 0)
+    assert by_time.largest_timestamp(log) == (NOW + 9, 1, 0)
+    assert by_time.largest_timestamp(open_log(tmp_path)) == (NOW + 9, 1, 0)
 
 
 def test_P6_times_beyond_32_bits_and_the_ends_of_the_range(tmp_path: Path) -> None:
@@ -184,8 +185,8 @@ def test_P6_times_beyond_32_bits_and_the_ends_of_the_range(tmp_path: Path) -> No
     log = open_log(tmp_path, message_timestamp_after_max_ms=(1 << 63) - 1)
     fill(log, [[0], [1 << 32], [(1 << 32) + 1, 5], [far]], now_ms=0)
     agrees_with_a_scan(log)
-    assert seek.first_at_or_after(log, (1 << 63) - 1) is None
-    assert seek.first_at_or_after(log, far) == (far, 4, 0)
+    assert by_time.first_at_or_after(log, (1 << 63) - 1) is None
+    assert by_time.first_at_or_after(log, far) == (far, 4, 0)
 
 
 @pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
@@ -198,7 +199,7 @@ def test_large_batches_are_searched_within(tmp_path: Path, clock: str) -> None:
     rows = scan(log)
     for _ in range(200):
         wanted = NOW + rng.randrange(10**6)
-        found = seek.first_at_or_after(log, wanted)
+        found = by_time.first_at_or_after(log, wanted)
         expected = next((row for row in rows if row.timestamp >= wanted), None)
         assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
 
@@ -206,7 +207,7 @@ def test_large_batches_are_searched_within(tmp_path: Path, clock: str) -> None:
 def test_many_small_batches_between_two_entries_are_walked(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=1 << 30)
     fill(log, [[NOW + n] for n in range(1500)])
-    assert seek.first_at_or_after(log, NOW + 1499) == (NOW + 1499, 1499, 0)
+    assert by_time.first_at_or_after(log, NOW + 1499) == (NOW + 1499, 1499, 0)
 
 
 def test_a_record_far_ahead_of_its_time_does_not_make_lookups_walk_what_follows(
@@ -215,7 +216,7 @@ def test_a_record_far_ahead_of_its_time_does_not_make_lookups_walk_what_follows(
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW], [NOW + 1000], *([NOW + n] for n in range(1, 900)), [NOW + 2000]])
     reads = reads_of(monkeypatch)
-    assert seek.first_at_or_after(log, NOW + 1500) == (NOW + 2000, 901, 0)
+    assert by_time.first_at_or_after(log, NOW + 1500) == (NOW + 2000, 901, 0)
     assert sum(reads) < 500
 
 
@@ -224,10 +225,10 @@ def test_a_batch_that_is_searched_again_is_not_read_again(
 ) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW + (n * 37) % 101 for n in range(100)]] * 3, codec=4)
-    assert seek.first_at_or_after(log, NOW) is not None
-    monkeypatch.setattr(batch_scan.compression, "decompress", None)
+    assert by_time.first_at_or_after(log, NOW) is not None
+    monkeypatch.setattr(in_batch.compression, "decompress", None)
     for wanted in range(NOW, NOW + 100):
-        found = seek.first_at_or_after(log, wanted)
+        found = by_time.first_at_or_after(log, wanted)
         assert found is not None
         assert found.timestamp >= wanted
 
@@ -256,16 +257,16 @@ def test_a_large_batch_is_read_up_to_the_record(
         log.append(memoryview(bytearray(build_batch(each, base_offset=0))), NOW)
     reads = reads_of(monkeypatch)
     for number in [0, 1, 3, 100, 300, 504, 2, 4]:
-        monkeypatch.setattr(kept_times, "kept", KeptTimes())
+        monkeypatch.setattr(times_cache, "kept", KeptTimes())
         reads.clear()
-        assert seek.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
-        assert sum(reads) < 3 * (sum(sizes[: number + 1]) + lookup.PART_BYTES)
+        assert by_time.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
+        assert sum(reads) < 3 * (sum(sizes[: number + 1]) + by_offset.PART_BYTES)
     with monkeypatch.context() as patch:
-        patch.setattr(lookup, "PART_BYTES", 500)
-        patch.setattr(batch_scan, "PART_BYTES", 500)
+        patch.setattr(by_offset, "PART_BYTES", 500)
+        patch.setattr(in_batch, "PART_BYTES", 500)
         for number in range(0, 500, 7):
-            patch.setattr(kept_times, "kept", KeptTimes())
-            assert seek.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
+            patch.setattr(times_cache, "kept", KeptTimes())
+            assert by_time.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -277,10 +278,10 @@ def test_a_large_batch_that_was_just_written_is_not_walked(
     log.leader_epoch = 3
     fill(log, [[NOW - 2 - n * step for n in range(2000)], [NOW - 1]])
     log.append(batch([NOW + (n ^ 1) * step for n in range(2000)], codec=codec), NOW)
-    monkeypatch.setattr(batch_scan.kernel, "find_record", None)
-    monkeypatch.setattr(batch_scan.kernel, "times", None)
+    monkeypatch.setattr(in_batch.kernel, "find_record", None)
+    monkeypatch.setattr(in_batch.kernel, "times", None)
     for number in (0, 1, 2, 500, 998):
-        found = seek.first_at_or_after(log, NOW + number * step)
+        found = by_time.first_at_or_after(log, NOW + number * step)
         assert found == (NOW + (number | 1) * step, 2001 + ((number | 1) ^ 1 if step else 0), 3)
 
 
@@ -307,13 +308,13 @@ def test_what_is_kept_of_a_written_batch_follows_no_lie_and_no_cut(tmp_path: Pat
 def test_the_times_of_very_many_records_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: int
 ) -> None:
-    monkeypatch.setattr(kept_times, "kept", kept := KeptTimes())
+    monkeypatch.setattr(times_cache, "kept", kept := KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 2999)
-    monkeypatch.setattr(batch_scan, "_KEPT_BYTES_MAX", 2 * 2999)  # a time takes two bytes
+    monkeypatch.setattr(in_batch, "_KEPT_BYTES_MAX", 2 * 2999)  # a time takes two bytes
     log = open_log(tmp_path)
     fill(log, [[NOW + n for n in range(3000)]], codec=codec)
     for _ in range(3):
-        assert seek.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
+        assert by_time.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
     assert kept._bytes == 0
 
 
@@ -321,22 +322,22 @@ def test_the_times_of_very_many_records_are_not_kept(
 def test_what_is_kept_of_a_batch_is_bounded_in_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int, is_kept: bool
 ) -> None:
-    monkeypatch.setattr(kept_times, "kept", kept := KeptTimes())
+    monkeypatch.setattr(times_cache, "kept", kept := KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 2999)
-    monkeypatch.setattr(batch_scan, "_KEPT_BYTES_MAX", room_bytes)
+    monkeypatch.setattr(in_batch, "_KEPT_BYTES_MAX", room_bytes)
     log = open_log(tmp_path)
     fill(log, [[NOW + n for n in range(3000)]], codec=4)
-    assert seek.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
+    assert by_time.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
     assert bool(kept._packed) == is_kept
-    assert kept_times.packed_bytes(next(log.headers(0))[2]) in range(6000, 6100), "two bytes for a time"
+    assert times_cache.packed_bytes(next(log.headers(0))[2]) in range(6000, 6100), "two bytes for a time"
 
 
 @pytest.mark.parametrize(("wait", "brief"), [(False, False), (False, True), (True, True)])
 def test_what_takes_long_is_not_begun_where_there_is_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
 ) -> None:
-    monkeypatch.setattr(batch_scan, "PROMPT_BYTES", 8192)
-    monkeypatch.setattr(kept_times, "kept", KeptTimes())
+    monkeypatch.setattr(in_batch, "PROMPT_BYTES", 8192)
+    monkeypatch.setattr(times_cache, "kept", KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 0)
     for folder, codec, large in (("a", 4, True), ("b", 4, False), ("c", 0, True)):
         log = open_log(tmp_path / folder)
@@ -344,36 +345,36 @@ def test_what_takes_long_is_not_begun_where_there_is_no_time(
         log.append(batch(stamps, codec=codec, value=b"v" * (5 if codec else 100)), NOW)
         if large:
             with pytest.raises(TakesLong, match="a large batch"):
-                seek.first_at_or_after(log, stamps[-1], wait, brief)
-            assert seek.first_at_or_after(log, stamps[-1]) == (stamps[-1], 899, 0)
+                by_time.first_at_or_after(log, stamps[-1], wait, brief)
+            assert by_time.first_at_or_after(log, stamps[-1]) == (stamps[-1], 899, 0)
         else:
-            assert seek.first_at_or_after(log, stamps[-1], wait, brief) == (stamps[-1], 299, 0)
+            assert by_time.first_at_or_after(log, stamps[-1], wait, brief) == (stamps[-1], 299, 0)
 
 
 def test_a_batch_that_is_large_as_it_is_stored_is_not_even_read_where_there_is_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_scan, "PROMPT_BYTES", 4096)
-    monkeypatch.setattr(kept_times, "kept", KeptTimes())
+    monkeypatch.setattr(in_batch, "PROMPT_BYTES", 4096)
+    monkeypatch.setattr(times_cache, "kept", KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 0)
     log = open_log(tmp_path)
     log.append(batch([NOW, NOW + 5], codec=4, value=random.Random(1).randbytes(70_000)), NOW)
     monkeypatch.delattr(compression, "decompress")
     with pytest.raises(TakesLong):
-        seek.first_at_or_after(log, NOW + 5, wait=False)
+        by_time.first_at_or_after(log, NOW + 5, wait=False)
 
 
 @pytest.mark.parametrize(("wait", "brief"), [(False, False), (True, True)])
 def test_a_walk_that_takes_long_is_given_up_where_there_is_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
 ) -> None:
-    monkeypatch.setattr(lookup, "BRIEF_WALK_BYTES", lookup.PROMPT_WALK_BYTES)
+    monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", by_offset.PROMPT_WALK_BYTES)
     log = open_log(tmp_path, index_interval_bytes=2**31 - 1)
     fill(log, [[NOW + n] for n in range(5000)], value=b"v" * 100)
-    assert log.active.size > 2 * lookup.PROMPT_WALK_BYTES
+    assert log.active.size > 2 * by_offset.PROMPT_WALK_BYTES
     for ask in (
         lambda n, *how: log.read(n, 1, True, *how).position,
-        lambda n, *how: seek.first_at_or_after(log, NOW + n, *how),
+        lambda n, *how: by_time.first_at_or_after(log, NOW + n, *how),
     ):
         assert ask(1000, wait, brief) == ask(1000)
         with pytest.raises(TakesLong, match="lies further on"):
@@ -384,7 +385,7 @@ def test_a_walk_that_takes_long_is_given_up_where_there_is_no_time(
 def test_without_waiting_less_is_walked_over_than_in_brief(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=2**31 - 1)
     fill(log, [[NOW + n] for n in range(5000)], value=b"v" * 100)
-    assert lookup.PROMPT_WALK_BYTES < log.active.size < lookup.BRIEF_WALK_BYTES
+    assert by_offset.PROMPT_WALK_BYTES < log.active.size < by_offset.BRIEF_WALK_BYTES
     assert log.read(4999, 1, True, wait=True, brief=True).position == log.read(4999, 1, True).position
     with pytest.raises(TakesLong):
         log.read(4999, 1, True, wait=False)
@@ -395,7 +396,7 @@ def test_large_batches_that_lie_far_apart_are_found_at_once(tmp_path: Path) -> N
     fill(log, [[NOW + n] for n in range(4)], value=b"v" * 500_000)
     for n in range(4):
         assert log.read(n, 1, True, wait=False).position == log.read(n, 1, True).position
-        assert seek.first_at_or_after(log, NOW + n, wait=False) == (NOW + n, n, 0)
+        assert by_time.first_at_or_after(log, NOW + n, wait=False) == (NOW + n, n, 0)
 
 
 @pytest.mark.parametrize(("wait", "brief"), [(False, False), (True, True)])
@@ -405,13 +406,13 @@ def test_very_many_segments_are_not_gone_through_where_there_is_no_time(
     log = open_log(tmp_path, segment_bytes=14)
     fill(log, [[NOW + n] for n in range(5)])
     for ask in (
-        lambda *how: seek.first_at_or_after(log, NOW + 3, *how),
-        lambda *how: seek.largest_timestamp(log, *how),
-        lambda *how: seek.offsets_before(log, -1, 3, *how),
+        lambda *how: by_time.first_at_or_after(log, NOW + 3, *how),
+        lambda *how: by_time.largest_timestamp(log, *how),
+        lambda *how: by_time.offsets_before(log, -1, 3, *how),
     ):
-        monkeypatch.setattr(seek, "PROMPT_SEGMENTS", 5)
+        monkeypatch.setattr(by_time, "PROMPT_SEGMENTS", 5)
         assert ask(wait, brief) == ask()
-        monkeypatch.setattr(seek, "PROMPT_SEGMENTS", 4)
+        monkeypatch.setattr(by_time, "PROMPT_SEGMENTS", 4)
         with pytest.raises(TakesLong, match="5 segments"):
             ask(wait, brief)
 
@@ -421,14 +422,14 @@ def test_not_many_segments_are_searched_in_vain_where_there_is_no_time(tmp_path:
     fill(log, [[NOW + 9 - n] for n in range(5)])
     for segment in log.segments[:-1]:
         segment.summary.max_timestamp_offset = -1  # as after a start without a summary
-    assert seek.largest_timestamp(log) == (NOW + 9, 0, 0)
+    assert by_time.largest_timestamp(log) == (NOW + 9, 0, 0)
     with pytest.raises(TakesLong):
-        seek.largest_timestamp(log, wait=False)
+        by_time.largest_timestamp(log, wait=False)
     for segment in log.segments:
         segment.summary.max_timestamp = NOW + 100  # as if damaged bytes held it
-    assert seek.first_at_or_after(log, NOW + 50) is None
+    assert by_time.first_at_or_after(log, NOW + 50) is None
     with pytest.raises(TakesLong):
-        seek.first_at_or_after(log, NOW + 50, wait=False)
+        by_time.first_at_or_after(log, NOW + 50, wait=False)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -448,14 +449,14 @@ def test_the_times_of_batches_that_are_kept_are_bounded(
     kept = KeptTimes()
     size = 22 + 300
     monkeypatch.setattr(kept, "BYTES_MAX", 3 * (size + kept.ENTRY_BYTES))
-    monkeypatch.setattr(kept_times, "kept", kept)
+    monkeypatch.setattr(times_cache, "kept", kept)
     log = open_log(tmp_path)
     fill(log, [[NOW + batch * 50 + n % 50 for n in range(300)] for batch in range(10)])
     agrees_with_a_scan(log)
     assert [len(packed) for packed in kept._packed.values()] == [size] * 3
     fill(log, [[NOW + 1000 + n for n in range(5000)]])
     for _ in range(2):
-        assert seek.first_at_or_after(log, NOW + 2000) == (NOW + 2000, 4000, 0), (
+        assert by_time.first_at_or_after(log, NOW + 2000) == (NOW + 2000, 4000, 0), (
             "larger than all that is kept"
         )
     assert kept._bytes == 0
@@ -468,7 +469,7 @@ def test_what_is_kept_takes_no_more_than_is_counted() -> None:
         kept = KeptTimes()
         before = tracemalloc.get_traced_memory()[0]
         for number in range(50_000):
-            kept.keep(kept_times.key_of(7, number), bytes(10 + number % 7))
+            kept.keep(times_cache.key_of(7, number), bytes(10 + number % 7))
         assert tracemalloc.get_traced_memory()[0] - before <= kept._bytes
     finally:
         tracemalloc.stop()
@@ -493,20 +494,20 @@ def test_I6_random_logs(tmp_path: Path, clock: str) -> None:
 
 def test_S37_offsets_before_are_starts_of_segments_newest_first(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert seek.offsets_before(log, -1, 10) == [0]
+    assert by_time.offsets_before(log, -1, 10) == [0]
     for n in range(3):
         fill(log, [[5], [5]], now_ms=NOW + n * 100)
         log.roll(NOW + n * 100)
-    assert seek.offsets_before(log, -1, 10) == [6, 4, 2, 0]
-    assert seek.offsets_before(log, -2, 10) == [0]
-    assert seek.offsets_before(log, NOW + 150, 10) == [2, 0]
-    assert seek.offsets_before(log, NOW + 200, 2) == [6, 4]
-    assert seek.offsets_before(log, NOW - 1, 10) == []
-    assert seek.offsets_before(log, -1, 0) == []
+    assert by_time.offsets_before(log, -1, 10) == [6, 4, 2, 0]
+    assert by_time.offsets_before(log, -2, 10) == [0]
+    assert by_time.offsets_before(log, NOW + 150, 10) == [2, 0]
+    assert by_time.offsets_before(log, NOW + 200, 2) == [6, 4]
+    assert by_time.offsets_before(log, NOW - 1, 10) == []
+    assert by_time.offsets_before(log, -1, 0) == []
     fill(log, [[5]], now_ms=NOW + 300)
-    assert seek.offsets_before(log, -1, 2) == [7, 6]
+    assert by_time.offsets_before(log, -1, 2) == [7, 6]
     log.advance_start(1)
-    assert seek.offsets_before(log, -2, 10) == [1]
+    assert by_time.offsets_before(log, -2, 10) == [1]
 
 
 def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
@@ -525,13 +526,13 @@ def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
 def test_a_lookup_finds_nothing_in_a_segment_that_retention_takes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    owner, name = (seek, "_first_in_segment") if "indexes" in when else (lookup, "locate_timestamp")
+    owner, name = (by_time, "_first_in_segment") if "indexes" in when else (by_offset, "locate_timestamp")
     find = getattr(owner, name)
     for number, ask in enumerate(
         (
-            seek.first_at_or_after,
-            lambda log, at: seek.first_at_or_after(log, at, False),
-            lambda log, _: seek.largest_timestamp(log),
+            by_time.first_at_or_after,
+            lambda log, at: by_time.first_at_or_after(log, at, False),
+            lambda log, _: by_time.largest_timestamp(log),
         )
     ):
         log = open_log(tmp_path / str(number), file_delete_delay_ms=0, index_interval_bytes=0)
@@ -563,7 +564,7 @@ def test_a_read_in_a_segment_that_retention_takes_meanwhile_is_out_of_range(
     log.roll(NOW)
     fill(log, [[NOW]])
     log.release()
-    read = lookup.read
+    read = by_offset.read
 
     def meanwhile(*args: Any) -> Any:
         with log.lock:
@@ -571,7 +572,7 @@ def test_a_read_in_a_segment_that_retention_takes_meanwhile_is_out_of_range(
         log.deleted.remove_due(NOW)
         return read(*args)
 
-    monkeypatch.setattr(lookup, "read", meanwhile)
+    monkeypatch.setattr(by_offset, "read", meanwhile)
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 100, True)
 
@@ -613,12 +614,12 @@ def test_the_times_kept_first_are_forgotten_first_and_their_bytes_come_back(
 def test_largest_timestamp_looks_through_no_segment_on_the_event_loop(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW + 9], [NOW + 7], [NOW + 8]])
-    assert seek.largest_timestamp(log, wait=False) == (NOW + 9, 0, 0)
+    assert by_time.largest_timestamp(log, wait=False) == (NOW + 9, 0, 0)
     log.advance_start(1)
     for how in ((False, False), (True, True)):
         with pytest.raises(TakesLong):
-            seek.largest_timestamp(log, *how)
-    assert seek.largest_timestamp(log) == (NOW + 8, 2, 0)
+            by_time.largest_timestamp(log, *how)
+    assert by_time.largest_timestamp(log) == (NOW + 8, 2, 0)
 
 
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -632,18 +633,18 @@ def test_unless_told_otherwise_a_lookup_waits_for_the_disk(
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW], [NOW + 5], [NOW + 3]])
     cold(monkeypatch)
-    assert seek.first_at_or_after(log, NOW + 1) == (NOW + 5, 1, 0)
+    assert by_time.first_at_or_after(log, NOW + 1) == (NOW + 5, 1, 0)
     assert log.read(1, 100, True).position > 0
     assert [header.base_offset for _, _, header in log.headers(1)] == [1, 2]
     for ask in (
-        lambda: seek.first_at_or_after(log, NOW + 1, False),
-        lambda: seek.first_at_or_after(log, NOW + 1, wait=False),
+        lambda: by_time.first_at_or_after(log, NOW + 1, False),
+        lambda: by_time.first_at_or_after(log, NOW + 1, wait=False),
         lambda: log.read(1, 100, True, False),
     ):
         with pytest.raises(NotInMemory):
             ask()
     log.advance_start(2)
-    assert seek.largest_timestamp(log) == (NOW + 3, 2, 0)
+    assert by_time.largest_timestamp(log) == (NOW + 3, 2, 0)
 
 
 def test_a_lookup_opens_only_segments_that_may_hold_the_answer(
@@ -656,19 +657,19 @@ def test_a_lookup_opens_only_segments_that_may_hold_the_answer(
     log.advance_start(2)
     log.release()
     searched: list[int] = []
-    locate = lookup.locate_timestamp
+    locate = by_offset.locate_timestamp
     monkeypatch.setattr(
-        lookup,
+        by_offset,
         "locate_timestamp",
         lambda segment, *args: (searched.append(segment.base_offset), locate(segment, *args))[1],
     )
-    assert seek.first_at_or_after(log, NOW + 40) == (NOW + 90, 3, 0)
+    assert by_time.first_at_or_after(log, NOW + 40) == (NOW + 90, 3, 0)
     assert searched == [3], "not those before the start, nor those whose records are all older"
-    assert seek.first_at_or_after(log, NOW + 91) is None
+    assert by_time.first_at_or_after(log, NOW + 91) is None
     assert searched == [3]
-    assert seek.first_at_or_after(log, NOW + 90) == (NOW + 90, 3, 0)
+    assert by_time.first_at_or_after(log, NOW + 90) == (NOW + 90, 3, 0)
     log.advance_start(4)
-    assert seek.first_at_or_after(log, NOW) == (NOW + 70, 4, 0)
+    assert by_time.first_at_or_after(log, NOW) == (NOW + 70, 4, 0)
     assert searched == [3, 3, 4]
 
 
@@ -681,7 +682,7 @@ def test_what_is_not_published_yet_is_not_looked_at(tmp_path: Path) -> None:
     for size, last in ((starts[3], 2), (starts[2], 1), (starts[1], 0)):
         log.active.size = size
         for n in range(4):
-            found = seek.first_at_or_after(log, NOW + n)
+            found = by_time.first_at_or_after(log, NOW + n)
             assert found == ((NOW + n, n, 0) if n <= last else None)
 
 
@@ -693,9 +694,9 @@ def test_a_compressed_batch_is_decompressed_once(
     fill(log, [[NOW + (n * 37) % 101 for n in range(count)]], codec=4)
     log = open_log(tmp_path, recovery_point=count)
     decompressed = []
-    decompress = batch_scan.compression.decompress
+    decompress = in_batch.compression.decompress
     monkeypatch.setattr(
-        batch_scan.compression, "decompress", lambda *args: (decompressed.append(1), decompress(*args))[1]
+        in_batch.compression, "decompress", lambda *args: (decompressed.append(1), decompress(*args))[1]
     )
     for _ in range(3):
         agrees_with_a_scan(log)
@@ -712,7 +713,7 @@ def test_a_large_batch_that_was_searched_is_found_again_without_a_read(
     for _ in range(3):  # the first is a walk, the second keeps all times of the batch
         reads = reads_of(monkeypatch)
         for number in (200, 250, 299, 300, 399):  # the first that an index leads to lies behind an entry
-            assert seek.first_at_or_after(log, NOW + number) == (NOW + number, number, 0)
+            assert by_time.first_at_or_after(log, NOW + number) == (NOW + number, number, 0)
     assert not reads
 
 
@@ -722,27 +723,27 @@ def test_records_that_claim_to_be_more_than_a_topic_allows_are_corrupt(tmp_path:
     log = open_log(tmp_path, recovery_point=50, max_decompressed_bytes=1000)
     place = rf"{0:020d}\.log@0: "
     with pytest.raises(CorruptLog, match=place):
-        seek.first_at_or_after(log, NOW)
+        by_time.first_at_or_after(log, NOW)
     with pytest.raises(CorruptLog, match=place):
-        seek.largest_timestamp(log)
+        by_time.largest_timestamp(log)
     log.advance_start(7)
     with pytest.raises(CorruptLog, match=place):
-        seek.first_at_or_after(log, NOW)
+        by_time.first_at_or_after(log, NOW)
     with pytest.raises(CorruptLog, match=place):
-        seek.largest_timestamp(log)
+        by_time.largest_timestamp(log)
 
 
 def test_S37_the_end_of_a_log_is_as_old_as_its_last_append(tmp_path: Path) -> None:
     log = open_log(tmp_path, now_ms=NOW)
     fill(log, [[5]], now_ms=NOW + 100)
-    assert seek.offsets_before(log, NOW + 99, 10) == []
-    assert seek.offsets_before(log, NOW + 100, 10) == [1, 0]
-    assert seek.offsets_before(log, NOW + 100, 1) == [1]
-    assert seek.offsets_before(log, 0, 10) == []
-    assert seek.offsets_before(log, -1, -5) == []
+    assert by_time.offsets_before(log, NOW + 99, 10) == []
+    assert by_time.offsets_before(log, NOW + 100, 10) == [1, 0]
+    assert by_time.offsets_before(log, NOW + 100, 1) == [1]
+    assert by_time.offsets_before(log, 0, 10) == []
+    assert by_time.offsets_before(log, -1, -5) == []
     log.roll(NOW + 200)
-    assert seek.offsets_before(log, NOW + 150, 10) == [0], "an empty segment is as old as its making"
-    assert seek.offsets_before(log, NOW + 200, 10) == [1, 0]
+    assert by_time.offsets_before(log, NOW + 150, 10) == [0], "an empty segment is as old as its making"
+    assert by_time.offsets_before(log, NOW + 200, 10) == [1, 0]
 
 
 @pytest.mark.parametrize("count", [3, 100])
@@ -766,7 +767,7 @@ def test_small_batches_between_entries_that_lie_far_apart_are_not_passed_over(
     for n in range(300):
         fill(log, [[NOW + 2 * n]], value=b"v" * (30 if n % 7 else 900))
     for n in range(300):
-        assert seek.first_at_or_after(log, NOW + 2 * n - 1) == (NOW + 2 * n, n, 0)
+        assert by_time.first_at_or_after(log, NOW + 2 * n - 1) == (NOW + 2 * n, n, 0)
 
 
 def test_the_largest_timestamp_looks_at_no_segment_before_the_start(tmp_path: Path) -> None:
@@ -775,9 +776,9 @@ def test_the_largest_timestamp_looks_at_no_segment_before_the_start(tmp_path: Pa
         fill(log, [[NOW + at], [NOW]])
         log.roll(NOW)
     log.advance_start(2)
-    assert seek.largest_timestamp(log, wait=False) == (NOW + 8, 2, 0)
+    assert by_time.largest_timestamp(log, wait=False) == (NOW + 8, 2, 0)
     log.advance_start(4)
-    assert seek.largest_timestamp(log, wait=False) == (NOW + 7, 4, 0)
+    assert by_time.largest_timestamp(log, wait=False) == (NOW + 7, 4, 0)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -789,4 +790,4 @@ def test_a_batch_that_somebody_cut_in_the_file_is_corrupt(tmp_path: Path, codec:
     log.active.file.truncate(200_000)
     for _ in range(2):
         with pytest.raises(CorruptLog, match=rf"{0:020d}\.log@0: "):
-            seek.first_at_or_after(log, NOW + 9)
+            by_time.first_at_or_after(log, NOW + 9)

@@ -11,16 +11,16 @@ from struct import Struct
 from tidelog.protocol.records import compression, kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
 from tidelog.protocol.records.errors import BatchTooLarge, RecordsError
-from tidelog.storage import kept_times, lookup
 from tidelog.storage.errors import CorruptLog, TakesLong
-from tidelog.storage.kept_times import Found
-from tidelog.storage.lookup import PART_BYTES, Place
+from tidelog.storage.search import by_offset, times_cache
+from tidelog.storage.search.by_offset import PART_BYTES, Place
+from tidelog.storage.search.times_cache import Found
 from tidelog.storage.segment import LOG, Segment
 
 # With fewer a read finds several batches, and has to be done anyway.
 _KEPT_RECORDS_MIN = 32
 # More would push out too much else. A batch of 64 MiB, decompressed, whose times are close takes less.
-_KEPT_BYTES_MAX = kept_times.KeptTimes.BYTES_MAX // 4
+_KEPT_BYTES_MAX = times_cache.KeptTimes.BYTES_MAX // 4
 # Read and decompressed, and walked over: 2 ms or so.
 PROMPT_BYTES = 1 << 20
 _INT64_MIN = -(1 << 63)
@@ -40,10 +40,10 @@ def first_record(
 ) -> Found | None:
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
     position, size, head = place
-    key = kept_times.key_of(segment.identity, position)
-    packed = kept_times.kept.get(key)
-    if packed is not None and kept_times.base_offset(packed) >= offset_min:
-        return kept_times.find(packed, timestamp)
+    key = times_cache.key_of(segment.identity, position)
+    packed = times_cache.kept.get(key)
+    if packed is not None and times_cache.base_offset(packed) >= offset_min:
+        return times_cache.find(packed, timestamp)
     try:
         if len(head) < HEADER_BYTES:
             head = memoryview(segment.read(min(size, PART_BYTES), position, wait))
@@ -51,17 +51,17 @@ def first_record(
         header = read_header(head)
         if header.base_offset < offset_min or _is_walk_best(header, key):
             return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, wait, brief)
-        packed = kept_times.pack(header, *_records(segment, place, header, limit_bytes, wait, brief))
+        packed = times_cache.pack(header, *_records(segment, place, header, limit_bytes, wait, brief))
     except (RecordsError, kernel.RecordError) as error:
         raise _corrupt(segment, position, error) from error
     if len(packed) <= _KEPT_BYTES_MAX:
-        kept_times.kept.keep(key, packed)
-    return kept_times.find(packed, timestamp)
+        times_cache.kept.keep(key, packed)
+    return times_cache.find(packed, timestamp)
 
 
 def is_kept(segment: Segment, position: int) -> bool:
     """Tell whether the batch at a position can be searched without a read; a position of -1 is none."""
-    return kept_times.kept.get(kept_times.key_of(segment.identity, position)) is not None
+    return times_cache.kept.get(times_cache.key_of(segment.identity, position)) is not None
 
 
 def first_record_at(
@@ -75,10 +75,10 @@ def first_record_at(
     brief: bool,
 ) -> Found | None:
     """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
-    packed = kept_times.kept.get(kept_times.key_of(segment.identity, position))
+    packed = times_cache.kept.get(times_cache.key_of(segment.identity, position))
     if packed is not None:
-        return kept_times.find(packed, timestamp) if kept_times.base_offset(packed) == base_offset else None
-    place = lookup.batch_at(segment, position, likely_size, wait)
+        return times_cache.find(packed, timestamp) if times_cache.base_offset(packed) == base_offset else None
+    place = by_offset.batch_at(segment, position, likely_size, wait)
     if _base_offset(place.head)[0] != base_offset:
         return None
     return first_record(segment, place, timestamp, base_offset, limit_bytes, wait, brief)
@@ -90,9 +90,11 @@ def _is_walk_best(header: BatchHeader, key: int) -> bool:
     To decompress a batch takes so much longer than a walk over it that its times are worth keeping at once. A walk to
     one of its records, where they are plain and read on the way, is half as long as one that lists all their times.
     """
-    if not header.codec and (header.record_count < _KEPT_RECORDS_MIN or kept_times.kept.is_first_search(key)):
+    if not header.codec and (
+        header.record_count < _KEPT_RECORDS_MIN or times_cache.kept.is_first_search(key)
+    ):
         return True
-    return kept_times.packed_bytes(header) > _KEPT_BYTES_MAX
+    return times_cache.packed_bytes(header) > _KEPT_BYTES_MAX
 
 
 def _first_by_walk(
