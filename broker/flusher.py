@@ -5,7 +5,7 @@ gathered, flushes each log once, and returns the whole commit to the loop in one
 way to the disk, the next one gathers: the slower the disk, the larger the commits.
 
 After a failed flush nothing of that log is acknowledged any more (the kernel may have dropped the dirty pages:
-a retry that succeeds proves nothing); see `Log.flush`. Whatever else goes wrong, each commit is answered.
+a retry that succeeds proves nothing); see `Durability.flush`. Whatever else goes wrong, each commit is answered.
 """
 
 import asyncio

@@ -2,7 +2,8 @@
 
 from tidelog.broker.waiting import Waiters
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.storage.log import Appended, Checked, Log
+from tidelog.storage.batch_rules import Checked
+from tidelog.storage.log import Appended, Log
 
 ACKS_ALL = -1
 
@@ -31,7 +32,7 @@ class Partition:
         if policy == "acks":
             return acks == ACKS_ALL
         if policy == "interval":
-            return log.log_end_offset - log.recovery_point >= log.config.flush_messages
+            return log.log_end_offset - log.durability.recovery_point >= log.config.flush_messages
         return False
 
     def epoch_problem(self, leader_epoch: int) -> ErrorCode:

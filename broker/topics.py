@@ -145,7 +145,7 @@ class Topics:
         partitions = 1 + max(log.partition for log in logs)
         # From now on a crash may take what no flush has covered: what was copied here is covered first.
         for log in logs:
-            log.flush()
+            log.durability.flush()
         self._logs.checkpoint()
         self._catalog.add_topic(TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {}))
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)

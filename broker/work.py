@@ -7,9 +7,10 @@ and of what is worked on.
 import time
 from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidelog.broker.answers import Elsewhere
+from tidelog.storage.sources import PATIENT, WAITING, WARM
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -26,6 +27,9 @@ class Lane(IntEnum):
 
 # Their names, which the loop reads faster than an attribute of their class.
 NONE, LOOP, SHORT, LONG = Lane
+
+# What a step may read, by its lane.
+SOURCES: Final = {LOOP: WARM, SHORT: WAITING, LONG: PATIENT}
 
 # Yields before each step the lane that it needs, gets the one that it has, and returns the answer. A step that turns
 # out to need another (NotInMemory, TakesLong) is made again there.

@@ -15,6 +15,7 @@ from crc32c import crc32c
 from tidelog.protocol.records.batch import Buffer
 from tidelog.storage.errors import NotInMemory
 from tidelog.storage.files import File
+from tidelog.storage.sources import PATIENT, Source
 
 BLOCK_BYTES: Final = 1 << 16
 # What the event loop verifies by itself, where it is in memory: some ten microseconds a block.
@@ -105,19 +106,19 @@ class Unverified:
         """Whether every block has been verified."""
         return self._seen.find(0) < 0
 
-    def verify(self, file: File, start: int, end: int, wait: bool) -> bool:
+    def verify(self, file: File, start: int, end: int, source: Source) -> bool:
         """Tell whether the blocks of a range are what they were; those that were once verified are not looked at again.
 
-        With `wait` false raise NotInMemory if that would wait for the disk, or take long.
+        Raise NotInMemory if that would wait for the disk, or take long, and the source does not.
         """
         seen, behind = self._seen, count_of(min(end, self.end))
         number = seen.find(0, start // BLOCK_BYTES, behind)
         if number < 0:
             return True
-        if not wait and seen.count(0, number, behind) > INLINE_BLOCKS:
+        if not source.waiting and seen.count(0, number, behind) > INLINE_BLOCKS:
             raise NotInMemory(f"{file.path}@{start}-{end}")
         while number >= 0:
-            if not self._is_right(file, number, wait):
+            if not self._is_right(file, number, source):
                 return False
             seen[number] = 1
             number = seen.find(0, number + 1, behind)
@@ -125,13 +126,13 @@ class Unverified:
 
     def mismatches(self, file: File) -> set[int]:
         """Return the numbers of all blocks that are not what they were."""
-        return {number for number in range(len(self._seen)) if not self._is_right(file, number, True)}
+        return {number for number in range(len(self._seen)) if not self._is_right(file, number, PATIENT)}
 
-    def _is_right(self, file: File, number: int, wait: bool) -> bool:
+    def _is_right(self, file: File, number: int, source: Source) -> bool:
         position = number * BLOCK_BYTES
         count = min(BLOCK_BYTES, self.end - position)
-        # Not `File.read`: what the event loop has read before has to stay good.
-        data = file.pread(count, position) if wait else file.read_nowait(count, position)
+        # Not `source.read`: what the event loop has read before has to stay good.
+        data = file.pread(count, position) if source.waiting else file.read_nowait(count, position)
         if data is None:
             raise NotInMemory(f"{file.path}@{position}")
         return crc32c(data) == int(_digest_at(self._digests, 4 * number)[0])

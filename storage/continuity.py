@@ -15,6 +15,7 @@ from tidelog.config.options import TopicConfig
 from tidelog.storage import files, walk
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, Damage
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Maker(NamedTuple):
 
     folder: Path
     config: TopicConfig
+    shared: Shared
     now_ms: int
 
     def segment(self, segments: list[Segment], base_offset: int) -> Segment:
@@ -44,6 +46,7 @@ class Maker(NamedTuple):
             base_offset,
             config.index_interval_bytes,
             config.segment_index_bytes,
+            self.shared,
             self.now_ms,
             last_append_ms,
         )

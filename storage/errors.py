@@ -1,13 +1,9 @@
 """The few exceptions of this room.
 
 Owns what can be wrong with a log or its folder. Knows no error code of the protocol: the broker maps each class
-to one. Every message says what is wrong, where, and what to do.
+to one. That a segment is not what its summary says is for `segment` to tell (`Mismatch`). Every message says what is
+wrong, where, and what to do.
 """
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tidelog.storage.segment import Segment
 
 
 class StorageError(Exception):
@@ -38,15 +34,6 @@ class CorruptLog(StorageError):
     """The bytes asked for are damaged; the rest of the log is served."""
 
 
-class Mismatch(CorruptLog):
-    """The files of a segment are not what its summary says: make what is known of it anew, and look again."""
-
-    def __init__(self, message: str, segment: "Segment") -> None:
-        """Name the segment to `Log.judge`."""
-        super().__init__(message)
-        self.segment = segment
-
-
 class ReadFailed(StorageError):
     """The disk did not give the bytes asked for; nothing is known to be lost."""
 
@@ -57,10 +44,6 @@ class OutOfOrderSequence(StorageError):
 
 class InvalidProducerEpoch(StorageError):
     """A producer with a newer epoch has taken this producer id over."""
-
-
-class UnknownPartition(StorageError):
-    """There is no such log here."""
 
 
 class DataDirLocked(StorageError):

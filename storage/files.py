@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.storage.errors import NotInMemory, ReadFailed
+from tidelog.storage.errors import ReadFailed
 
 Readable = bytes | bytearray
 Map = mmap.mmap
@@ -35,10 +35,6 @@ def _open(path: Path, flags: int) -> int:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise Shortage(error.errno, error.strerror, str(path)) from error
         raise
-
-
-# Where the event loop reads what it only looks at: fresh memory for each look would cost more than the read.
-_scratch = memoryview(bytearray(2 << 20))
 
 
 class File:
@@ -87,24 +83,12 @@ class File:
             parts.append(data)
         return b"".join(parts)
 
-    def read(self, count: int, position: int, wait: bool) -> Readable | memoryview:
-        """Read as `pread`. With `wait` false raise NotInMemory if that would wait for the disk.
-
-        That is for the event loop alone: what it reads is good until it reads again.
-        """
-        if wait:
-            return self.pread(count, position)
-        view = _scratch[:count] if count <= len(_scratch) else memoryview(bytearray(count))
-        if not self._fill_nowait(view, position):
-            raise NotInMemory(f"{self.path}@{position}")
-        return view
-
     def read_nowait(self, count: int, position: int) -> Readable | None:
         """Read bytes that are there, or return None if that would wait for the disk."""
         buffer = bytearray(count)
-        return buffer if self._fill_nowait(buffer, position) else None
+        return buffer if self.fill_nowait(buffer, position) else None
 
-    def _fill_nowait(self, buffer: bytearray | memoryview, position: int) -> bool:
+    def fill_nowait(self, buffer: bytearray | memoryview, position: int) -> bool:
         """Fill a buffer from the file; return whether all that was in memory."""
         flags = os.RWF_NOWAIT if self._nowait else 0
         try:
@@ -116,7 +100,7 @@ class File:
                 raise
             # This file system cannot tell (tmpfs keeps everything in memory anyway).
             self._nowait = False
-            return self._fill_nowait(buffer, position)
+            return self.fill_nowait(buffer, position)
 
     def sync(self) -> None:
         """Return once every byte written so far, and the size, are on disk."""

@@ -52,13 +52,13 @@ class GroupSync:
             done = self.flush_together(logs)
         else:
             for log in logs:
-                if log.unflushed.sealed:  # Few logs may have many files.
+                if log.durability.unflushed.sealed:  # Few logs may have many files.
                     done = self.flush_together(logs)
                     break
         for log in logs:
             if log not in done:
                 try:
-                    log.flush()
+                    log.durability.flush()
                 except StorageError as error:
                     failures[log] = error
                     if isinstance(error, LogDeleted):
@@ -74,11 +74,11 @@ class GroupSync:
         """Flush those that are on this file system by one sync of it, if they have enough to sync; return which."""
         device = self._file_system.device
         here = [log for log in logs if log.device == device]
-        count = sum(log.files_to_flush for log in here)
+        count = sum(log.durability.files_to_flush for log in here)
         if count < FILES_MIN or self._is_much_dirty(max(DIRTY_BYTES_MAX, count * FILE_BYTES)):
             return ()
         # What they have to write is written before the sync, and what it has put on disk is noted after it.
-        marks = {log: mark for log in here if (mark := log.flush_mark()) is not None}
+        marks = {log: mark for log in here if (mark := log.durability.flush_mark()) is not None}
         try:
             self._file_system.sync()
         except (OSError, ImportError) as error:
@@ -88,7 +88,7 @@ class GroupSync:
             return ()
         if self._troubles.any:
             self._troubles.end(self._folder)
-        return {log for log, mark in marks.items() if log.flushed(mark)}
+        return {log for log, mark in marks.items() if log.durability.flushed(mark)}
 
     def _is_much_dirty(self, most_bytes: int) -> bool:
         """Tell whether a sync of everything would take long; where nobody can tell, it would."""

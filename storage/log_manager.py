@@ -26,13 +26,13 @@ from typing import TypeVar
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.storage import files, folder_identity, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
-from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
-from tidelog.storage.producer_state import ProducerMemory
 from tidelog.storage.segment import Segment
+from tidelog.storage.shared import Shared
+from tidelog.storage.upkeep import enforce_retention
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -59,7 +59,8 @@ class LogManager:
     def __init__(self, directory: Path, defaults: BrokerConfig, now_ms: Callable[[], int]) -> None:
         """Describe a data folder; `open` touches it."""
         self.directory = directory
-        self.disk = DiskSpace(directory)
+        self.shared = Shared(directory, defaults.producer_state_max_bytes)
+        self.disk = self.shared.disk
         self.logs: dict[tuple[str, int], Log] = {}
         self.cluster_id = ""
         self.directory_id = ""
@@ -73,7 +74,6 @@ class LogManager:
         ] = {}  # by topic, folders that were renamed and have not been removed
         self._defaults = defaults
         self._now_ms = now_ms
-        self._producer_memory = ProducerMemory(defaults.producer_state_max_bytes)
         self._lock: files.FolderLock | None = None
         self._group_sync: GroupSync
 
@@ -123,7 +123,7 @@ class LogManager:
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             known = known_of((topic, partition))
-            return self._share(recovery.load(folder, topic, partition, configs[topic], known, now_ms))
+            return recovery.load(folder, topic, partition, configs[topic], self.shared, known, now_ms)
 
         found = list(self._partitions())
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
@@ -183,29 +183,24 @@ class LogManager:
             self.disk.refused(error)
             files.remove_folder(folder)
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
-        self.logs[topic, partition] = self._share(log)
+        self.logs[topic, partition] = log
         return log
 
     def _made(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
         """Make a log that begins at 0."""
         segment = Segment.create(
-            folder, 0, config.index_interval_bytes, config.segment_index_bytes, self._now_ms()
+            folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
         )
         epochs = LeaderEpochs(folder, [(0, 0)])
         epochs.save()  # Here, and not on the thread that flushes all logs.
-        return Log(folder, topic, partition, config, [segment], epochs=epochs)
+        return Log(folder, topic, partition, config, self.shared, [segment], epochs=epochs)
 
     def _made_anew(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
         """Make the log of a partition whose folder is gone: its offsets are not given out again."""
         _log.error("folder lost, made anew folder=%s", folder)
-        log = recovery.load(folder, topic, partition, config, self._lost[topic, partition], self._now_ms())
+        known = self._lost[topic, partition]
+        log = recovery.load(folder, topic, partition, config, self.shared, known, self._now_ms())
         del self._lost[topic, partition]
-        return log
-
-    def _share(self, log: Log) -> Log:
-        """Give a log what it has in common with the others."""
-        log.producers.share(self._producer_memory)
-        log.disk = self.disk
         return log
 
     def sync_made(self, logs: Iterable[Log]) -> None:
@@ -257,7 +252,7 @@ class LogManager:
         """Cut a log as `Log.truncate` does; the checkpoint says first that what goes need not be there."""
         log = self.logs[topic, partition]
         try:
-            log.recovery_point = min(log.recovery_point, log.batch_start(offset))
+            log.durability.recovery_point = min(log.recovery_point, log.batch_start(offset))
             self.checkpoint()
         except OSError as error:
             raise StorageError(f"{log}: not cut: {error}") from error
@@ -293,7 +288,7 @@ class LogManager:
         """Write the snapshots of producers that rolls and flushes have asked for."""
         for log in list(self.logs.values()):
             yield
-            log.write_snapshot()
+            log.snapshots.write()
 
     def enforce_retention(self) -> Steps[int | None]:
         """Delete what has expired, forget producers that have gone; a log that fails stops no other.
@@ -320,7 +315,7 @@ class LogManager:
             if not self._is_served(log):
                 return None
             before = log.log_start_offset, len(log.deleted)
-            due_ms = log.enforce_retention(self._now_ms(), self._flush_one)
+            due_ms = enforce_retention(log, self._now_ms(), self._flush_one)
             if before == (log.log_start_offset, len(log.deleted)):
                 break
         log.expire_producers(self._now_ms() - self._defaults.producer_id_expiration_ms)

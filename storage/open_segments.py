@@ -8,17 +8,21 @@ alive: one that is deleted takes its files with it.
 import resource
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import ref
-
-if TYPE_CHECKING:
-    from tidelog.storage.segment import Segment
 
 # Of all descriptors a quarter, and so many at most: opening a file again costs some 20 us.
 DESCRIPTORS_MAX = 4096
 _SHARE = 4
 # A log and two indexes, each of which is a map that has a descriptor of its own.
 _DESCRIPTORS = 3
+
+
+class Openable(Protocol):
+    """What opens files on first use, and can let go of them."""
+
+    def let_go(self) -> None:
+        """Let go of the files that are open; called with the lock of `OpenSegments` held."""
 
 
 class OpenSegments:
@@ -28,13 +32,13 @@ class OpenSegments:
         """Hold nothing."""
         self.lock = threading.Lock()
         # Changed by whole operations only: a segment may go, and its entry with it, at any time and on any thread.
-        self._opened: OrderedDict[ref[Segment], None] = OrderedDict()
+        self._opened: OrderedDict[ref[Openable], None] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many have opened their files."""
         return len(self._opened)
 
-    def note(self, segment: "Segment") -> None:
+    def note(self, segment: Openable) -> None:
         """Take note that a sealed segment has opened a file. Call with `lock` held."""
         opened = self._opened
         entry = ref(segment, self._forget)
@@ -46,7 +50,7 @@ class OpenSegments:
             if (released := oldest()) is not None:
                 released.let_go()
 
-    def _forget(self, entry: "ref[Segment]") -> None:
+    def _forget(self, entry: ref[Openable]) -> None:
         """Drop a segment that is gone. The thread that let it go may hold the lock."""
         self._opened.pop(entry, None)
 
@@ -54,7 +58,3 @@ class OpenSegments:
 def _descriptors_max() -> int:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DESCRIPTORS_MAX * _SHARE if most == resource.RLIM_INFINITY else most
-
-
-# Descriptors are the process's.
-open_segments = OpenSegments()

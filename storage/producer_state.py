@@ -1,4 +1,4 @@
-"""What is remembered of idempotent producers: their epoch and their last five batches, and its snapshot file.
+"""What is remembered of idempotent producers: their epoch and their last five batches, and the bytes of a snapshot.
 
 Owns the rule of sequence numbers, which is Kafka's: a batch follows the one before it, or is one of the last five and
 then a duplicate, or is refused. A producer id that is not known may start anywhere, because what was known of it may
@@ -6,7 +6,7 @@ have expired with its records, or been forgotten for want of room. So one that c
 whatever sequence it has, as in Kafka; what it sends again of batches that were stored before is stored once more.
 A new epoch starts at sequence 0.
 
-The state is a function of the batch headers, so that any snapshot and the headers behind it give it back.
+The state is a function of the batch headers, so that any snapshot and the headers after it give it back.
 
 Anybody can invent producer ids. So a producer is a few packed bytes, and all logs together remember what fits into
 `producer.state.max.bytes`: those that have sent nothing for longest are forgotten first, whichever log they are of.
@@ -16,17 +16,14 @@ import threading
 from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
-from pathlib import Path
 from struct import Struct, error
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.storage import files
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 
-SUFFIX = ".snapshot"
 SNAPSHOT_VERSION = 1
 # What a producer may have in flight, and so may send again (KAFKA-5494).
 REMEMBERED_BATCHES = 5
@@ -209,14 +206,6 @@ class ProducerState:
         with self._memory.lock:
             self.forget_oldest(len(self.producers))
 
-    def share(self, memory: ProducerMemory) -> None:
-        """Have the producers in another memory from now on. Before other threads know this."""
-        held, self.producers = self.producers, {}
-        self._memory = memory
-        for producer_id, producer in held.items():
-            for batch in _BATCH.iter_unpack(producer[_EPOCH.size :]):
-                self._add(producer_id, epoch_of(producer), _BATCH.pack(*batch))
-
     def copy(self) -> Producers:
         """Return the producers as they are now, for `encode` on whatever thread."""
         with self._memory.lock:
@@ -267,36 +256,3 @@ def decode(data: bytes) -> list[tuple[int, int, SentBatch]] | None:
         # Kafka keeps a producer whose batches are all gone; it may start anywhere again.
         if last_offset >= 0
     ]
-
-
-def snapshot_path(folder: Path, offset: int) -> Path:
-    """Return the path of the snapshot of all batches before an offset."""
-    return folder / f"{offset:020d}{SUFFIX}"
-
-
-def load_latest(state: ProducerState, folder: Path, offsets: list[int], end_offset: int) -> int | None:
-    """Restore the newest good snapshot up to `end_offset` and return its offset, or None; remove those of no use.
-
-    They are gone durably: the log may reach their offsets again with other batches.
-    """
-    found, are_removed = None, False
-    for offset in sorted(offsets, reverse=True):
-        data = files.load(snapshot_path(folder, offset)) if offset <= end_offset else None
-        if data is not None and state.restore(data):
-            found = offset
-            break
-        files.remove(snapshot_path(folder, offset))
-        are_removed = True
-    else:
-        state.clear()
-    if are_removed:
-        files.sync_folder(folder)
-    return found
-
-
-def drop_older(folder: Path, offsets: list[int], keep: int) -> list[int]:
-    """Remove all snapshots but the newest `keep`; return the offsets of those that are left."""
-    newest = sorted(offsets)
-    for offset in islice(newest, max(0, len(newest) - keep)):
-        files.remove(snapshot_path(folder, offset))
-    return newest[-keep:]

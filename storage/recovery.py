@@ -32,12 +32,13 @@ from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import continuity, files, verification
 from tidelog.storage.continuity import Opened
-from tidelog.storage.errors import Mismatch
+from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
-from tidelog.storage.producer_state import SUFFIX as SNAPSHOT
-from tidelog.storage.retention import DELETED
-from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
+from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Mismatch, Segment
+from tidelog.storage.shared import Shared
+from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Summary
 
 # Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
@@ -68,7 +69,9 @@ class _Found(NamedTuple):
     lost: list[int]
 
 
-def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: Known, now_ms: int) -> Log:
+def load(
+    folder: Path, topic: str, partition: int, config: TopicConfig, shared: Shared, known: Known, now_ms: int
+) -> Log:
     """Open the log in a folder; on return it can be read and appended to.
 
     CorruptLog if two segments hold the same offsets, ForeignDataDir if one is in an older message format.
@@ -76,7 +79,8 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
     found = _sort_out(folder, known.ours)
     last = len(found.bases) - 1
     opened = [
-        _open_segment(folder, base, config, known, n == last, now_ms) for n, base in enumerate(found.bases)
+        _open_segment(folder, base, config, shared, known, n == last, now_ms)
+        for n, base in enumerate(found.bases)
     ]
     continuity.drop_half_made(opened)
     segments = [each.segment for each in opened]
@@ -84,7 +88,7 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
     if known.ours and known.was_cut_off and not known.clean:
         continuity.cut_unflushed(segments, known.log_start_offset, flushed_to)
     continuity.cut_torn_tail(segments, flushed_to)
-    maker = continuity.Maker(folder, config, now_ms)
+    maker = continuity.Maker(folder, config, shared, now_ms)
     continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
@@ -100,6 +104,7 @@ def load(folder: Path, topic: str, partition: int, config: TopicConfig, known: K
         topic,
         partition,
         config,
+        shared,
         segments,
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
@@ -150,7 +155,13 @@ def _sort_out(folder: Path, ours: bool) -> _Found:
 
 
 def _open_segment(
-    folder: Path, base_offset: int, config: TopicConfig, known: Known, is_last: bool, now_ms: int
+    folder: Path,
+    base_offset: int,
+    config: TopicConfig,
+    shared: Shared,
+    known: Known,
+    is_last: bool,
+    now_ms: int,
 ) -> Opened:
     """Open a segment and know its batches: from its summary, from the log, or from both."""
     name = f"{base_offset:020d}"
@@ -161,7 +172,7 @@ def _open_segment(
     if summary is not None:
         # Times are not in the log: they are good wherever the rest ends.
         fresh = summary.only_times(base_offset)
-    segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes)
+    segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, shared)
     if summary is None and size == 0:
         segment.believe(fresh, finished=known.clean)
         return Opened(segment, NONE)
@@ -195,7 +206,7 @@ def _open_segment(
 def _is_as_described(segment: Segment) -> bool:
     """Tell whether the last block that a summary describes is there, and the indexes if the log goes on behind it."""
     try:
-        segment.verify(segment.summary.log_bytes - 1, segment.summary.log_bytes)
+        segment.verify(segment.summary.log_bytes - 1, segment.summary.log_bytes, PATIENT)
     except Mismatch:
         return False
     return not segment.is_active or segment.load_indexes() is not None

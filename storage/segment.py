@@ -11,7 +11,6 @@ not verified since, and `Mismatch` says that what is known of the segment has to
 """
 
 import contextlib
-import itertools
 import logging
 from pathlib import Path
 
@@ -21,9 +20,10 @@ from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, walk
 from tidelog.storage.blocks import Digests, Unverified
-from tidelog.storage.errors import Mismatch, OffsetOutOfRange
+from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
 from tidelog.storage.offset_index import OffsetIndex
-from tidelog.storage.open_segments import open_segments
+from tidelog.storage.shared import Shared
+from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
@@ -32,14 +32,22 @@ LOG, INDEX, TIME_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".summary"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, SUMMARY)
 OFFSET_MAX = (1 << 63) - 1
 
-_identities = itertools.count()
 _log = logging.getLogger(__name__)
+
+
+class Mismatch(CorruptLog):
+    """The files of a segment are not what its summary says: make what is known of it anew, and look again."""
+
+    def __init__(self, message: str, segment: "Segment") -> None:
+        """Name the segment to `Log.judge`."""
+        super().__init__(message)
+        self.segment = segment
 
 
 class Segment:
     """A segment; `size` is what of its log is published to readers.
 
-    `identity` stands for the bytes of its log, for as long as the process lives: a cut gives it another.
+    `identity` stands for the bytes of its log, for as long as what is `shared` lives: a cut gives it another.
     `unverified` are the blocks that were there when it was loaded, None once all of them have been verified.
     """
 
@@ -56,17 +64,25 @@ class Segment:
         "index_bytes_max",
         "is_active",
         "last_offset_max",
+        "shared",
         "size",
         "summary",
         "unverified",
     )
 
     def __init__(
-        self, folder: Path, base_offset: int, size: int, summary: Summary, index_bytes_max: int
+        self,
+        folder: Path,
+        base_offset: int,
+        size: int,
+        summary: Summary,
+        index_bytes_max: int,
+        shared: Shared,
     ) -> None:
         """Describe a sealed segment whose files exist; nothing is opened."""
         self.folder = folder
-        self.identity = next(_identities)
+        self.shared = shared
+        self.identity = next(shared.identities)
         self.base_offset = base_offset
         self.size = size
         self.summary = summary
@@ -88,6 +104,7 @@ class Segment:
         base_offset: int,
         interval: int,
         index_bytes_max: int,
+        shared: Shared,
         now_ms: int,
         last_append_ms: int = NONE,
     ) -> "Segment":
@@ -97,7 +114,7 @@ class Segment:
         to was last appended to.
         """
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
-        segment = cls(folder, base_offset, 0, summary, index_bytes_max)
+        segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
         try:
             for suffix in (INDEX, TIME_INDEX, LOG):
                 files.create(segment.path(suffix))
@@ -137,36 +154,36 @@ class Segment:
             opened = files.File(self.path(LOG))
         except FileNotFoundError:
             raise self._deleted() from None
-        with open_segments.lock:
+        with self.shared.open_segments.lock:
             # There is one only, whoever comes at once: it knows where the next append goes.
             if self._file is None:
                 opened.size = self.size
                 self._file = opened
                 if not self.is_active:
-                    open_segments.note(self)
+                    self.shared.open_segments.note(self)
             return self._file
 
     def _deleted(self) -> OffsetOutOfRange:
         return OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
 
-    def read(self, count: int, position: int, wait: bool = True) -> files.Readable | memoryview:
-        """Read bytes of its log as `File.read` does; raise Mismatch if they are not what was written."""
+    def read(self, count: int, position: int, source: Source) -> files.Readable | memoryview:
+        """Read bytes of its log from a source; raise Mismatch if they are not what was written."""
         if self.unverified is not None:
-            self.verify(position, position + count, wait)
-        return self.file.read(count, position, wait)
+            self.verify(position, position + count, source)
+        return source.read(self._file or self._open(), count, position)
 
-    def slice(self, position: int, length: int, data: bytes | None, wait: bool) -> files.FileSlice:
+    def slice(self, position: int, length: int, data: bytes | None, source: Source) -> files.FileSlice:
         """Return a slice of its log, verified now; `data` are its bytes, where they are known already."""
         if self.unverified is not None:
-            self.verify(position, position + length, wait)
+            self.verify(position, position + length, source)
         return files.FileSlice(self.file, position, length, data)
 
-    def verify(self, start: int, end: int, wait: bool = True) -> None:
+    def verify(self, start: int, end: int, source: Source) -> None:
         """Verify what was in a range when the segment was loaded, if nobody has; raise Mismatch if it has changed."""
         unverified = self.unverified
         if unverified is None:
             return
-        if not unverified.verify(self.file, start, end, wait):
+        if not unverified.verify(self.file, start, end, source):
             raise Mismatch(f"{self.path(LOG)}@{start}-{end}: not what its summary says", self)
         if unverified.is_done:
             self.unverified = None
@@ -198,7 +215,6 @@ class Segment:
         data: memoryview | bytearray,
         valid: ValidBatch,
         base_offset: int,
-        last_offset: int,
         now_ms: int,
     ) -> int:
         """Write one batch that has its offsets, take note of it, and return its position.
@@ -215,14 +231,7 @@ class Segment:
             digests.running = crc32c(data, digests.running)
         else:
             digests.add(data, position)
-        self._note(
-            position,
-            valid.header.record_count,
-            last_offset,
-            valid.max_timestamp,
-            base_offset + valid.max_timestamp_offset_delta,
-            valid.min_timestamp,
-        )
+        self._note(position, base_offset, valid)
         self.summary.last_append_ms = now_ms
         self.size = end
         if position == 0:
@@ -238,17 +247,16 @@ class Segment:
         except OSError as error:
             _log.warning("summary not written file=%s error=%r", self.path(SUMMARY), str(error))
 
-    def _note(
-        self,
-        position: int,
-        record_count: int,
-        last_offset: int,
-        max_timestamp: int,
-        max_timestamp_offset: int,
-        min_timestamp: int,
-    ) -> None:
-        """Bring summary and indexes up to date with the batch at `position`, the next in the log."""
+    def _note(self, position: int, base_offset: int, batch: ValidBatch) -> None:
+        """Bring summary and indexes up to date with the batch at `position`, the next in the log.
+
+        `base_offset` is its offset, whatever its header says.
+        """
         summary = self.summary
+        header = batch.header
+        record_count = header.record_count
+        last_offset = base_offset + header.last_offset_delta
+        max_timestamp, min_timestamp = batch.max_timestamp, batch.min_timestamp
         if summary.batch_count == 0:
             summary.first_timestamp = max_timestamp
             summary.min_timestamp = min_timestamp
@@ -257,7 +265,8 @@ class Segment:
         # An empty batch, left by compaction, has a timestamp that no record has.
         if max_timestamp > summary.max_timestamp and record_count:
             summary.max_timestamp = max_timestamp
-            summary.max_timestamp_offset = max_timestamp_offset
+            delta = batch.max_timestamp_offset_delta
+            summary.max_timestamp_offset = base_offset + delta if delta >= 0 else NONE
             summary.max_timestamp_last_offset = last_offset
         # Bytes since the last entry, this batch not counted; a difference needs no counter that a restart could lose.
         if position - summary.indexed_position > summary.index_interval_bytes:
@@ -346,14 +355,14 @@ class Segment:
         self._offset_index = self._time_index = self._digests = None
 
     def _become_sealed(self) -> None:
-        with open_segments.lock:
+        with self.shared.open_segments.lock:
             self.is_active = False
             if self._file is not None:
-                open_segments.note(self)
+                self.shared.open_segments.note(self)
 
     def release(self) -> None:
         """Let go of what a sealed segment can open again; readers keep what they hold."""
-        with open_segments.lock:
+        with self.shared.open_segments.lock:
             self.let_go()
 
     def let_go(self) -> None:
@@ -363,7 +372,7 @@ class Segment:
 
     def close(self) -> None:
         """Let go of the log's file, which has been flushed, even while active: no more is appended."""
-        with open_segments.lock:
+        with self.shared.open_segments.lock:
             self._file = None
 
     def sync(self) -> None:
@@ -420,10 +429,10 @@ class Segment:
             # Closing added an entry that the log, as it will go on, does not call for.
             time_index.drop_final(offset_index.entry(len(offset_index) - 1)[0] if len(offset_index) else -1)
         indexes = offset_index, time_index
-        with open_segments.lock:
+        with self.shared.open_segments.lock:
             self._offset_index, self._time_index = indexes
             if not self.is_active:
-                open_segments.note(self)
+                self.shared.open_segments.note(self)
         return indexes
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -446,7 +455,7 @@ class Segment:
     def anew(self, size: int) -> "Segment":
         """Return an active segment of the same log, of which nothing is known but what a log does not hold."""
         summary = self.summary.only_times(self.base_offset)
-        segment = Segment(self.folder, self.base_offset, size, summary, self.index_bytes_max)
+        segment = Segment(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
         segment._file = self.file
         segment.is_active = True
         segment._digests = Digests()
@@ -491,7 +500,9 @@ class Segment:
         self._finished_size = -1
 
     def _note_header(self, position: int, header: BatchHeader) -> None:
-        self._note(position, header.record_count, header.last_offset, header.max_timestamp, NONE, UNKNOWN)
+        # Its records were not looked at: of their times the largest is known, and not which of them has it.
+        batch = ValidBatch(header, UNKNOWN, header.max_timestamp, NONE, header.size_bytes)
+        self._note(position, header.base_offset, batch)
         if header.is_log_append_time:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)
 
@@ -508,9 +519,11 @@ class Segment:
         # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
         files.remove(self.path(SUMMARY))
         files.sync_folder(self.folder)
-        with open_segments.lock:  # Whoever would have it let go of its files has done so, or will not.
+        with (
+            self.shared.open_segments.lock
+        ):  # Whoever would have it let go of its files has done so, or will not.
             self.is_active = True
-        self.identity = next(_identities)
+        self.identity = next(self.shared.identities)
         self.size = position
         self.file.truncate(position)
         self.rebuild()

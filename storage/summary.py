@@ -2,11 +2,12 @@
 
 Owns counts, times, the digests of the log's blocks (`blocks`) and the checksums of the indexes. A hint: the file
 carries a checksum and the digests of the bytes that it describes, and whatever it says can be found again in the log,
-but for the wall time of creation and appends. Of a file of version 1, which had no digests, only these are read.
-Layout: docs/formats.md.
+but for the wall time of creation and appends. Files of older versions are read by their own layouts: what they know is
+kept, and what they did not know has its default. Of one without digests only the times are believed, as nothing vouches
+for the rest. Layout: docs/formats.md.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct, error
 from typing import NamedTuple
@@ -17,13 +18,10 @@ from tidelog.storage import files
 from tidelog.storage.blocks import count_of
 
 MAGIC = b"TLSM"
-VERSION = 2
-_WITHOUT_DIGESTS = 1  # the version before
 NONE = -1  # no timestamp, no offset
 UNKNOWN = -(1 << 63)
 
 _HEAD = Struct(">4sHH")
-_BODY = Struct(">17qII")
 _DAMAGE = Struct(">qqq")
 _CRC = Struct(">I")
 DIGEST_BYTES = 4
@@ -66,9 +64,10 @@ class Summary:
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
 
     def encode(self) -> bytes:
-        """Return the bytes of the file."""
-        numbers = [getattr(self, name) for name in _NUMBERS]
-        parts = [_HEAD.pack(MAGIC, VERSION, len(self.damage)), _BODY.pack(*numbers)]
+        """Return the bytes of the file, in the latest version."""
+        layout = LAYOUTS[VERSION]
+        numbers = [getattr(self, name) for name in layout.names]
+        parts = [_HEAD.pack(MAGIC, VERSION, len(self.damage)), layout.numbers.pack(*numbers)]
         parts += [_DAMAGE.pack(*damage) for damage in self.damage]
         body = b"".join([*parts, self.digests])
         return body + _CRC.pack(crc32c(body))
@@ -80,17 +79,20 @@ class Summary:
             magic, version, damages = _HEAD.unpack_from(data)
             if magic != MAGIC or crc32c(data[:-4]) != _CRC.unpack(data[-4:])[0]:
                 return None
-            numbers = _BODY.unpack_from(data, _HEAD.size)
-            at = _HEAD.size + _BODY.size
+            layout = LAYOUTS.get(version)
+            if layout is None:
+                return None
+            numbers = layout.numbers.unpack_from(data, _HEAD.size)
+            at = _HEAD.size + layout.numbers.size
             damage = tuple(Damage(*_DAMAGE.unpack_from(data, at + i * _DAMAGE.size)) for i in range(damages))
         except error:
             return None
-        summary = cls(*numbers)
-        if version == _WITHOUT_DIGESTS:
+        summary = cls(**dict(zip(layout.names, numbers, strict=True)))
+        if not layout.has_digests:
             return summary.only_times(summary.next_offset)
         summary.damage = damage
         summary.digests = data[at + damages * _DAMAGE.size : -4]
-        if version != VERSION or len(summary.digests) != DIGEST_BYTES * count_of(summary.log_bytes):
+        if len(summary.digests) != DIGEST_BYTES * count_of(summary.log_bytes):
             return None
         return summary
 
@@ -113,4 +115,39 @@ class Summary:
         return None if data is None else cls.decode(data)
 
 
-_NUMBERS = tuple(field.name for field in fields(Summary) if field.name not in ("damage", "digests"))
+class Layout(NamedTuple):
+    """What one version holds between the head and the damage: its numbers, and whether digests follow."""
+
+    numbers: Struct
+    names: tuple[str, ...]
+    has_digests: bool
+
+
+_NUMBERS = (
+    "flushed",
+    "log_bytes",
+    "next_offset",
+    "created_ms",
+    "index_interval_bytes",
+    "record_count",
+    "batch_count",
+    "first_timestamp",
+    "min_timestamp",
+    "max_timestamp",
+    "max_timestamp_offset",
+    "max_timestamp_last_offset",
+    "first_append_ms",
+    "last_append_ms",
+    "indexed_position",
+    "offset_entries",
+    "time_entries",
+    "offset_crc",
+    "time_crc",
+)
+# By version. A new one is added, and an old one stays as it is: that is how its files are read, for as long as a log
+# may have some.
+LAYOUTS = {
+    1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False),
+    2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True),
+}
+VERSION = max(LAYOUTS)

@@ -23,7 +23,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, Topics, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter
-from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, as_work, begin
+from tidelog.broker.work import LONG, LOOP, NONE, SHORT, SOURCES, Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
     EpochEndOffset,
@@ -36,8 +36,8 @@ from tidelog.protocol.messages.fetch import (
 )
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.files import FileSlice
+from tidelog.storage.log import READ_COMMITTED
 
-READ_COMMITTED = 1
 IDS_SINCE = 13  # the version from which topics are named by id
 ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
@@ -141,8 +141,8 @@ class _Fetch:
 
     __slots__ = (
         "_ends",
+        "_isolation_level",
         "_left_bytes",
-        "_read_committed",
         "_slices",
         "failed",
         "partitions",
@@ -156,7 +156,7 @@ class _Fetch:
         self._ends: list[int] = []  # of their logs, before they were read
         self.size_bytes = 0
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
-        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._isolation_level = request.isolation_level
         self._slices: list[tuple[PartitionData, FileSlice]] = []
         self.response = FetchResponse(responses=[])
 
@@ -223,9 +223,9 @@ class _Fetch:
             partition_index=want.partition,
             error_code=NO_ERROR,
             high_watermark=log.high_watermark,
-            last_stable_offset=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self._read_committed else None,
+            aborted_transactions=[] if self._isolation_level == READ_COMMITTED else None,
             records=EMPTY,
         )
         if want.last_fetched_epoch >= 0:
@@ -237,14 +237,13 @@ class _Fetch:
                 answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 self.failed = True
                 return answer
-        end = log.log_end_offset
+        end = log.readable_end(self._isolation_level)
         try:
             piece = log.read(
                 want.fetch_offset,
                 min(want.partition_max_bytes, self._left_bytes),
                 at_least_one=not self.size_bytes,
-                wait=lane is not LOOP,
-                brief=lane is not LONG,
+                source=SOURCES[lane],
             )
         except StorageError as error:
             return self._failure(want.partition, error_code(error), partition)
@@ -263,9 +262,9 @@ class _Fetch:
             partition_index=index,
             error_code=code,
             high_watermark=log.high_watermark if log else -1,
-            last_stable_offset=log.high_watermark if log else -1,
+            last_stable_offset=log.last_stable_offset if log else -1,
             log_start_offset=log.log_start_offset if log else -1,
-            aborted_transactions=[] if self._read_committed else None,
+            aborted_transactions=[] if self._isolation_level == READ_COMMITTED else None,
             records=EMPTY,
         )
 
@@ -282,7 +281,7 @@ class _Fetch:
     def has_more(self) -> bool:
         """Tell whether a log has grown since it was read."""
         return any(
-            partition.log.log_end_offset != end
+            partition.log.readable_end(self._isolation_level) != end
             for partition, end in zip(self.partitions, self._ends, strict=True)
         )
 

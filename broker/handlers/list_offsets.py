@@ -19,7 +19,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
-from tidelog.broker.work import LONG, LOOP, NONE, SHORT, Lane, Work, begin
+from tidelog.broker.work import LONG, LOOP, NONE, SHORT, SOURCES, Lane, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -32,7 +32,8 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_time
-from tidelog.storage.search.by_time import Found
+from tidelog.storage.search.by_time import RECORD_TIME, Found
+from tidelog.storage.sources import Source
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,
@@ -63,7 +64,7 @@ def handle(session: Session, request: ListOffsetsRequest, version: int) -> ListO
         asked, want = topics[0], topics[0].partitions[0]
         topic = session.broker.topics.by_name.get(asked.name)
         try:
-            answer = _answer(topic, want, version, {}, LOOP)
+            answer = _answer(topic, want, request.isolation_level, version, {}, LOOP)
         except (NotInMemory, TakesLong):
             pass
         else:
@@ -94,7 +95,7 @@ def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[
             answer = None
             while answer is None:
                 try:
-                    answer = _answer(topic, want, version, known, lane)
+                    answer = _answer(topic, want, request.isolation_level, version, known, lane)
                 except NotInMemory:
                     lane = yield SHORT
                 except TakesLong:
@@ -105,7 +106,12 @@ def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[
 
 
 def _answer(
-    topic: Topic | None, want: ListOffsetsPartition, version: int, known: _Known, lane: Lane
+    topic: Topic | None,
+    want: ListOffsetsPartition,
+    isolation_level: int,
+    version: int,
+    known: _Known,
+    lane: Lane,
 ) -> ListOffsetsPartitionResponse:
     """Answer for one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
     partition = topic.partition(want.partition_index) if topic else None
@@ -118,17 +124,17 @@ def _answer(
     if lane is NONE:
         return _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
-        return _look_up(partition.log, want, version, known, lane)
+        return _look_up(partition.log, want, isolation_level, version, known, lane)
     except (StorageError, RecordsError) as error:
         return _failure(want, error_code(error))
 
 
 def _look_up(
-    log: Log, want: ListOffsetsPartition, version: int, known: _Known, lane: Lane
+    log: Log, want: ListOffsetsPartition, isolation_level: int, version: int, known: _Known, lane: Lane
 ) -> ListOffsetsPartitionResponse:
-    wait, brief = lane is not LOOP, lane is not LONG
+    source = SOURCES[lane]
     if version == 0:
-        offsets = by_time.offsets_before(log, want.timestamp, want.max_num_offsets, wait, brief)
+        offsets = by_time.offsets_before(log, want.timestamp, want.max_num_offsets, source)
         return ListOffsetsPartitionResponse(
             partition_index=want.partition_index, error_code=NO_ERROR, old_style_offsets=offsets
         )
@@ -136,7 +142,7 @@ def _look_up(
     if key in known:
         found = known[key]
     else:
-        found = known[key] = _find(log, want.timestamp, wait, brief)
+        found = known[key] = _find(log, want.timestamp, isolation_level, source)
     if found is None:
         return ListOffsetsPartitionResponse(partition_index=want.partition_index, error_code=NO_ERROR)
     return ListOffsetsPartitionResponse(
@@ -148,15 +154,15 @@ def _look_up(
     )
 
 
-def _find(log: Log, timestamp: int, wait: bool, brief: bool) -> Found | None:
+def _find(log: Log, timestamp: int, isolation_level: int, source: Source) -> Found | None:
     if timestamp >= 0:
-        return by_time.first_at_or_after(log, timestamp, wait, brief)
+        return by_time.first_at_or_after(log, timestamp, RECORD_TIME, source)
     if timestamp == LATEST:
-        return Found(-1, log.high_watermark, log.leader_epoch)
+        return Found(-1, log.readable_end(isolation_level), log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
     if timestamp == MAX_TIMESTAMP:
-        return by_time.largest_timestamp(log, wait, brief)
+        return by_time.largest_timestamp(log, source)
     return None
 
 

@@ -38,8 +38,9 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
+from tidelog.storage.batch_rules import Checked
 from tidelog.storage.errors import LogOffline, StorageError, TakesLong
-from tidelog.storage.log import Checked, Log
+from tidelog.storage.log import Log
 
 _log = logging.getLogger(__name__)
 

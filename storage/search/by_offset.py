@@ -1,13 +1,15 @@
 """Finding batches in a segment: by offset, by timestamp, one after another.
 
 Owns the way from an index entry to a batch, in reads of a bounded size, and around damaged bytes. Knows batch headers,
-not records. Takes no lock: what of a segment is published does not change. With `wait` false nothing waits for the
-disk: NotInMemory is raised where a read would. Without `wait`, or with `brief`, nothing takes long: TakesLong is raised
-where index entries are so far apart that a walk would. What it reads and returns is verified (`Segment.read`): Mismatch
+not records. Takes no lock: what of a segment is published does not change. What a search may cost its source says
+(`sources`): NotInMemory is raised where a read would wait for the disk and must not, TakesLong where index entries are
+so far apart that a walk would take long and must not. What is read and returned is verified (`Segment.read`): Mismatch
 is raised where that shows that what is known of the segment is not true, and the log has to look again.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from tidelog.storage import walk
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.sources import PATIENT, Source
 
 # The first read is the usual index interval and a batch or so; then more, up to the second figure.
 FIRST_READ_BYTES = 8192
@@ -24,7 +27,8 @@ MAX_READ_BYTES = 65536
 # What is walked over at once: more would no longer be in the processor's cache, where reading it puts it.
 PART_BYTES = 65536
 SMALL_BATCH_BYTES = 1024
-# What is read for a walk over a segment at most: without waiting, some tenths of a millisecond; and in brief.
+# What is read at most for a walk over a segment that is to be prompt: in memory, some tenths of a millisecond; and
+# waiting for the disk.
 PROMPT_WALK_BYTES = 256 << 10
 BRIEF_WALK_BYTES = 2 << 20
 _NO_BYTES = memoryview(b"")
@@ -36,7 +40,7 @@ _batch_length = Struct(">i").unpack_from
 class Place(NamedTuple):
     """Where a batch is: its position and size, and as many of its bytes as were read on the way; size 0 for none.
 
-    Without `wait` the bytes are good until the next read (`File.read`).
+    Read from WARM, the bytes are good until the next read (`sources`).
     """
 
     position: int
@@ -44,11 +48,18 @@ class Place(NamedTuple):
     head: memoryview
 
 
+def segment_number(segments: tuple[Segment, ...], offset: int) -> int:
+    """Return the number of the last segment that starts at or before an offset."""
+    if offset >= segments[-1].base_offset:
+        return len(segments) - 1
+    return max(0, bisect_right(segments, offset, key=attrgetter("base_offset")) - 1)
+
+
 def read(
-    segment: Segment, offset: int, max_bytes: int, at_least_one: bool, wait: bool, brief: bool
+    segment: Segment, offset: int, max_bytes: int, at_least_one: bool, source: Source
 ) -> FileSlice | None:
     """Return a slice from the batch that holds `offset`, or the next one here; None if there is none."""
-    position, first_bytes, head = locate(segment, offset, wait, brief)
+    position, first_bytes, head = locate(segment, offset, source)
     if not first_bytes:
         return None
     length = max_bytes
@@ -59,14 +70,14 @@ def read(
         if damage.start > position:
             end = min(end, damage.start)
     length = min(length, end - position)
-    return segment.slice(position, length, bytes(head[:length]) if len(head) >= length else None, wait)
+    return segment.slice(position, length, bytes(head[:length]) if len(head) >= length else None, source)
 
 
-def locate(segment: Segment, offset: int, wait: bool = True, brief: bool = False) -> Place:
+def locate(segment: Segment, offset: int, source: Source) -> Place:
     """Return the first batch whose last offset is at least `offset`."""
     position, behind, _ = segment.offset_index.around(offset - segment.base_offset)
     for damage in segment.summary.damage:
-        found = _search(find_batch, segment, position, behind, damage.start, offset, wait, brief)
+        found = _search(find_batch, segment, position, behind, damage.start, offset, source)
         if found.size:
             return found
         if offset < damage.next_offset:
@@ -75,27 +86,25 @@ def locate(segment: Segment, offset: int, wait: bool = True, brief: bool = False
                 f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}"
             )
         position = max(position, damage.end)
-    return _search(find_batch, segment, position, behind, segment.size, offset, wait, brief)
+    return _search(find_batch, segment, position, behind, segment.size, offset, source)
 
 
-def batch_at(segment: Segment, position: int, likely_size: int, wait: bool) -> Place:
+def batch_at(segment: Segment, position: int, likely_size: int, source: Source) -> Place:
     """Return the batch at a position: all of it, if it is about as large as is thought, or its first part."""
     count = min(likely_size + likely_size // 8, PART_BYTES, segment.size - position)
-    chunk = memoryview(segment.read(count, position, wait))
+    chunk = memoryview(segment.read(count, position, source))
     size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
     return Place(position, size, chunk[:size])
 
 
-def locate_timestamp(
-    segment: Segment, timestamp: int, position: int, behind: int, wait: bool, brief: bool
-) -> Place:
+def locate_timestamp(segment: Segment, timestamp: int, position: int, behind: int, source: Source) -> Place:
     """Return the first batch from `position` on with such a maximum; `behind`: where more batches are known, or -1."""
     for damage in segment.summary.damage:
-        found = _search(find_timestamp, segment, position, behind, damage.start, timestamp, wait, brief)
+        found = _search(find_timestamp, segment, position, behind, damage.start, timestamp, source)
         if found.size:
             return found
         position = max(position, damage.end)
-    return _search(find_timestamp, segment, position, behind, segment.size, timestamp, wait, brief)
+    return _search(find_timestamp, segment, position, behind, segment.size, timestamp, source)
 
 
 def _search(
@@ -105,8 +114,7 @@ def _search(
     behind: int,
     end: int,
     wanted: int,
-    wait: bool,
-    brief: bool,
+    source: Source,
 ) -> Place:
     """Return the first batch that `find` finds in a range."""
     walked_bytes = 0
@@ -115,7 +123,7 @@ def _search(
     if not SMALL_BATCH_BYTES < count <= MAX_READ_BYTES:
         count = FIRST_READ_BYTES
     while position < end:
-        chunk = segment.read(min(count, end - position), position, wait)
+        chunk = segment.read(min(count, end - position), position, source)
         try:
             at = find(chunk, 0, len(chunk), wanted)
         except RecordError as error:
@@ -127,7 +135,11 @@ def _search(
             raise CorruptLog(f"{segment.path(LOG)}@{position}: a batch is cut short")
         position += -1 - at
         walked_bytes += len(chunk)
-        if walked_bytes >= PROMPT_WALK_BYTES and (not wait or (brief and walked_bytes >= BRIEF_WALK_BYTES)):
+        if (
+            walked_bytes >= PROMPT_WALK_BYTES
+            and source.prompt
+            and (walked_bytes >= BRIEF_WALK_BYTES or not source.waiting)
+        ):
             raise TakesLong(f"{segment.path(LOG)}@{position}: what is looked for lies further on")
         count = min(2 * count, MAX_READ_BYTES)
     return Place(end, 0, _NO_BYTES)
@@ -139,7 +151,7 @@ def headers(segment: Segment, offset: int = 0) -> Iterator[tuple[int, BatchHeade
     A Mismatch is raised before the first: all of them are verified by then.
     """
     position, *_ = segment.offset_index.around(offset - segment.base_offset)
-    segment.verify(position, segment.size)
+    segment.verify(position, segment.size, PATIENT)
     starts = [position, *(damage.end for damage in segment.summary.damage)]
     ends = [*(damage.start for damage in segment.summary.damage), segment.size]
     for start, end in zip(starts, ends, strict=True):

@@ -2,22 +2,24 @@
 
 Owns the way from a time to a record: segment by its largest timestamp, the two indexes, batch headers, records.
 Knows nothing of requests, and changes nothing. Each step only skips what cannot hold the answer, and where a step finds
-nothing the search goes on behind it, so neither the density of an index nor a moved log start can hide a record.
-A record without a timestamp (-1) is never an answer. `wait` and `brief` are those of `Log.read`.
+nothing the search goes on after it, so neither the density of an index nor a moved log start can hide a record.
+A record without a timestamp (-1) is never an answer. NotInMemory and TakesLong are raised as the source says.
 """
 
 from collections.abc import Callable
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from tidelog.storage.errors import Mismatch, OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
 from tidelog.storage.search.in_batch import first_record, first_record_at, is_kept, largest_record
 from tidelog.storage.search.times_cache import Found
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import LOG, Mismatch, Segment
+from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE
 
-__all__ = ["Found", "first_at_or_after", "largest_timestamp", "offsets_before"]
+__all__ = ["RECORD_TIME", "Found", "Timeline", "first_at_or_after", "largest_timestamp", "offsets_before"]
 
 LATEST, EARLIEST = -1, -2
 # Twice the usual index interval.
@@ -28,66 +30,80 @@ PROMPT_SEGMENTS = 20_000
 PROMPT_SEARCHES = 2
 
 
-def first_at_or_after(log: Log, timestamp_ms: int, wait: bool = True, brief: bool = False) -> Found | None:
-    """Return the first record, by offset, at or after a time and not before the log's start; or None.
+class Timeline(NamedTuple):
+    """A clock that a log is searched by: what a segment tells of it without being read, in ms."""
 
-    With `wait` false raise NotInMemory if that would wait for the disk. Without it, or with `brief`, raise TakesLong if
-    that would take long.
-    """
+    largest: Callable[[Segment], int]  # the largest time in it, -1 for none
+    offset_from: Callable[
+        [Segment, int], int
+    ]  # of the first entry at or after a time, as `TimeIndex.offset_from`
+
+
+def _offset_from(segment: Segment, timestamp: int) -> int:
+    return segment.time_index.offset_from(timestamp)
+
+
+# The time that a record carries: its producer's or, with LogAppendTime, that of its append.
+RECORD_TIME: Final = Timeline(attrgetter("summary.max_timestamp"), _offset_from)
+
+
+def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: Source) -> Found | None:
+    """Return the first record, by offset, at or after a time and not before the log's start; or None."""
     wanted = max(timestamp_ms, 0)
     start = log.log_start_offset
+    largest = timeline.largest
     searched = 0
-    for segment in _segments(log, wait, brief):
-        if segment.summary.max_timestamp >= wanted and segment.next_offset > start:
-            if searched == PROMPT_SEARCHES and (brief or not wait):
+    for segment in _segments(log, source):
+        if largest(segment) >= wanted and segment.next_offset > start:
+            if searched == PROMPT_SEARCHES and source.prompt:
                 raise TakesLong(f"{log}: {searched} segments were searched in vain")
             searched += 1
-            found = _found_in(_first_in_segment, log, segment, wanted, start, wait, brief)
+            found = _found_in(_first_in_segment, log, segment, source, start, wanted, timeline)
             if found is not None:
                 return found
     return None
 
 
-def _segments(log: Log, wait: bool, brief: bool) -> tuple[Segment, ...]:
+def _segments(log: Log, source: Source) -> tuple[Segment, ...]:
     """Return the segments of a log, if they are not too many to be gone through one after another."""
     segments = log.segments
-    if len(segments) > PROMPT_SEGMENTS and (brief or not wait):
+    if len(segments) > PROMPT_SEGMENTS and source.prompt:
         raise TakesLong(f"{log}: {len(segments)} segments are to be gone through")
     return segments
 
 
-def _found_in(find: Callable[..., Found | None], log: Log, segment: Segment, *args: Any) -> Found | None:
+def _found_in(
+    find: Callable[..., Found | None], log: Log, segment: Segment, source: Source, *args: Any
+) -> Found | None:
     """Return what is found in a segment; in one that is judged meanwhile, by what is known of it then.
 
-    The last of `args` are `wait` and `brief`. In a segment that retention takes away meanwhile nothing is found: its
-    records are before the log's start now.
+    In a segment that retention takes away meanwhile nothing is found: its records are before the log's start now.
     """
     current: Segment | None = segment
     while current is not None:
         try:
-            return find(log, current, *args)
+            return find(log, current, source, *args)
         except OffsetOutOfRange:
             return None
         except Mismatch as mismatch:
-            wait, brief = args[-2:]
-            current = log.judge(mismatch.segment, wait and not brief)
+            current = log.judge(mismatch.segment, source)
         except OSError as error:
             raise ReadFailed(f"{segment.path(LOG)}: {error}") from error
     return None
 
 
 def _first_in_segment(
-    log: Log, segment: Segment, wanted: int, start: int, wait: bool, brief: bool
+    log: Log, segment: Segment, source: Source, start: int, wanted: int, timeline: Timeline
 ) -> Found | None:
     base_offset = segment.base_offset
     limit_bytes = log.config.max_decompressed_bytes
     # Before the greatest entry below that offset every record is older, however long ago that entry's own time came.
-    last_offset = segment.time_index.offset_from(wanted) - 1
+    last_offset = timeline.offset_from(segment, wanted) - 1
     first_offset = start - base_offset
-    position, behind, next_offset = segment.offset_index.around(max(last_offset, first_offset))
+    position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
     if (
-        (behind - position >= LARGE_BATCH_BYTES or is_kept(segment, behind))
-        and behind < segment.size  # The index of an active segment is a moment ahead of what is published.
+        (following - position >= LARGE_BATCH_BYTES or is_kept(segment, following))
+        and following < segment.size  # The index of an active segment is a moment ahead of what is published.
         and last_offset >= first_offset
         and next_offset >= first_offset
         and not segment.summary.damage
@@ -95,80 +111,74 @@ def _first_in_segment(
         # Between two entries so far apart there is one batch, as a rule, and the answer is in the next. Where the next
         # can be searched without a read it costs nothing to try.
         found = first_record_at(
-            segment, behind, behind - position, base_offset + next_offset, wanted, limit_bytes, wait, brief
+            segment, following, following - position, base_offset + next_offset, wanted, limit_bytes, source
         )
         if found is not None:
             return found
     searched = 0
     while True:
-        place = by_offset.locate_timestamp(segment, wanted, position, behind, wait, brief)
+        place = by_offset.locate_timestamp(segment, wanted, position, following, source)
         if not place.size:
             return None
-        if searched == PROMPT_SEARCHES and (brief or not wait):
+        if searched == PROMPT_SEARCHES and source.prompt:
             raise TakesLong(f"{segment.path(LOG)}@{position}: {searched} batches were searched in vain")
         searched += 1
-        found = first_record(segment, place, wanted, start, limit_bytes, wait, brief)
+        found = first_record(segment, place, wanted, start, limit_bytes, source)
         if found is not None:
             return found
         position = place.position + place.size
 
 
-def largest_timestamp(log: Log, wait: bool = True, brief: bool = False) -> Found | None:
-    """Return the first record, by offset, among those with the largest timestamp from the log's start on; or None.
-
-    With `wait` false raise NotInMemory if that would wait for the disk. Without it, or with `brief`, raise TakesLong if
-    that would take long, as a walk over a segment does.
-    """
+def largest_timestamp(log: Log, source: Source) -> Found | None:
+    """Return the first record, by offset, among those with the largest timestamp from the log's start on; or None."""
     start = log.log_start_offset
     best: Found | None = None
     searched = 0
     # The last one has it, as a rule, and says so.
-    for segment in reversed(_segments(log, wait, brief)):
+    for segment in reversed(_segments(log, source)):
         least = best.timestamp if best is not None else NONE + 1
         if segment.summary.max_timestamp >= least and segment.next_offset > start:
-            if searched == PROMPT_SEARCHES and (brief or not wait):
+            if searched == PROMPT_SEARCHES and source.prompt:
                 raise TakesLong(f"{log}: {searched} segments were searched")
             searched += segment.summary.max_timestamp_offset < start
-            found = _found_in(_largest_in_segment, log, segment, start, wait, brief)
+            found = _found_in(_largest_in_segment, log, segment, source, start)
             if found is not None and found.timestamp >= least:
                 best = found
     return best
 
 
-def _largest_in_segment(log: Log, segment: Segment, start: int, wait: bool, brief: bool) -> Found | None:
+def _largest_in_segment(log: Log, segment: Segment, source: Source, start: int) -> Found | None:
     summary = segment.summary
     offset = summary.max_timestamp_offset
     if offset >= start:
         return Found(summary.max_timestamp, offset, log.epoch_at(offset))
     if segment.base_offset >= start:
-        return _first_in_segment(log, segment, summary.max_timestamp, start, wait, brief)
-    if brief or not wait:
+        return _first_in_segment(log, segment, source, start, summary.max_timestamp, RECORD_TIME)
+    if source.prompt:
         raise TakesLong(f"{segment.path(LOG)}: its batches from offset {start} on are to be looked through")
-    return _largest_behind(log, segment, start)
+    return _largest_from(log, segment, source, start)
 
 
-def _largest_behind(log: Log, segment: Segment, start: int) -> Found | None:
+def _largest_from(log: Log, segment: Segment, source: Source, start: int) -> Found | None:
     """Look at every batch from the log's start on: it lies within the segment, and the maximum may lie before it."""
     best: Found | None = None
     limit_bytes = log.config.max_decompressed_bytes
     for position, header in by_offset.headers(segment, start):
         least = best.timestamp if best is not None else NONE
         if header.max_timestamp > least and header.record_count:
-            found = largest_record(segment, position, header.size_bytes, start, limit_bytes)
+            found = largest_record(segment, position, header.size_bytes, start, limit_bytes, source)
             if found is not None and found.timestamp > least:
                 best = found
     return best
 
 
-def offsets_before(
-    log: Log, timestamp_ms: int, max_offsets: int, wait: bool = True, brief: bool = False
-) -> list[int]:
+def offsets_before(log: Log, timestamp_ms: int, max_offsets: int, source: Source) -> list[int]:
     """Return the starts of segments not changed after a time, and the log's end, newest first (ListOffsets v0).
 
-    -1 is now, -2 the start of the log. TakesLong as `first_at_or_after`.
+    -1 is now, -2 the start of the log.
     """
     start = log.log_start_offset
-    segments = _segments(log, wait, brief)
+    segments = _segments(log, source)
     changed = [(max(segment.base_offset, start), segment.changed_ms) for segment in segments]
     if log.active.size:
         changed.append((log.log_end_offset, log.last_append_ms))

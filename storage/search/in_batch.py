@@ -2,7 +2,7 @@
 
 Owns the step from a batch to a record: read, decompress within the topic's bound, walk, compare; and the choice between
 a walk that ends where the record is and one that keeps all times for the searches to come. Knows nothing of indexes.
-Without `wait`, or with `brief`, TakesLong is raised where more than `PROMPT_BYTES` are to be looked at.
+From a prompt source TakesLong is raised where more than `PROMPT_BYTES` are to be looked at.
 """
 
 from itertools import islice
@@ -14,13 +14,14 @@ from tidelog.protocol.records.errors import BatchTooLarge, RecordsError
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.search import by_offset, times_cache
 from tidelog.storage.search.by_offset import PART_BYTES, Place
-from tidelog.storage.search.times_cache import Found
+from tidelog.storage.search.times_cache import Found, TimesCache
 from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.sources import Source
 
 # With fewer a read finds several batches, and has to be done anyway.
 _KEPT_RECORDS_MIN = 32
 # More would push out too much else. A batch of 64 MiB, decompressed, whose times are close takes less.
-_KEPT_BYTES_MAX = times_cache.KeptTimes.BYTES_MAX // 4
+_KEPT_BYTES_MAX = times_cache.TimesCache.BYTES_MAX // 4
 # Read and decompressed, and walked over: 2 ms or so.
 PROMPT_BYTES = 1 << 20
 _INT64_MIN = -(1 << 63)
@@ -35,33 +36,33 @@ def first_record(
     timestamp: int,
     offset_min: int,
     limit_bytes: int,
-    wait: bool,
-    brief: bool,
+    source: Source,
 ) -> Found | None:
     """Return the first record of a batch at or after both a timestamp and an offset, or None."""
     position, size, head = place
     key = times_cache.key_of(segment.identity, position)
-    packed = times_cache.kept.get(key)
+    cache = segment.shared.times
+    packed = cache.get(key)
     if packed is not None and times_cache.base_offset(packed) >= offset_min:
         return times_cache.find(packed, timestamp)
     try:
         if len(head) < HEADER_BYTES:
-            head = memoryview(segment.read(min(size, PART_BYTES), position, wait))
+            head = memoryview(segment.read(min(size, PART_BYTES), position, source))
             place = Place(position, size, head)
         header = read_header(head)
-        if header.base_offset < offset_min or _is_walk_best(header, key):
-            return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, wait, brief)
-        packed = times_cache.pack(header, *_records(segment, place, header, limit_bytes, wait, brief))
+        if header.base_offset < offset_min or _is_walk_best(header, key, cache):
+            return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, source)
+        packed = times_cache.pack(header, *_records(segment, place, header, limit_bytes, source))
     except (RecordsError, kernel.RecordError) as error:
         raise _corrupt(segment, position, error) from error
     if len(packed) <= _KEPT_BYTES_MAX:
-        times_cache.kept.keep(key, packed)
+        cache.keep(key, packed)
     return times_cache.find(packed, timestamp)
 
 
 def is_kept(segment: Segment, position: int) -> bool:
     """Tell whether the batch at a position can be searched without a read; a position of -1 is none."""
-    return times_cache.kept.get(times_cache.key_of(segment.identity, position)) is not None
+    return segment.shared.times.get(times_cache.key_of(segment.identity, position)) is not None
 
 
 def first_record_at(
@@ -71,28 +72,25 @@ def first_record_at(
     base_offset: int,
     timestamp: int,
     limit_bytes: int,
-    wait: bool,
-    brief: bool,
+    source: Source,
 ) -> Found | None:
     """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
-    packed = times_cache.kept.get(times_cache.key_of(segment.identity, position))
+    packed = segment.shared.times.get(times_cache.key_of(segment.identity, position))
     if packed is not None:
         return times_cache.find(packed, timestamp) if times_cache.base_offset(packed) == base_offset else None
-    place = by_offset.batch_at(segment, position, likely_size, wait)
+    place = by_offset.batch_at(segment, position, likely_size, source)
     if _base_offset(place.head)[0] != base_offset:
         return None
-    return first_record(segment, place, timestamp, base_offset, limit_bytes, wait, brief)
+    return first_record(segment, place, timestamp, base_offset, limit_bytes, source)
 
 
-def _is_walk_best(header: BatchHeader, key: int) -> bool:
+def _is_walk_best(header: BatchHeader, key: int, cache: TimesCache) -> bool:
     """Tell whether to walk to the record, and no further.
 
     To decompress a batch takes so much longer than a walk over it that its times are worth keeping at once. A walk to
     one of its records, where they are plain and read on the way, is half as long as one that lists all their times.
     """
-    if not header.codec and (
-        header.record_count < _KEPT_RECORDS_MIN or times_cache.kept.is_first_search(key)
-    ):
+    if not header.codec and (header.record_count < _KEPT_RECORDS_MIN or cache.is_first_search(key)):
         return True
     return times_cache.packed_bytes(header) > _KEPT_BYTES_MAX
 
@@ -104,8 +102,7 @@ def _first_by_walk(
     timestamp: int,
     offset_min: int,
     limit_bytes: int,
-    wait: bool,
-    brief: bool,
+    source: Source,
 ) -> Found | None:
     if header.is_log_append_time:
         # All records have the time of the batch: only the offset is left to look for.
@@ -119,12 +116,12 @@ def _first_by_walk(
     data: Buffer = head
     cut = _FIRST_PLAIN_RECORD
     if header.codec:
-        data, _ = _records(segment, place, header, limit_bytes, wait, brief)
+        data, _ = _records(segment, place, header, limit_bytes, source)
         size, cut = len(data), _FIRST_RECORD
     found = kernel.find_record(data, 0, size, header.record_count, timestamp_delta, offset_delta, cut)
     if isinstance(found, kernel.Cut):
         found = _find_further(
-            segment, place, found, header.record_count, timestamp_delta, offset_delta, wait, brief
+            segment, place, found, header.record_count, timestamp_delta, offset_delta, source
         )
     return None if found is None else _found(header, *found)
 
@@ -136,18 +133,17 @@ def _find_further(
     count: int,
     timestamp_delta: int,
     offset_delta_min: int,
-    wait: bool,
-    brief: bool,
+    source: Source,
 ) -> tuple[int, int] | None:
     """Go on with a walk over plain records from where what was at hand ends; the rest is read as far as it goes."""
     position, end, _ = place
     part_bytes, first = PART_BYTES, cut.position
     while True:
         start = cut.position
-        if (brief or not wait) and start - first + part_bytes > PROMPT_BYTES:
+        if source.prompt and start - first + part_bytes > PROMPT_BYTES:
             raise _takes_long(segment, position)
         wanted = min(part_bytes, end - start)
-        part = segment.read(wanted, position + start, wait)
+        part = segment.read(wanted, position + start, source)
         if len(part) < wanted:
             end = start + len(part)  # The file ends within the batch.
         found = kernel.find_record(part, start, end, count, timestamp_delta, offset_delta_min, cut)
@@ -159,10 +155,10 @@ def _find_further(
 
 
 def largest_record(
-    segment: Segment, position: int, size: int, offset_min: int, limit_bytes: int
+    segment: Segment, position: int, size: int, offset_min: int, limit_bytes: int, source: Source
 ) -> Found | None:
     """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
-    data = segment.read(size, position)
+    data = segment.read(size, position, source)
     try:
         header = read_header(data)
         records, start = _decompressed(header, data, limit_bytes)
@@ -176,21 +172,20 @@ def largest_record(
     return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
 
 
-def _whole(segment: Segment, place: Place, wait: bool) -> Buffer:
+def _whole(segment: Segment, place: Place, source: Source) -> Buffer:
     """Return all bytes of a batch."""
     position, size, head = place
-    return head if len(head) == size else segment.read(size, position, wait)
+    return head if len(head) == size else segment.read(size, position, source)
 
 
 def _records(
-    segment: Segment, place: Place, header: BatchHeader, limit_bytes: int, wait: bool, brief: bool
+    segment: Segment, place: Place, header: BatchHeader, limit_bytes: int, source: Source
 ) -> tuple[Buffer, int]:
     """Return the records of a batch, uncompressed, and where they begin."""
-    is_prompt = brief or not wait
-    if is_prompt and place.size > PROMPT_BYTES:
+    if source.prompt and place.size > PROMPT_BYTES:
         raise _takes_long(segment, place.position)
-    data = _whole(segment, place, wait)
-    if not is_prompt or limit_bytes <= PROMPT_BYTES:
+    data = _whole(segment, place, source)
+    if not source.prompt or limit_bytes <= PROMPT_BYTES:
         return _decompressed(header, data, limit_bytes)
     try:
         return _decompressed(header, data, PROMPT_BYTES)

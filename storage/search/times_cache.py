@@ -93,7 +93,7 @@ def base_offset(packed: bytes) -> int:
     return offset
 
 
-class KeptTimes:
+class TimesCache:
     """Packed times by key, the latest of them, up to a number of bytes. For any thread."""
 
     BYTES_MAX = 32 << 20
@@ -131,14 +131,16 @@ class KeptTimes:
                 oldest = self._packed.pop(self._keys.popleft())
                 self._bytes -= len(oldest) + self.ENTRY_BYTES
 
-
-kept = KeptTimes()
-
-
-def keep_appended(
-    identity: int, position: int, header: BatchHeader, times: bytes, base_offset: int, leader_epoch: int
-) -> None:
-    """Keep what `ValidBatch.times` lists of a batch that was just written to a position of a segment."""
-    time_bytes = len(times) // header.record_count
-    head = _HEAD.pack(base_offset, header.base_timestamp, leader_epoch, time_bytes, time_bytes)
-    kept.keep(key_of(identity, position), head + times)
+    def keep_appended(
+        self,
+        identity: int,
+        position: int,
+        header: BatchHeader,
+        times: bytes,
+        base_offset: int,
+        leader_epoch: int,
+    ) -> None:
+        """Keep what `ValidBatch.times` lists of a batch that was just written to a position of a segment."""
+        time_bytes = len(times) // header.record_count
+        head = _HEAD.pack(base_offset, header.base_timestamp, leader_epoch, time_bytes, time_bytes)
+        self.keep(key_of(identity, position), head + times)

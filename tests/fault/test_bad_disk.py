@@ -134,14 +134,14 @@ def test_I5_a_segment_that_was_saved_between_two_tries_to_seal_it_is_sealed(
 def test_P12_a_failed_flush_is_final_for_writes_and_reads_go_on(tmp_path: Path, disk: BadDisk) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
-    assert log.flush() == 1
+    assert log.durability.flush() == 1
     fill(log, [[NOW]])
     disk.flush_fails = True
     with pytest.raises(LogOffline, match="flush failed"):
-        log.flush()
+        log.durability.flush()
     disk.flush_fails = False
     with pytest.raises(LogOffline, match="restart"):
-        log.flush()
+        log.durability.flush()
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
     assert log.recovery_point == 1
@@ -163,7 +163,7 @@ def test_P12_a_torn_batch_that_cannot_be_taken_back_is_before_the_next_is_writte
     disk.truncate_fails = False
     assert [row.offset for row in open_log(tmp_path).headers(0) and scan(open_log(tmp_path))] == [0]
     fill(log, [[NOW + 1]])
-    log.flush()
+    log.durability.flush()
     for started in (log, open_log(tmp_path)):
         assert [(row.offset, row.timestamp) for row in scan(started)] == [(0, NOW), (1, NOW + 1)]
 
@@ -171,16 +171,16 @@ def test_P12_a_torn_batch_that_cannot_be_taken_back_is_before_the_next_is_writte
 def test_a_flush_that_failed_is_not_mended_by_taking_a_torn_batch_back(tmp_path: Path, disk: BadDisk) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
-    flushed = log.flush_mark()
+    flushed = log.durability.flush_mark()
     assert flushed is not None
     disk.free_bytes, disk.truncate_fails = 5, True
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
     disk.free_bytes, disk.truncate_fails = None, False
-    log._distrust("a flush failed")  # that was under way
+    log.health.distrust("a flush failed")  # that was under way
     with pytest.raises(LogOffline, match="restart"):
         log.append(batch([NOW]), NOW)
-    assert not log.flushed(flushed)
+    assert not log.durability.flushed(flushed)
     assert not log.close()
 
 
@@ -203,19 +203,19 @@ def test_P11_a_new_segment_is_in_its_folder_on_disk_before_flush_returns(
     monkeypatch.setattr(files, "sync_folder", noted(sync_folder))
     monkeypatch.setattr(files.File, "sync", noted(sync_file))
     fill(log, [[NOW]])
-    log.flush()
+    log.durability.flush()
     assert synced[0] == folder / f"{0:020d}.log"
     assert synced[-2:] == [folder, tmp_path]
     synced.clear()
     fill(log, [[NOW]])
-    log.flush()
+    log.durability.flush()
     assert synced == [folder / f"{0:020d}.log"]
     fill(log, [[NOW], [NOW]])
     synced.clear()
-    log.flush()
+    log.durability.flush()
     assert {f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= {p.name for p in synced}
     assert folder / f"{2:020d}.log" in synced
     assert folder in synced
     synced.clear()
-    assert log.flush() == 4
+    assert log.durability.flush() == 4
     assert synced == []

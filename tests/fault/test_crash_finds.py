@@ -12,7 +12,7 @@ import pytest
 from tests.fault.crash.explore import explore
 from tests.fault.crash.scenarios import SCENARIOS
 from tidelog.storage import files, log_manager, retention, walk
-from tidelog.storage.log import Log
+from tidelog.storage.durability import Durability
 from tidelog.storage.segment import Segment
 
 # Seconds of one processor; a busy machine may take many times that.
@@ -23,8 +23,8 @@ def nothing(*_: Any) -> None:
     """Do not do it, and say that it was done."""
 
 
-def no_flush(log: Log) -> int:
-    return log.log_end_offset
+def no_flush(durability: Durability) -> int:
+    return durability._log.log_end_offset
 
 
 def promise_too_much(path: Any, offsets: Any, save: Callable[..., None] = log_manager.save_offsets) -> None:
@@ -33,7 +33,7 @@ def promise_too_much(path: Any, offsets: Any, save: Callable[..., None] = log_ma
 
 BROKEN = {
     "a flush that syncs no file": ("roll", files.File, "sync", nothing),
-    "a flush that does nothing": ("clean stop", Log, "flush", no_flush),
+    "a flush that does nothing": ("clean stop", Durability, "flush", no_flush),
     "sealed segments that are not synced": ("roll", Segment, "sync", nothing),
     "folders that are not synced": ("roll", files, "sync_folder", nothing),
     "a commit of many logs that syncs nothing": ("many logs", files.FileSystem, "sync", nothing),

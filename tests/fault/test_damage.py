@@ -14,14 +14,15 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.logs import NOW, Row, batch, fill, open_log, scan, whole_rows
+from tests.support.logs import NOW, Row, batch, fill, first_at, open_log, scan, whole_rows
 from tests.support.reference_index import differences
 from tidelog.config.options import TopicConfig
 from tidelog.storage import files, walk
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log
-from tidelog.storage.search import by_time
+from tidelog.storage.sources import PATIENT, WAITING, WARM
 from tidelog.storage.summary import Summary
+from tidelog.storage.upkeep import enforce_retention
 
 OPTIONS = {"index_interval_bytes": 150}
 CODECS = {"plain": 0, "compressed": 4}
@@ -38,7 +39,7 @@ def made(folder: Path, codec: int) -> Log:
     """Make a log of several segments and of two leader epochs, times not in order, and stop it cleanly."""
     log = open_log(folder, **OPTIONS)
     fill(log, [[NOW + 30, NOW + 10], [NOW + 20], [NOW, NOW + 40]], codec=codec)
-    log.flush()
+    log.durability.flush()
     log = open_log(folder, recovery_point=log.recovery_point, **OPTIONS)
     fill(log, [[NOW + 50, NOW + 60], [NOW + 55]], codec=codec)
     log.roll(NOW)
@@ -56,15 +57,15 @@ def answers(log: Log, times: Sequence[int], lookups_first: bool = False) -> Answ
 
     def read(offset: int) -> bytes | None:
         try:
-            return bytes(log.read(offset, 1, True).read())
+            return bytes(log.read(offset, 1, True, PATIENT).read())
         except CorruptLog as error:
             return None if f"offset {offset} is in damaged bytes" in str(error) else b"another error"
 
     if lookups_first:
-        found = [by_time.first_at_or_after(log, at) for at in times]
+        found = [first_at(log, at, PATIENT) for at in times]
     reads = [read(offset) for offset in range(log.log_start_offset, log.log_end_offset)]
     if not lookups_first:
-        found = [by_time.first_at_or_after(log, at) for at in times]
+        found = [first_at(log, at, PATIENT) for at in times]
     return Answers(reads, found)
 
 
@@ -146,10 +147,10 @@ def check(folder: Path, rows: list[Row], recovery_point: int, *, clean: bool = F
     log = open_log(folder, clean=clean, recovery_point=recovery_point, **OPTIONS)
     assert not log.damaged
     for row in rows:
-        data = log.read(row.offset, 1, True).read()
+        data = log.read(row.offset, 1, True, PATIENT).read()
         assert row in whole_rows(data)
     for at in sorted({row.timestamp for row in rows if row.timestamp >= 0}):
-        found = by_time.first_at_or_after(log, at)
+        found = first_at(log, at, PATIENT)
         first = next(row for row in rows if row.timestamp >= at)
         assert found is not None
         assert found[:2] == (first.timestamp, first.offset)
@@ -161,7 +162,7 @@ def check(folder: Path, rows: list[Row], recovery_point: int, *, clean: bool = F
 def test_I1_a_summary_of_bytes_that_a_power_cut_took_is_not_believed_later(tmp_path: Path) -> None:
     log = open_log(tmp_path / "a", **OPTIONS)
     fill(log, [[NOW], [NOW + 10]])
-    log.flush()
+    log.durability.flush()
     kept, point = log.active.size, log.recovery_point
     fill(log, [[NOW + 100], [NOW + 90]])
     log.active.save()  # as every 16 MiB; before the flush is over the power goes, and takes what was not flushed
@@ -171,7 +172,7 @@ def test_I1_a_summary_of_bytes_that_a_power_cut_took_is_not_believed_later(tmp_p
     log = open_log(folder, recovery_point=point, **OPTIONS)
     assert log.log_end_offset == 2
     fill(log, [[NOW + 20], [NOW + 30], [NOW + 40]], value=b"other")
-    log.flush()
+    log.durability.flush()
     rows = scan(log)
     check(image(folder, tmp_path / "c"), rows, log.recovery_point)
 
@@ -200,7 +201,7 @@ def test_a_summary_that_says_flushed_is_not_believed_of_other_bytes_of_the_same_
     assert "made anew from the log" in caplog.text
     assert "reason=summary-not-of-this-log" in caplog.text
     fill(log, [[NOW + 60]])
-    log.flush()
+    log.durability.flush()
     rows = scan(log)
     caplog.clear()
     # What was found is written down: after a crash at the latest, as then the end is looked at.
@@ -283,28 +284,28 @@ def test_damage_at_the_end_is_followed_by_the_next_offsets(
         again = open_log(folder, clean=True, recovery_point=10, **OPTIONS)
         if looks_first:
             with pytest.raises(CorruptLog, match="read on from 10"):
-                again.read(9, 100, True)
+                again.read(9, 100, True, PATIENT)
         fill(again, [[NOW + 10]])
         again.roll(NOW)
         with pytest.raises(CorruptLog, match="read on from 10"):
-            again.read(9, 100, True)
+            again.read(9, 100, True, PATIENT)
         assert [row.offset for row in scan(again)] == [*range(8), 10]
         assert scan(again)[:8] == rows[:8]
-        again.flush()
+        again.durability.flush()
         for clean in (False, True):
             if clean:
                 again.close()
             again = open_log(folder, clean=clean, recovery_point=11, **OPTIONS)
             with pytest.raises(CorruptLog, match="read on from 10"):
-                again.read(8, 100, True)
+                again.read(8, 100, True, PATIENT)
             assert [row.offset for row in scan(again)] == [*range(8), 10]
-            assert again.segments[0].size == size + again.read(10, 100, True).length
+            assert again.segments[0].size == size + again.read(10, 100, True, PATIENT).length
     # A crash before anything followed it: it is no torn tail, as it was whole once.
     folder = damaged(log, tmp_path / "c", 4)
     again = open_log(folder, recovery_point=0, **OPTIONS)
     assert (again.log_end_offset, again.size_bytes) == (10, size)
     with pytest.raises(CorruptLog, match="read on from 10"):
-        again.read(8, 100, True)
+        again.read(8, 100, True, PATIENT)
     assert again.append(batch([NOW]), NOW).base_offset == 10
 
 
@@ -314,8 +315,8 @@ def test_damage_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert not caplog.records
     for _ in range(3):
         with pytest.raises(CorruptLog):
-            again.read(2, 1, True)
-        by_time.first_at_or_after(again, NOW)
+            again.read(2, 1, True, PATIENT)
+        first_at(again, NOW, PATIENT)
     (record,) = caplog.records
     _, start, end, _ = list(batches(log))[1]
     place = f"{tmp_path}/b/{0:020d}.log@{start}-{end}"
@@ -329,20 +330,20 @@ def test_the_event_loop_judges_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     log = made(tmp_path / "a", 0)
     again = open_log(damaged(log, tmp_path / "b", 1), clean=True, recovery_point=21, **OPTIONS)
     for ask in (
-        lambda *how: again.read(2, 1, True, *how),
-        lambda *how: again.read(0, 1, True, *how),
-        lambda *how: by_time.first_at_or_after(again, NOW, *how),
+        lambda source: again.read(2, 1, True, source),
+        lambda source: again.read(0, 1, True, source),
+        lambda source: first_at(again, NOW, source),
     ):
         with monkeypatch.context() as patch:
             patch.delattr("tidelog.storage.walk.verified")
             with pytest.raises(TakesLong):
-                ask(False)
+                ask(WARM)
             with pytest.raises(TakesLong):
-                ask(True, True)
-    assert again.read(0, 1, True).length
-    assert again.read(0, 1, True, False).length
+                ask(WAITING)
+    assert again.read(0, 1, True, PATIENT).length
+    assert again.read(0, 1, True, WARM).length
     with pytest.raises(CorruptLog):
-        again.read(2, 1, True, False)
+        again.read(2, 1, True, WARM)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -350,7 +351,7 @@ def test_the_event_loop_judges_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_index_that_is_not_of_the_log_stops_nothing(tmp_path: Path, suffix: str, then: str) -> None:
     log = open_log(tmp_path / "a", **OPTIONS)
     fill(log, [[NOW + n] for n in range(9)])
-    log.flush()
+    log.durability.flush()
     folder = tmp_path / "a"
     log.close()
     log.active.path(suffix).write_bytes(b"?" * 8)
@@ -362,7 +363,7 @@ def test_an_index_that_is_not_of_the_log_stops_nothing(tmp_path: Path, suffix: s
     elif then == "roll":
         log.roll(later)
     elif then == "retention":
-        log.enforce_retention(later)
+        enforce_retention(log, later)
         assert len(log.segments) == 2
     elif then == "update":
         log.update_config(TopicConfig(segment_index_bytes=1024, segment_bytes=4096, retention_ms=-1))
@@ -398,7 +399,7 @@ def test_appends_go_on_while_a_segment_is_judged(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.walk.verified", slow)
         with pytest.raises(CorruptLog):
-            again.read(4, 1, True)
+            again.read(4, 1, True, PATIENT)
     assert again.active is not old
     assert [each.base_offset for each in appended] == [*range(12, 12 + len(appended))]
     assert len(appended) > 6
@@ -407,7 +408,7 @@ def test_appends_go_on_while_a_segment_is_judged(tmp_path: Path, monkeypatch: py
     want += [Row(12 + n, NOW + 100 + n, b"v0") for n in range(len(appended))]
     want.append(Row(12 + len(appended), NOW + 200, b"v0"))
     assert scan(again) == want
-    assert by_time.first_at_or_after(again, NOW + 100)[1] == 12  # type: ignore[index]
+    assert first_at(again, NOW + 100, PATIENT)[1] == 12  # type: ignore[index]
     again.close()
     again = open_log(tmp_path / "b", clean=True, recovery_point=again.log_end_offset, **OPTIONS)
     assert scan(again) == want
@@ -425,10 +426,10 @@ def test_readers_that_find_damage_at_once_agree(tmp_path: Path) -> None:
         got: list[int | None] = []
         for offset in range(number, 300, 3):
             try:
-                got.append(int.from_bytes(again.read(offset, 1, True).read()[:8], "big"))
+                got.append(int.from_bytes(again.read(offset, 1, True, PATIENT).read()[:8], "big"))
             except CorruptLog:
                 got.append(None)
-            found = by_time.first_at_or_after(again, NOW + offset)
+            found = first_at(again, NOW + offset, PATIENT)
             assert found is not None
             assert found.offset in (offset, offset + (offset == 100))
         return got
@@ -456,12 +457,12 @@ def test_a_segment_that_is_deleted_while_it_is_judged_stays_deleted(
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.walk.verified", meanwhile)
         with pytest.raises(OffsetOutOfRange):
-            again.read(2, 1, True)
+            again.read(2, 1, True, PATIENT)
     assert not list((tmp_path / "b").glob(f"{0:020d}.*"))
     again = open_log(damaged(log, tmp_path / "b", 1), clean=True, recovery_point=21, **OPTIONS)
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.walk.verified", meanwhile)
-        found = by_time.first_at_or_after(again, NOW)
+        found = first_at(again, NOW, PATIENT)
     assert found is not None
     assert found.offset == again.segments[0].base_offset
 
@@ -477,9 +478,9 @@ def test_a_full_disk_keeps_no_judged_segment_from_being_read(
 
     monkeypatch.setattr("tidelog.storage.files.write", full)
     monkeypatch.setattr("tidelog.storage.files.File.write_at", full)
-    assert again.read(0, 1, True).length
+    assert again.read(0, 1, True, PATIENT).length
     with pytest.raises(CorruptLog, match="read on from 3"):
-        again.read(2, 1, True)
+        again.read(2, 1, True, PATIENT)
     assert "indexes not written" in caplog.text
 
 
@@ -494,22 +495,22 @@ def test_an_error_of_the_disk_while_a_segment_is_judged_judges_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr("tidelog.storage.walk.verified", fails)
-        for ask in (lambda: again.read(2, 1, True), lambda: by_time.first_at_or_after(again, NOW)):
+        for ask in (lambda: again.read(2, 1, True, PATIENT), lambda: first_at(again, NOW, PATIENT)):
             with pytest.raises(ReadFailed, match="Input/output error"):
                 ask()
         assert not again.damaged
     with pytest.raises(CorruptLog, match="read on from 3"):
-        again.read(2, 1, True)
+        again.read(2, 1, True, PATIENT)
     assert len(again.damaged) == 1
 
 
 def test_what_was_not_flushed_is_not_called_so_though_an_index_was_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 500)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 500)
     log = open_log(tmp_path / "a", **OPTIONS)
     fill(log, [[NOW + n] for n in range(8)])
-    log.flush()
+    log.durability.flush()
     flushed = log.active.size
     fill(log, [[NOW + 9], [NOW + 10]])
     folder = image(tmp_path / "a", tmp_path / "b")

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOW, batch, open_log, whole_rows
+from tests.support.logs import NOW, batch, first_at, open_log, whole_rows
 from tests.support.reference_index import differences
 from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.search import by_time
+from tidelog.storage.sources import PATIENT
+from tidelog.storage.upkeep import enforce_retention
 
 APPENDS = 500
 
@@ -40,9 +42,9 @@ def test_reads_lookups_and_appends_go_on_while_others_change_the_structure(tmp_p
             failures.append(error)
 
     jobs: list[Callable[[], object]] = [
-        log.flush,
+        log.durability.flush,
         lambda: log.roll(clock[0]),
-        lambda: log.enforce_retention(clock[0]),
+        lambda: enforce_retention(log, clock[0]),
         log.release,
     ]
     threads = [threading.Thread(target=repeat, args=(job,)) for job in jobs]
@@ -52,16 +54,16 @@ def test_reads_lookups_and_appends_go_on_while_others_change_the_structure(tmp_p
         for n in range(APPENDS):
             clock[0] = NOW + n
             assert log.append(batch([NOW + n]), clock[0]).base_offset == n
-            assert by_time.first_at_or_after(log, NOW + n) == (NOW + n, n, 0)
-            found = by_time.largest_timestamp(log)
+            assert first_at(log, NOW + n, PATIENT) == (NOW + n, n, 0)
+            found = by_time.largest_timestamp(log, PATIENT)
             assert found is not None
             assert found.offset == n
-            early = by_time.first_at_or_after(log, NOW)
+            early = first_at(log, NOW, PATIENT)
             assert early is not None
             assert early.timestamp == NOW + early.offset
             for offset in (n, log.log_start_offset):
                 try:
-                    data = log.read(offset, 1000, True).read()
+                    data = log.read(offset, 1000, True, PATIENT).read()
                 except OffsetOutOfRange:
                     assert offset < log.log_start_offset
                 else:
@@ -71,6 +73,6 @@ def test_reads_lookups_and_appends_go_on_while_others_change_the_structure(tmp_p
         for thread in threads:
             thread.join()
     assert failures == []
-    assert log.flush() == APPENDS
+    assert log.durability.flush() == APPENDS
     log.close()
     assert differences(tmp_path, 0) == []

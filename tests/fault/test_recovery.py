@@ -20,9 +20,11 @@ from tests.support.logs import (
     crash,
     fetch_all,
     fill,
+    first_at,
     index_bytes,
     is_damaged,
     log_bytes,
+    new_shared,
     open_log,
     scan,
 )
@@ -33,7 +35,8 @@ from tidelog.storage import files, folder_identity, recovery, walk
 from tidelog.storage.errors import CorruptLog, LogOffline
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.search import by_time
+from tidelog.storage.sources import PATIENT
+from tidelog.storage.upkeep import enforce_retention
 
 OPTIONS = {"index_interval_bytes": 150}
 
@@ -113,14 +116,14 @@ def test_V10_P8_one_bit_flipped_below_the_flushed_point_costs_one_batch(
         for offset in range(24):
             assert is_damaged(again, offset) == (offset in lost)
         with pytest.raises(CorruptLog, match=f"offset {2 * number} is in damaged bytes, .*read on from"):
-            again.read(2 * number, 100, True)
+            again.read(2 * number, 100, True, PATIENT)
         assert again.log_end_offset == 24
         assert (tmp_path / "b" / f"{0:020d}.log").read_bytes() == bytes(data)
         appended = again.append(batch([NOW + 999]), NOW)
         assert appended.base_offset == 24
         expected = [*(row for row in rows if row.offset not in lost), Row(24, NOW + 999, b"v0")]
         for wanted in range(NOW, NOW + 130):
-            found = by_time.first_at_or_after(again, wanted)
+            found = first_at(again, wanted, PATIENT)
             first = next((row for row in expected if row.timestamp >= wanted), None)
             assert (found and found[:2]) == (first and (first.timestamp, first.offset))
 
@@ -131,9 +134,9 @@ def test_V10_a_fetch_stops_before_the_damage(tmp_path: Path) -> None:
     data = bytearray(log.active.path(".log").read_bytes())
     data[starts[5] + 66] ^= 1
     again = open_log(copied(log, tmp_path / "b", bytes(data)), recovery_point=24, **OPTIONS)
-    piece = again.read(0, 1 << 20, True)
+    piece = again.read(0, 1 << 20, True, PATIENT)
     assert (piece.position, len(piece)) == (0, starts[5])
-    assert again.read(12, 1 << 20, True).position == starts[6]
+    assert again.read(12, 1 << 20, True, PATIENT).position == starts[6]
 
 
 @pytest.mark.parametrize("field", [3, 8, 11, 16, 23])
@@ -211,7 +214,9 @@ def test_damage_in_a_log_that_came_from_elsewhere_is_kept_though_nothing_tells_o
     log = made(tmp_path / "a")
     rows = scan(log)
     folder = copied(log, tmp_path / "b", with_a_hole(log, 3, 6))
-    again = recovery.load(folder, "topic", 0, TopicConfig(retention_ms=-1, **OPTIONS), recovery.Known(), NOW)
+    again = recovery.load(
+        folder, "topic", 0, TopicConfig(retention_ms=-1, **OPTIONS), new_shared(folder), recovery.Known(), NOW
+    )
     assert scan(again) == rows[:6] + rows[12:]
 
 
@@ -292,7 +297,7 @@ def test_I2_no_offset_that_was_on_disk_is_given_out_again(
     log = made(tmp_path / "a", segment_bytes=400)
     assert len(log.segments) == 3
     rows = scan(log)
-    log.flush()
+    log.durability.flush()
     if clean:
         log.close()
     folder = crash(log, tmp_path / "b")
@@ -310,21 +315,21 @@ def test_I2_no_offset_that_was_on_disk_is_given_out_again(
         for offset in range(24 + restart):
             assert is_damaged(again, offset) == (first <= offset < behind), offset
         with pytest.raises(CorruptLog, match=f"read on from {behind}"):
-            again.read(behind - 1, 1000, True)
+            again.read(behind - 1, 1000, True, PATIENT)
         for wanted in (NOW, NOW + 60, NOW + 113):
-            found = by_time.first_at_or_after(again, wanted)
+            found = first_at(again, wanted, PATIENT)
             expected = next((row for row in rows if row.timestamp >= wanted), None)
             assert (found and found[:2]) == (expected and (expected.timestamp, expected.offset))
         assert again.append(batch([NOW + 200]), NOW).base_offset == 24 + restart
         rows.append(Row(24 + restart, NOW + 200, b"v0"))
-        again.close() if clean else again.flush()
+        again.close() if clean else again.durability.flush()
         folder = crash(again, tmp_path / f"c{restart}")
 
 
 def test_I2_a_mark_of_lost_offsets_is_enough_to_know_where_to_go_on(tmp_path: Path) -> None:
     """The segment behind it lost as well, and the checkpoint."""
     log = made(tmp_path / "a", segment_bytes=400)
-    log.flush()
+    log.durability.flush()
     folder = crash(log, tmp_path / "b")
     first, behind = lose(folder, "the end")
     assert open_log(folder, recovery_point=24, **OPTIONS).log_end_offset == behind == 24
@@ -343,21 +348,21 @@ def test_what_kafka_deleted_in_between_is_not_taken_for_lost(tmp_path: Path) -> 
     path = folder / f"{base:020d}.log"
     path.rename(path.with_name(path.name + ".deleted"))
     config = TopicConfig(retention_ms=-1, **OPTIONS)
-    again = recovery.load(folder, "topic", 0, config, recovery.Known(), NOW)
+    again = recovery.load(folder, "topic", 0, config, new_shared(folder), recovery.Known(), NOW)
     assert (again.damaged, again.log_start_offset) == ((), 0)
-    assert again.read(base, 1000, True).read()[:8] == log.segments[2].base_offset.to_bytes(8, "big")
+    assert again.read(base, 1000, True, PATIENT).read()[:8] == log.segments[2].base_offset.to_bytes(8, "big")
 
 
 def test_what_was_lost_expires_with_what_is_around_it(tmp_path: Path) -> None:
     log = made(tmp_path / "a", segment_bytes=400)
-    log.flush()
+    log.durability.flush()
     folder = crash(log, tmp_path / "b")
     first, _ = lose(folder, "a log in between")
     again = open_log(folder, recovery_point=24, now_ms=NOW + 50, segment_bytes=400, **OPTIONS)
     again.update_config(again.config.override({"retention.ms": "1000"}))
-    again.enforce_retention(NOW + 1050)
+    enforce_retention(again, NOW + 1050)
     assert (again.log_start_offset, is_damaged(again, first)) == (first, True)
-    again.enforce_retention(NOW + 1051)
+    enforce_retention(again, NOW + 1051)
     assert again.log_start_offset == 24
 
 
@@ -370,7 +375,7 @@ def test_a_gap_of_which_nothing_tells_is_read_over(tmp_path: Path) -> None:
     for path in {*folder.glob(f"{bases[1]:020d}.*"), *folder.glob("*.summary")}:
         path.unlink()
     again = open_log(folder, clean=True, recovery_point=24, segment_bytes=400, **OPTIONS)
-    assert again.read(bases[1], 1000, True).read()[:8] == bases[2].to_bytes(8, "big")
+    assert again.read(bases[1], 1000, True, PATIENT).read()[:8] == bases[2].to_bytes(8, "big")
     assert again.damaged == ()
 
 
@@ -418,7 +423,7 @@ def test_damage_at_the_end_below_the_flushed_point_is_kept_and_its_offsets_are_n
     assert again.log_end_offset == 24
     for offset in (22, 23):
         with pytest.raises(CorruptLog, match="read on from 24"):
-            again.read(offset, 100, True)
+            again.read(offset, 100, True, PATIENT)
     assert again.append(batch([NOW]), NOW).base_offset == 24
     assert scan(again)[-1].offset == 24
     # Not flushed, the same damage is a torn write.
@@ -508,7 +513,7 @@ def test_S17_P7_only_what_lies_behind_the_recovery_point_is_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = made(tmp_path / "a", 30, segment_bytes=700)
-    log.flush()
+    log.durability.flush()
     once_flushed = log.active.save()
     folder = crash(log, tmp_path / "before the flush")
     log.active.write_summary(once_flushed)
@@ -539,9 +544,9 @@ def test_S17_P7_only_what_lies_behind_the_recovery_point_is_scanned(
 def test_P7_what_a_flush_covered_is_not_scanned_though_no_checkpoint_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 200)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 200)
     log = made(tmp_path / "a", 30, segment_bytes=700)
-    log.flush()
+    log.durability.flush()
     flushed = log.active.size
     fill(log, [[NOW + 400]])
     scanned = []
@@ -579,7 +584,7 @@ def test_every_bit_of_a_sidecar_is_either_checked_or_harmless(tmp_path: Path, su
         (folder / path.name).write_bytes(bytes(flipped))
         again = open_log(folder, clean=at % 2 == 0, recovery_point=12, **OPTIONS)
         assert fetch_all(again) == rows
-        assert [by_time.first_at_or_after(again, row.timestamp) is not None for row in rows] == [True] * 12
+        assert [first_at(again, row.timestamp, PATIENT) is not None for row in rows] == [True] * 12
         again.close()
         assert index_bytes(folder) == good
 
@@ -685,7 +690,7 @@ def test_V10_what_a_crash_cannot_have_done_is_damage(tmp_path: Path, same_boot: 
 
 
 def flush(log: Log) -> None:
-    log.flush()
+    log.durability.flush()
 
 
 def cut(log: Log) -> None:
@@ -733,7 +738,7 @@ def test_I1_what_was_flushed_behind_the_logs_start_stays_where_less_is_left_befo
     log = open_log(crash(log, tmp_path / "b"), log_start_offset=6, **OPTIONS)
     assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (6, 6, 2)
     fill(log, [[NOW], [NOW + 1]])
-    log.flush()
+    log.durability.flush()
     for start in (6, 7):
         again = open_log(crash(log, tmp_path / f"c{start}"), log_start_offset=start, **OPTIONS)
         assert [row.offset for row in scan(again)] == [*range(start, 8)]

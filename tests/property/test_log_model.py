@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.logs import NOW, Row, batch, crash, fetch_all, open_log, scan
+from tests.support.logs import NOW, Row, batch, crash, fetch_all, first_at, open_log, scan
 from tests.support.reference_index import differences, rebuilt
 from tidelog.storage.search import by_offset, by_time
+from tidelog.storage.sources import PATIENT
+from tidelog.storage.upkeep import enforce_retention
 
 TIMESTAMPS = st.lists(st.integers(-1, 30), min_size=1, max_size=4)
 
@@ -73,7 +75,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.recovery_point = self.log.flush()
+        self.recovery_point = self.log.durability.flush()
         assert self.recovery_point == self.end
 
     @rule(share=st.floats(0, 1))
@@ -93,7 +95,7 @@ class LogModel(RuleBasedStateMachine):
     def expire(self, retention_ms: int) -> None:
         before = [(segment.base_offset, segment.next_offset) for segment in self.log.segments]
         self.log.config = self.log.config.override({"retention.ms": str(retention_ms)})
-        self.log.enforce_retention(self.now_ms)
+        enforce_retention(self.log, self.now_ms)
         self.log.config = self.log.config.override({"retention.ms": "-1"})
         left = self.log.segments[0].base_offset
         for base, end in before:
@@ -135,7 +137,7 @@ class LogModel(RuleBasedStateMachine):
     def crash_with_torn_tail(self, cut: int, garbage: bytes) -> None:
         active = self.log.active
         flushed = active.base_offset < self.recovery_point
-        least = by_offset.locate(active, self.recovery_point)[0] if flushed else 0
+        least = by_offset.locate(active, self.recovery_point, PATIENT)[0] if flushed else 0
         path = active.path(".log")
         with open(path, "r+b") as file:
             file.truncate(max(least, active.size - cut))
@@ -186,24 +188,24 @@ class LogModel(RuleBasedStateMachine):
     @invariant()
     def every_offset_is_found(self) -> None:
         for row in self.rows:
-            data = self.log.read(row.offset, 1, True).read()
+            data = self.log.read(row.offset, 1, True, PATIENT).read()
             header = data[:27]
             first = int.from_bytes(header[:8], "big")
             assert first <= row.offset <= first + int.from_bytes(header[23:27], "big")
-        assert len(self.log.read(self.end, 1000, True)) == 0
+        assert len(self.log.read(self.end, 1000, True, PATIENT)) == 0
 
     @invariant()
     def every_time_is_found(self) -> None:
         stamps = sorted({row.timestamp for row in self.rows})
         for wanted in {at + step for at in stamps for step in (-1, 0, 1)} | {0}:
             if wanted >= 0:
-                found = by_time.first_at_or_after(self.log, wanted)
+                found = first_at(self.log, wanted, PATIENT)
                 expected = next((row for row in self.rows if row.timestamp >= wanted), None)
                 assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
 
     @invariant()
     def the_largest_time_is_found(self) -> None:
-        found = by_time.largest_timestamp(self.log)
+        found = by_time.largest_timestamp(self.log, PATIENT)
         timed = [row for row in self.rows if row.timestamp >= 0]
         expected = max(timed, key=lambda row: (row.timestamp, -row.offset), default=None)
         assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.logs import NOW, batch, open_log
+from tidelog.storage.upkeep import enforce_retention
 
 UNLIMITED = -1
 
@@ -82,7 +83,7 @@ def test_I8_retention_removes_what_has_expired_and_nothing_else(
     log.config = log.config.override(
         {"retention.bytes": str(retention_bytes), "retention.ms": str(retention_ms)}
     )
-    log.enforce_retention(now_ms)
+    enforce_retention(log, now_ms)
     left = judge(groups, start, retention_bytes, retention_ms, now_ms)
     assert [segment.base_offset for segment in log.segments] == [group.base_offset for group in left] or (
         not left and [segment.base_offset for segment in log.segments] == [end]

@@ -15,6 +15,10 @@ from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.storage import recovery
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
+from tidelog.storage.search import by_time
+from tidelog.storage.search.by_time import RECORD_TIME, Found
+from tidelog.storage.shared import Shared
+from tidelog.storage.sources import PATIENT, Source
 
 NOW = 1_700_000_000_000
 KEEP_ALL = {"retention_ms": -1}
@@ -41,13 +45,25 @@ def open_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     now_ms: int = NOW,
+    shared: Shared | None = None,
     **options: Any,
 ) -> Log:
-    """Open the log in a folder, made if it is missing; not clean, as nothing else is said."""
+    """Open the log in a folder, made if it is missing; not clean, as nothing else is said, and sharing nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     is_new = not any(folder.iterdir())
     known = recovery.Known(clean or is_new, recovery_point, log_start_offset, ours=True)
-    return recovery.load(folder, "topic", 0, TopicConfig(**{**KEEP_ALL, **options}), known, now_ms)
+    config = TopicConfig(**{**KEEP_ALL, **options})
+    return recovery.load(folder, "topic", 0, config, shared or new_shared(folder), known, now_ms)
+
+
+def new_shared(folder: Path, producer_bytes_max: int = 64 << 20) -> Shared:
+    """Make what the logs in a folder share."""
+    return Shared(folder, producer_bytes_max)
+
+
+def first_at(log: Log, timestamp_ms: int, source: Source) -> Found | None:
+    """Search a log by the time that its records carry."""
+    return by_time.first_at_or_after(log, timestamp_ms, RECORD_TIME, source)
 
 
 def fill(log: Log, timestamps: Iterable[Sequence[int]], now_ms: int = NOW, **options: Any) -> None:
@@ -76,7 +92,7 @@ def fetch_all(log: Log, max_bytes: int = 1 << 20) -> list[Row]:
     rows: list[Row] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        data = log.read(offset, max_bytes, True).read()
+        data = log.read(offset, max_bytes, True, PATIENT).read()
         got = [row for row in whole_rows(data) if row.offset >= offset]
         assert got, f"nothing at offset {offset}"
         rows += got
@@ -100,7 +116,7 @@ def whole_rows(data: bytes) -> list[Row]:
 def is_damaged(log: Log, offset: int) -> bool:
     """Whether reading at an offset is answered as corrupt."""
     try:
-        log.read(offset, 1 << 20, True)
+        log.read(offset, 1 << 20, True, PATIENT)
     except CorruptLog:
         return True
     return False

@@ -19,6 +19,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage.durability import Durability
 from tidelog.storage.log import Log
 
 ACKS_ALL = -1
@@ -47,14 +48,14 @@ def fetch(topic: str, offset: int, max_wait_ms: int = 0, max_bytes: int = 1 << 2
 def hold_flushes(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, Callable[[], None]]:
     """Make every flush wait until it is let through; return an event set at the first one, and the way through."""
     loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-    flush = Log.flush
+    flush = Durability.flush
 
-    def held(self: Log) -> int:
+    def held(self: Durability) -> int:
         loop.call_soon_threadsafe(entered.set)
         assert gate.wait(20)
         return flush(self)
 
-    monkeypatch.setattr(Log, "flush", held)
+    monkeypatch.setattr(Durability, "flush", held)
     return entered, gate.set
 
 

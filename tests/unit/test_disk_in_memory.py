@@ -9,6 +9,7 @@ import pytest
 from tests.support.disk.image import SECTOR_BYTES, Image, Op, PowerCut, Tree, loss_of, replay
 from tests.support.disk.system import FOLDER, Disk, Fault, System, installed
 from tidelog.storage import files
+from tidelog.storage.sources import WARM
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def work(folder: Path) -> list[object]:
     file.append(memoryview(b"abc"))
     file.write_at(b"X", 20)
     file.truncate(18)
-    said += [file.size, file.pread(99, 2), file.read(3, 1, False) == b"123", file.read_nowait(2, 17)]
+    said += [file.size, file.pread(99, 2), WARM.read(file, 3, 1) == b"123", file.read_nowait(2, 17)]
     file.sync()
     files.write(folder / "a" / "other", b"long content")
     files.write(folder / "a" / "other", b"short")

@@ -45,6 +45,8 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
+from tidelog.storage.log import Log
+from tidelog.storage.sources import PATIENT
 
 __all__ = ["connect", "serve"]  # fixtures
 
@@ -362,7 +364,7 @@ async def test_large_answers_arrive_whole_however_slowly_they_are_read(
     for n in range(6):
         await produce(client, "t", records(bytes([n]) * 700_000))
     log = served.broker.topics.by_name["t"].partitions[0].log
-    whole = log.read(0, 1 << 30, True).read()
+    whole = log.read(0, 1 << 30, True, PATIENT).read()
     wanted = [
         FetchPartition(partition=index, fetch_offset=3 * (1 - index), partition_max_bytes=most)
         for index, most in ((0, 5_000_000), (1, 1000))
@@ -467,6 +469,26 @@ async def test_list_offsets(serve: Serve, connect: Connect, version: int) -> Non
         answer = await ask(special)
         code = ErrorCode.NONE if version >= since else ErrorCode.UNSUPPORTED_VERSION
         assert (answer.error_code, answer.offset) == (code, expected if version >= since else -1)
+
+
+async def test_the_end_of_what_is_decided_is_asked_for_by_those_who_read_nothing_else(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Log, "last_stable_offset", property(lambda _: 1))
+    client = await connect(await serve())
+    await make_topic(client, "t")
+    await produce(client, "t", records(b"a", b"b", b"c"))
+    part = await fetch_part(client, "t", 0)
+    assert (part.high_watermark, part.last_stable_offset) == (3, 1)
+    want = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    for isolation_level, end in ((0, 3), (1, 1)):
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=[ListOffsetsTopic(name="t", partitions=[want])],
+        )
+        answer = (await client.ask(LIST_OFFSETS, 7, request)).topics[0].partitions[0]
+        assert (answer.error_code, answer.offset) == (ErrorCode.NONE, end)
 
 
 @versions(create.CREATE_TOPICS)

@@ -23,7 +23,8 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage.log import PROMPT_BYTES, Log
+from tidelog.storage.batch_rules import PROMPT_BYTES
+from tidelog.storage.log import Log
 
 __all__ = ["connect", "serve"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.batches import batch_of
 from tests.support.batches import records as some
-from tests.support.logs import NOW, batch, fetch_all, open_log, scan
+from tests.support.logs import NOW, batch, fetch_all, first_at, open_log, scan
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records import compression, recompress
 from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
@@ -18,6 +18,7 @@ from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.records.validate import Rules, validate
 from tidelog.storage.search import by_time, times_cache
+from tidelog.storage.sources import PATIENT
 
 TYPES = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LEVELS = {"gzip": -1, "lz4": 9, "zstd": 3}
@@ -79,7 +80,7 @@ def test_S64_a_batch_of_the_codec_is_stored_byte_for_byte(tmp_path: Path, kind: 
     sent = batch_of(compression.compress(TYPES[kind], plain, 9), attributes=TYPES[kind])
     came = bytes(sent)
     log.append(sent, NOW)
-    stored = log.read(0, 1 << 20, True).read()
+    stored = log.read(0, 1 << 20, True, PATIENT).read()
     assert stored[17:] == came[17:]
 
 
@@ -100,8 +101,8 @@ def test_a_log_holds_its_codec_alone(tmp_path: Path, kind: str, codec: int) -> N
         assert header.codec == TYPES[kind]
         assert check_crc(segment.file.pread(header.size_bytes, position), 0, header)
     for at in (NOW - 1, *(NOW + n for n in range(0, 210, 7))):
-        assert by_time.first_at_or_after(log, at) == by_time.first_at_or_after(plain, at)
-    assert by_time.largest_timestamp(log) == by_time.largest_timestamp(plain)
+        assert first_at(log, at, PATIENT) == first_at(plain, at, PATIENT)
+    assert by_time.largest_timestamp(log, PATIENT) == by_time.largest_timestamp(plain, PATIENT)
     again = open_log(tmp_path)
     assert scan(again) == scan(plain)
     assert again.size_bytes == log.size_bytes
@@ -113,7 +114,7 @@ def test_kept_times_are_those_of_the_stored_batch(tmp_path: Path) -> None:
     times = [NOW + n * 3 for n in range(500)]
     log.append(batch(times, codec=compression.ZSTD), NOW)
     ((_, position),) = [(s, p) for s, p, header in log.headers(1)]
-    packed = times_cache.kept.get(times_cache.key_of(log.active.identity, position))
+    packed = log.shared.times.get(times_cache.key_of(log.active.identity, position))
     assert packed is not None
     data = log.active.file.pread(1 << 20, position)
     for record in read_records(data):
@@ -203,13 +204,17 @@ def test_a_duplicate_is_told_by_what_was_sent(tmp_path: Path) -> None:
     first = log.append(bytearray(sent), NOW)
     again = log.append(bytearray(sent), NOW)
     assert again == first._replace(duplicate=True)
-    assert log.last_batch_bytes == log.size_bytes == read_header(log.read(0, 1 << 20, True).read()).size_bytes
+    assert (
+        log.last_batch_bytes
+        == log.size_bytes
+        == read_header(log.read(0, 1 << 20, True, PATIENT).read()).size_bytes
+    )
 
 
 def test_an_append_time_is_kept_through_another_codec(tmp_path: Path) -> None:
     log = open_log(tmp_path, compression_type="zstd", message_timestamp_type="LogAppendTime")
     log.append(batch([NOW - 9, NOW - 5]), NOW + 1)
-    stored = log.read(0, 1 << 20, True).read()
+    stored = log.read(0, 1 << 20, True, PATIENT).read()
     header = read_header(stored)
     assert (header.is_log_append_time, header.max_timestamp, header.base_timestamp) == (
         True,

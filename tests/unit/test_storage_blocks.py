@@ -9,12 +9,13 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.logs import NOW, batch, crash, fill, open_log, scan
+from tests.support.logs import NOW, batch, crash, fill, first_at, open_log, scan
 from tidelog.storage import blocks, files
 from tidelog.storage.blocks import BLOCK_BYTES, Digests, Unverified, count_of
 from tidelog.storage.errors import NotInMemory, ReadFailed, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_time
+from tidelog.storage.sources import PATIENT, WAITING, WARM, Source
 
 
 def expected(data: bytes) -> bytes:
@@ -60,12 +61,12 @@ def test_digests_of_a_log_that_is_cut(tmp_path: Path, size: int) -> None:
 def test_a_summary_has_the_digests_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 100_000)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 100_000)
     log = open_log(tmp_path / "a")
     for size in (10, 70_000, 65_467, 300, 200_000, 1000):
         fill(log, [[NOW]], value=b"v" * size)
         if how == "saved and recovered":
-            log.flush()
+            log.durability.flush()
         if how == "reopened and appended to":
             log.close()
             log = open_log(tmp_path / "a", clean=True, recovery_point=log.log_end_offset)
@@ -96,16 +97,16 @@ def test_a_block_is_verified_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         files.File, "pread", lambda file, count, at: (reads.append(at), pread(file, count, at))[1]
     )
-    assert known.verify(file, BLOCK_BYTES - 1, BLOCK_BYTES, True)
+    assert known.verify(file, BLOCK_BYTES - 1, BLOCK_BYTES, PATIENT)
     assert reads == [0]
-    assert known.verify(file, BLOCK_BYTES - 1, BLOCK_BYTES + 1, True)
+    assert known.verify(file, BLOCK_BYTES - 1, BLOCK_BYTES + 1, PATIENT)
     assert reads == [0, BLOCK_BYTES]
     assert not known.is_done
-    assert known.verify(file, 0, len(data) + 1000, True)  # what was appended since is not looked at
+    assert known.verify(file, 0, len(data) + 1000, PATIENT)  # what was appended since is not looked at
     assert reads == [0, BLOCK_BYTES, 2 * BLOCK_BYTES]
     assert known.is_done
-    assert known.verify(file, 0, 1 << 40, True)
-    assert known.verify(file, len(data) + 1, len(data) + 2, True)
+    assert known.verify(file, 0, 1 << 40, PATIENT)
+    assert known.verify(file, len(data) + 1, len(data) + 2, PATIENT)
     assert len(reads) == 3
 
 
@@ -115,9 +116,9 @@ def test_a_block_that_has_changed_or_gone_is_never_right(tmp_path: Path) -> None
     file.write_at(b"?", BLOCK_BYTES + 17)
     file.truncate(len(data) - 1)
     for _ in range(2):
-        assert known.verify(file, 0, BLOCK_BYTES, True)
-        assert not known.verify(file, 0, BLOCK_BYTES + 1, True)
-        assert not known.verify(file, 2 * BLOCK_BYTES, 2 * BLOCK_BYTES + 1, True)
+        assert known.verify(file, 0, BLOCK_BYTES, PATIENT)
+        assert not known.verify(file, 0, BLOCK_BYTES + 1, PATIENT)
+        assert not known.verify(file, 2 * BLOCK_BYTES, 2 * BLOCK_BYTES + 1, PATIENT)
     assert known.mismatches(file) == {1, 2}
 
 
@@ -127,14 +128,14 @@ def test_the_event_loop_verifies_little_and_only_what_is_in_memory(
     count = blocks.INLINE_BLOCKS
     known, file = unverified(tmp_path / "log", bytes((count + 1) * BLOCK_BYTES))
     with pytest.raises(NotInMemory):
-        known.verify(file, 0, (count + 1) * BLOCK_BYTES, False)
-    assert known.verify(file, 0, count * BLOCK_BYTES, False)
-    assert known.verify(file, 0, (count + 1) * BLOCK_BYTES, False)  # of which one is left
+        known.verify(file, 0, (count + 1) * BLOCK_BYTES, WARM)
+    assert known.verify(file, 0, count * BLOCK_BYTES, WARM)
+    assert known.verify(file, 0, (count + 1) * BLOCK_BYTES, WARM)  # of which one is left
     known, file = unverified(tmp_path / "log", bytes(BLOCK_BYTES))
     monkeypatch.setattr(files.File, "read_nowait", lambda *_: None)
     with pytest.raises(NotInMemory):
-        known.verify(file, 0, 1, False)
-    assert known.verify(file, 0, 1, True)
+        known.verify(file, 0, 1, WARM)
+    assert known.verify(file, 0, 1, PATIENT)
 
 
 def reopened(folder: Path, **options: object) -> Log:
@@ -156,13 +157,13 @@ class Watch:
         self._is_right = Unverified._is_right
         watch = self
         monkeypatch.setattr(Unverified, "_is_right", lambda *args: watch.verify(*args))
-        for name in ("pread", "_fill_nowait"):
+        for name in ("pread", "fill_nowait"):
             real = getattr(files.File, name)
             monkeypatch.setattr(files.File, name, lambda *args, real=real: watch.read(real, *args))
 
-    def verify(self, known: Unverified, file: files.File, number: int, wait: bool) -> bool:
+    def verify(self, known: Unverified, file: files.File, number: int, source: Source) -> bool:
         self.is_verifying = True
-        is_right = self._is_right(known, file, number, wait)
+        is_right = self._is_right(known, file, number, source)
         self.is_verifying = False
         self.verified.add(number)
         return is_right
@@ -175,26 +176,26 @@ class Watch:
         return real(file, what, position)
 
 
-@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("source", [PATIENT, WAITING, WARM])
 @pytest.mark.parametrize("codec", [0, 4])
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda log, wait: log.read(31, 5000, True, wait).read(),
-        lambda log, wait: log.read(0, 15_000, True, wait).read(),
-        lambda log, wait: log.read(11, 1, True, wait).read_nowait(),
-        lambda log, wait: by_time.first_at_or_after(log, NOW + 1017, wait),
-        lambda log, wait: by_time.first_at_or_after(log, NOW + 5, wait),
-        lambda log, wait: list(log.headers(55)),
-        lambda log, wait: by_time._largest_behind(log, log.active, 40),
+        lambda log, source: log.read(31, 5000, True, source).read(),
+        lambda log, source: log.read(0, 15_000, True, source).read(),
+        lambda log, source: log.read(11, 1, True, source).read_nowait(),
+        lambda log, source: first_at(log, NOW + 1017, source),
+        lambda log, source: first_at(log, NOW + 5, source),
+        lambda log, source: list(log.headers(55)),
+        lambda log, source: by_time._largest_from(log, log.active, PATIENT, 40),
     ],
 )
 def test_P27_no_byte_that_was_there_at_the_start_is_read_before_it_was_verified(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     codec: int,
-    wait: bool,
-    ask: Callable[[Log, bool], object],
+    source: Source,
+    ask: Callable[[Log, Source], object],
 ) -> None:
     monkeypatch.setattr("tidelog.storage.blocks.BLOCK_BYTES", 4096)
     monkeypatch.setattr(
@@ -203,7 +204,7 @@ def test_P27_no_byte_that_was_there_at_the_start_is_read_before_it_was_verified(
     log = reopened(tmp_path, codec=codec)
     watch = Watch(monkeypatch)
     watch.is_on = True
-    ask(log, wait)
+    ask(log, source)
     assert watch.reads
 
 
@@ -214,32 +215,32 @@ def test_V10_damage_far_behind_the_first_batch_of_a_fetch_ends_it_there(tmp_path
         file.seek(starts[20] + 3000)
         file.write(b"?")
     log = open_log(tmp_path, clean=True, recovery_point=60)
-    piece = log.read(0, 1 << 20, True)
+    piece = log.read(0, 1 << 20, True, PATIENT)
     assert (piece.position, piece.length) == (0, starts[20])
-    assert log.read(42, 1 << 20, True).length == log.size_bytes - starts[21]
+    assert log.read(42, 1 << 20, True, PATIENT).length == log.size_bytes - starts[21]
 
 
-@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("source", [PATIENT, WAITING, WARM])
 def test_a_read_that_the_disk_refuses_is_an_error_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Source
 ) -> None:
     log = reopened(tmp_path)
-    piece = log.read(0, 30_000, True)
+    piece = log.read(0, 30_000, True, PATIENT)
     open_log(tmp_path, clean=True, recovery_point=60)
 
     def fails(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    for name in ("pread", "_fill_nowait"):
+    for name in ("pread", "fill_nowait"):
         monkeypatch.setattr(files.File, name, fails)
     for again in (log, open_log(tmp_path, clean=True, recovery_point=60)):
         with pytest.raises(ReadFailed, match=r"offset 40 cannot be read: .*Input/output error"):
-            again.read(40, 1000, True, wait)
+            again.read(40, 1000, True, source)
         with pytest.raises(ReadFailed, match="Input/output error"):
-            by_time.first_at_or_after(again, NOW + 10, wait)
+            first_at(again, NOW + 10, source)
     with pytest.raises(ReadFailed, match=r"log@0: .*Input/output error"):
-        piece.read() if wait else piece.read_nowait()
+        piece.read() if source.waiting else piece.read_nowait()
     assert issubclass(ReadFailed, StorageError)
     monkeypatch.undo()
-    assert len(log.read(40, 1000, True).read()) > 1000
+    assert len(log.read(40, 1000, True, PATIENT).read()) > 1000
     assert log.append(batch([NOW]), NOW).base_offset == 60

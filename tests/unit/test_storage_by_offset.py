@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.logs import NOW, fill, open_log, scan, whole_rows
+from tests.support.logs import NOW, fill, first_at, open_log, scan, whole_rows
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.storage import files
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
-from tidelog.storage.search import by_offset, by_time
+from tidelog.storage.search import by_offset
+from tidelog.storage.segment import Segment
+from tidelog.storage.sources import PATIENT, WAITING, WARM, Source
 
 # Batches of 2 records; of some the value is larger than what is read at once.
 SIZES = [10, 10, 300, 10, 10, 2000, 10, 10, 10, 500, 10, 10, 10, 10]
@@ -45,16 +46,16 @@ def spoil(log: Log, numbers: list[int]) -> Log:
     return open_log(log.directory, index_interval_bytes=interval, recovery_point=log.log_end_offset)
 
 
-@pytest.mark.parametrize("wait", [True, False])
-def test_every_offset_is_found_in_its_batch(log: Log, wait: bool) -> None:
+@pytest.mark.parametrize("source", [PATIENT, WAITING, WARM])
+def test_every_offset_is_found_in_its_batch(log: Log, source: Source) -> None:
     data = log.active.path(".log").read_bytes()
     for position, header in batches_of(log):
         for offset in (header.base_offset, header.last_offset):
-            place = by_offset.locate(log.active, offset, wait)
+            place = by_offset.locate(log.active, offset, source)
             assert place[:2] == (position, header.size_bytes)
             assert 0 < len(place.head) <= header.size_bytes
             assert place.head == data[position : position + len(place.head)]
-    assert by_offset.locate(log.active, log.log_end_offset, wait)[:2] == (len(data), 0)
+    assert by_offset.locate(log.active, log.log_end_offset, source)[:2] == (len(data), 0)
 
 
 def test_a_read_names_as_many_bytes_as_fit(log: Log) -> None:
@@ -63,7 +64,7 @@ def test_a_read_names_as_many_bytes_as_fit(log: Log) -> None:
         size = header.size_bytes
         for max_bytes in (0, 1, size - 1, size, size + 1, size + 1000, 1 << 30):
             for at_least_one in (True, False):
-                piece = log.read(header.last_offset, max_bytes, at_least_one)
+                piece = log.read(header.last_offset, max_bytes, at_least_one, PATIENT)
                 length = max_bytes if size <= max_bytes else size if at_least_one else 0
                 assert (piece.position, piece.length) == (position, min(length, end - position))
                 assert len(piece.read()) == piece.length
@@ -81,15 +82,15 @@ def test_around_damage_every_batch_is_found_and_no_other(log: Log) -> None:
                 behind = number + 1 if number + 1 not in DAMAGED else number + 2
                 next_offset = whole[behind][1].base_offset
                 with pytest.raises(CorruptLog, match=rf"offset {offset} .*; read on from {next_offset}$"):
-                    log.read(offset, 1 << 20, True)
+                    log.read(offset, 1 << 20, True, PATIENT)
             else:
-                piece = log.read(offset, 1 << 20, True)
+                piece = log.read(offset, 1 << 20, True, PATIENT)
                 assert piece.position == position
                 assert position + piece.length == min(end for end in ends if end > position)
                 assert whole_rows(piece.read())[0].offset == header.base_offset
     assert scan(log) == rows
     for wanted in range(NOW - 1, NOW + 60):
-        found = by_time.first_at_or_after(log, wanted)
+        found = first_at(log, wanted, PATIENT)
         expected = next((row for row in rows if row.timestamp >= wanted), None)
         assert (found and found[1::-1]) == (expected and expected[:2])
     for offset in range(0, log.log_end_offset, 2):
@@ -102,12 +103,12 @@ def test_reads_on_the_way_grow_up_to_a_bound(log: Log, monkeypatch: pytest.Monke
     log = open_log(log.directory, index_interval_bytes=1 << 20)
     reads: list[int] = []
 
-    def read(file: files.File, count: int, position: int, wait: bool, read: Any = files.File.read) -> Any:
+    def read(segment: Segment, count: int, position: int, source: Source, read: Any = Segment.read) -> Any:
         reads.append(count)
-        return read(file, count, position, wait)
+        return read(segment, count, position, source)
 
-    monkeypatch.setattr(files.File, "read", read)
-    assert by_offset.locate(log.active, 27).size
+    monkeypatch.setattr(Segment, "read", read)
+    assert by_offset.locate(log.active, 27, PATIENT).size
     assert reads[:3] == [150, 300, 600]
     assert max(reads) == 600
 
@@ -116,22 +117,22 @@ def test_a_log_that_somebody_cut_is_corrupt_where_it_ends(log: Log) -> None:
     position, header = batches_of(log)[9]
     log.active.file.truncate(position + 30)
     with pytest.raises(CorruptLog, match="cut short"):
-        by_offset.locate(log.active, header.base_offset)
+        by_offset.locate(log.active, header.base_offset, PATIENT)
     with pytest.raises(CorruptLog):
-        by_offset.locate_timestamp(log.active, NOW + 1000, position, -1, True, False)
+        by_offset.locate_timestamp(log.active, NOW + 1000, position, -1, PATIENT)
 
 
 def test_a_place_in_the_middle_of_a_batch_is_no_batch(log: Log) -> None:
     log.active.file.write_at(b"\x80", batches_of(log)[5][0] + 8)
     with pytest.raises(CorruptLog, match=r"\.log@\d+: "):  # that is where the way to the next leads
-        by_offset.locate(log.active, 12)
+        by_offset.locate(log.active, 12, PATIENT)
 
 
 @pytest.mark.parametrize("likely", [0, 12, 100, 1000, 5000])
 def test_a_batch_is_read_whole_where_it_is_about_as_large_as_is_thought(log: Log, likely: int) -> None:
     data = log.active.path(".log").read_bytes()
     for position, header in batches_of(log):
-        place = by_offset.batch_at(log.active, position, max(likely, 12), True)
+        place = by_offset.batch_at(log.active, position, max(likely, 12), PATIENT)
         assert place[:2] == (position, header.size_bytes)
         assert place.head == data[position : position + len(place.head)]
         assert len(place.head) == min(header.size_bytes, max(likely, 12) + max(likely, 12) // 8)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from tests.support.logs import NOW, batch, fill, open_log, scan
+from tests.support.logs import NOW, batch, fill, first_at, open_log, scan
 from tidelog.protocol.records import compression, validate
 from tidelog.protocol.records.batch import HEADER
 from tidelog.protocol.records.build import Record, build_batch
@@ -18,7 +18,9 @@ from tidelog.storage import files
 from tidelog.storage.errors import CorruptLog, NotInMemory, OffsetOutOfRange, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, by_time, in_batch, times_cache
-from tidelog.storage.search.times_cache import KeptTimes
+from tidelog.storage.search.times_cache import TimesCache
+from tidelog.storage.segment import Segment
+from tidelog.storage.sources import PATIENT, WAITING, WARM, Source
 
 OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
 
@@ -27,10 +29,10 @@ def agrees_with_a_scan(log: Log) -> None:
     rows = scan(log)
     for wanted in sorted({row.timestamp + step for row in rows for step in (-1, 0, 1)} | {0, NOW * 2}):
         if wanted >= 0:
-            found = by_time.first_at_or_after(log, wanted)
+            found = first_at(log, wanted, PATIENT)
             expected = next((row for row in rows if row.timestamp >= wanted), None)
             assert (found and (found.offset, found.timestamp)) == (expected and expected[:2]), wanted
-    found = by_time.largest_timestamp(log)
+    found = by_time.largest_timestamp(log, PATIENT)
     timed = [row for row in rows if row.timestamp >= 0]
     expected = max(timed, key=lambda row: (row.timestamp, -row.offset), default=None)
     assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
@@ -70,7 +72,7 @@ def test_S34_S84_the_density_of_the_index_changes_no_answer(tmp_path: Path) -> N
         fill(log, OUT_OF_ORDER)
         logs.append(log)
     for wanted in range(NOW - 1, NOW + 103):
-        dense, sparse = (by_time.first_at_or_after(log, wanted) for log in logs)
+        dense, sparse = (first_at(log, wanted, PATIENT) for log in logs)
         assert dense == sparse
 
 
@@ -79,13 +81,13 @@ def test_S29_a_segment_whose_largest_timestamp_is_the_target_is_searched(tmp_pat
     fill(log, [[NOW]])
     log.roll(NOW)
     fill(log, [[NOW + 1]])
-    assert by_time.first_at_or_after(log, NOW) == (NOW, 0, 0)
+    assert first_at(log, NOW, PATIENT) == (NOW, 0, 0)
 
 
 def test_S32_records_behind_the_answer_may_be_older(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW + 5, NOW]])
-    assert by_time.first_at_or_after(log, NOW + 3) == (NOW + 5, 0, 0)
+    assert first_at(log, NOW + 3, PATIENT) == (NOW + 5, 0, 0)
 
 
 def test_S36_the_answer_has_the_epoch_of_its_batch(tmp_path: Path) -> None:
@@ -93,37 +95,37 @@ def test_S36_the_answer_has_the_epoch_of_its_batch(tmp_path: Path) -> None:
     fill(log, [[NOW]])
     log = open_log(tmp_path, recovery_point=1)
     fill(log, [[NOW + 5]])
-    assert [by_time.first_at_or_after(log, at) for at in (NOW, NOW + 1)] == [(NOW, 0, 0), (NOW + 5, 1, 1)]
-    assert by_time.largest_timestamp(log) == (NOW + 5, 1, 1)
+    assert [first_at(log, at, PATIENT) for at in (NOW, NOW + 1)] == [(NOW, 0, 0), (NOW + 5, 1, 1)]
+    assert by_time.largest_timestamp(log, PATIENT) == (NOW + 5, 1, 1)
 
 
 def test_with_log_append_time_all_records_of_a_batch_have_its_time(tmp_path: Path) -> None:
     log = open_log(tmp_path, message_timestamp_type="LogAppendTime", index_interval_bytes=0)
     for now in (NOW, NOW, NOW + 10):
         log.append(batch([5, 900, 7]), now)
-    assert by_time.first_at_or_after(log, NOW) == (NOW, 0, 0)
-    assert by_time.first_at_or_after(log, NOW + 1) == (NOW + 10, 6, 0)
-    assert by_time.largest_timestamp(log) == (NOW + 10, 6, 0)
+    assert first_at(log, NOW, PATIENT) == (NOW, 0, 0)
+    assert first_at(log, NOW + 1, PATIENT) == (NOW + 10, 6, 0)
+    assert by_time.largest_timestamp(log, PATIENT) == (NOW + 10, 6, 0)
     log.advance_start(7)
-    assert by_time.first_at_or_after(log, NOW) == (NOW + 10, 7, 0)
-    assert by_time.largest_timestamp(log) == (NOW + 10, 7, 0)
+    assert first_at(log, NOW, PATIENT) == (NOW + 10, 7, 0)
+    assert by_time.largest_timestamp(log, PATIENT) == (NOW + 10, 7, 0)
     agrees_with_a_scan(log)
 
 
 def test_a_record_without_a_timestamp_is_never_an_answer(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[-1], [-1, -1]])
-    assert by_time.first_at_or_after(log, 0) is None
-    assert by_time.first_at_or_after(log, -1) is None
-    assert by_time.largest_timestamp(log) is None
+    assert first_at(log, 0, PATIENT) is None
+    assert first_at(log, -1, PATIENT) is None
+    assert by_time.largest_timestamp(log, PATIENT) is None
     fill(log, [[-1, 0]])
-    assert by_time.first_at_or_after(log, 0) == (0, 4, 0)
+    assert first_at(log, 0, PATIENT) == (0, 4, 0)
 
 
 def test_P5_of_an_empty_log_nothing_is_found(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert by_time.first_at_or_after(log, 0) is None
-    assert by_time.largest_timestamp(log) is None
+    assert first_at(log, 0, PATIENT) is None
+    assert by_time.largest_timestamp(log, PATIENT) is None
 
 
 def test_V5_P4_a_log_start_behind_the_match_does_not_end_the_search(tmp_path: Path) -> None:
@@ -132,14 +134,14 @@ def test_V5_P4_a_log_start_behind_the_match_does_not_end_the_search(tmp_path: Pa
     log.roll(NOW)
     fill(log, [[300]])
     log.advance_start(2)
-    assert by_time.first_at_or_after(log, 150) == (300, 3, 0)
+    assert first_at(log, 150, PATIENT) == (300, 3, 0)
 
 
 def test_V5_within_one_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[100, 200, 120], [110], [300]])
     log.advance_start(2)
-    assert by_time.first_at_or_after(log, 150) == (300, 4, 0)
+    assert first_at(log, 150, PATIENT) == (300, 4, 0)
     agrees_with_a_scan(log)
 
 
@@ -155,10 +157,10 @@ def test_V6_P4_P5_an_empty_batch_with_a_timestamp_does_not_hide_what_is_behind_i
     assert log.log_end_offset == 5
     log.roll(NOW)
     fill(log, [[600]])
-    assert by_time.first_at_or_after(log, 400) == (600, 5, 1)
+    assert first_at(log, 400, PATIENT) == (600, 5, 1)
     log.truncate(5)
-    assert by_time.first_at_or_after(log, 400) is None
-    assert by_time.largest_timestamp(log) == (200, 1, 0)
+    assert first_at(log, 400, PATIENT) is None
+    assert by_time.largest_timestamp(log, PATIENT) == (200, 1, 0)
 
 
 def test_P24_P5_the_largest_timestamp_is_never_one_below_the_log_start(tmp_path: Path) -> None:
@@ -170,14 +172,14 @@ def test_P24_P5_the_largest_timestamp_is_never_one_below_the_log_start(tmp_path:
         for start in range(8):
             log.advance_start(start)
             agrees_with_a_scan(log)
-        assert by_time.largest_timestamp(log) is None
+        assert by_time.largest_timestamp(log, PATIENT) is None
 
 
 def test_P5_the_largest_timestamp_is_the_first_record_that_has_it_after_a_rebuild_too(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW, NOW + 9, NOW + 9], [NOW + 9]])
-    assert by_time.largest_timestamp(log) == (NOW + 9, 1, 0)
-    assert by_time.largest_timestamp(open_log(tmp_path)) == (NOW + 9, 1, 0)
+    assert by_time.largest_timestamp(log, PATIENT) == (NOW + 9, 1, 0)
+    assert by_time.largest_timestamp(open_log(tmp_path), PATIENT) == (NOW + 9, 1, 0)
 
 
 def test_P6_times_beyond_32_bits_and_the_ends_of_the_range(tmp_path: Path) -> None:
@@ -185,8 +187,8 @@ def test_P6_times_beyond_32_bits_and_the_ends_of_the_range(tmp_path: Path) -> No
     log = open_log(tmp_path, message_timestamp_after_max_ms=(1 << 63) - 1)
     fill(log, [[0], [1 << 32], [(1 << 32) + 1, 5], [far]], now_ms=0)
     agrees_with_a_scan(log)
-    assert by_time.first_at_or_after(log, (1 << 63) - 1) is None
-    assert by_time.first_at_or_after(log, far) == (far, 4, 0)
+    assert first_at(log, (1 << 63) - 1, PATIENT) is None
+    assert first_at(log, far, PATIENT) == (far, 4, 0)
 
 
 @pytest.mark.parametrize("clock", ["CreateTime", "LogAppendTime"])
@@ -199,7 +201,7 @@ def test_large_batches_are_searched_within(tmp_path: Path, clock: str) -> None:
     rows = scan(log)
     for _ in range(200):
         wanted = NOW + rng.randrange(10**6)
-        found = by_time.first_at_or_after(log, wanted)
+        found = first_at(log, wanted, PATIENT)
         expected = next((row for row in rows if row.timestamp >= wanted), None)
         assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
 
@@ -207,7 +209,7 @@ def test_large_batches_are_searched_within(tmp_path: Path, clock: str) -> None:
 def test_many_small_batches_between_two_entries_are_walked(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=1 << 30)
     fill(log, [[NOW + n] for n in range(1500)])
-    assert by_time.first_at_or_after(log, NOW + 1499) == (NOW + 1499, 1499, 0)
+    assert first_at(log, NOW + 1499, PATIENT) == (NOW + 1499, 1499, 0)
 
 
 def test_a_record_far_ahead_of_its_time_does_not_make_lookups_walk_what_follows(
@@ -216,7 +218,7 @@ def test_a_record_far_ahead_of_its_time_does_not_make_lookups_walk_what_follows(
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW], [NOW + 1000], *([NOW + n] for n in range(1, 900)), [NOW + 2000]])
     reads = reads_of(monkeypatch)
-    assert by_time.first_at_or_after(log, NOW + 1500) == (NOW + 2000, 901, 0)
+    assert first_at(log, NOW + 1500, PATIENT) == (NOW + 2000, 901, 0)
     assert sum(reads) < 500
 
 
@@ -225,10 +227,10 @@ def test_a_batch_that_is_searched_again_is_not_read_again(
 ) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW + (n * 37) % 101 for n in range(100)]] * 3, codec=4)
-    assert by_time.first_at_or_after(log, NOW) is not None
+    assert first_at(log, NOW, PATIENT) is not None
     monkeypatch.setattr(in_batch.compression, "decompress", None)
     for wanted in range(NOW, NOW + 100):
-        found = by_time.first_at_or_after(log, wanted)
+        found = first_at(log, wanted, PATIENT)
         assert found is not None
         assert found.timestamp >= wanted
 
@@ -237,18 +239,18 @@ def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note how many bytes each read gives from now on."""
     reads: list[int] = []
 
-    def read(file: files.File, count: int, position: int, wait: bool, read: Any = files.File.read) -> Any:
-        data = read(file, count, position, wait)
+    def read(segment: Segment, *args: Any, read: Any = Segment.read) -> Any:
+        data = read(segment, *args)
         reads.append(len(data))
         return data
 
-    monkeypatch.setattr(files.File, "read", read)
+    monkeypatch.setattr(Segment, "read", read)
     return reads
 
 
-@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("source", [PATIENT, WAITING, WARM])
 def test_a_large_batch_is_read_up_to_the_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Source
 ) -> None:
     log = open_log(tmp_path)
     sizes = [100, 3000, 200_000, 10, 70_000, *[1000] * 500]
@@ -257,16 +259,16 @@ def test_a_large_batch_is_read_up_to_the_record(
         log.append(memoryview(bytearray(build_batch(each, base_offset=0))), NOW)
     reads = reads_of(monkeypatch)
     for number in [0, 1, 3, 100, 300, 504, 2, 4]:
-        monkeypatch.setattr(times_cache, "kept", KeptTimes())
+        log.shared.times = TimesCache()
         reads.clear()
-        assert by_time.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
+        assert first_at(log, NOW + number, source) == (NOW + number, 1 + number, 0)
         assert sum(reads) < 3 * (sum(sizes[: number + 1]) + by_offset.PART_BYTES)
     with monkeypatch.context() as patch:
         patch.setattr(by_offset, "PART_BYTES", 500)
         patch.setattr(in_batch, "PART_BYTES", 500)
         for number in range(0, 500, 7):
-            patch.setattr(times_cache, "kept", KeptTimes())
-            assert by_time.first_at_or_after(log, NOW + number, wait) == (NOW + number, 1 + number, 0)
+            log.shared.times = TimesCache()
+            assert first_at(log, NOW + number, source) == (NOW + number, 1 + number, 0)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -281,7 +283,7 @@ def test_a_large_batch_that_was_just_written_is_not_walked(
     monkeypatch.setattr(in_batch.kernel, "find_record", None)
     monkeypatch.setattr(in_batch.kernel, "times", None)
     for number in (0, 1, 2, 500, 998):
-        found = by_time.first_at_or_after(log, NOW + number * step)
+        found = first_at(log, NOW + number * step, PATIENT)
         assert found == (NOW + (number | 1) * step, 2001 + ((number | 1) ^ 1 if step else 0), 3)
 
 
@@ -308,36 +310,33 @@ def test_what_is_kept_of_a_written_batch_follows_no_lie_and_no_cut(tmp_path: Pat
 def test_the_times_of_very_many_records_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: int
 ) -> None:
-    monkeypatch.setattr(times_cache, "kept", kept := KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 2999)
     monkeypatch.setattr(in_batch, "_KEPT_BYTES_MAX", 2 * 2999)  # a time takes two bytes
     log = open_log(tmp_path)
     fill(log, [[NOW + n for n in range(3000)]], codec=codec)
     for _ in range(3):
-        assert by_time.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
-    assert kept._bytes == 0
+        assert first_at(log, NOW + 7, PATIENT) == (NOW + 7, 7, 0)
+    assert log.shared.times._bytes == 0
 
 
 @pytest.mark.parametrize(("room_bytes", "is_kept"), [(6000, False), (6100, True)])
 def test_what_is_kept_of_a_batch_is_bounded_in_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int, is_kept: bool
 ) -> None:
-    monkeypatch.setattr(times_cache, "kept", kept := KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 2999)
     monkeypatch.setattr(in_batch, "_KEPT_BYTES_MAX", room_bytes)
     log = open_log(tmp_path)
     fill(log, [[NOW + n for n in range(3000)]], codec=4)
-    assert by_time.first_at_or_after(log, NOW + 7) == (NOW + 7, 7, 0)
-    assert bool(kept._packed) == is_kept
+    assert first_at(log, NOW + 7, PATIENT) == (NOW + 7, 7, 0)
+    assert bool(log.shared.times._packed) == is_kept
     assert times_cache.packed_bytes(next(log.headers(0))[2]) in range(6000, 6100), "two bytes for a time"
 
 
-@pytest.mark.parametrize(("wait", "brief"), [(False, False), (False, True), (True, True)])
+@pytest.mark.parametrize("source", [WARM, WAITING])
 def test_what_takes_long_is_not_begun_where_there_is_no_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Source
 ) -> None:
     monkeypatch.setattr(in_batch, "PROMPT_BYTES", 8192)
-    monkeypatch.setattr(times_cache, "kept", KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 0)
     for folder, codec, large in (("a", 4, True), ("b", 4, False), ("c", 0, True)):
         log = open_log(tmp_path / folder)
@@ -345,76 +344,75 @@ def test_what_takes_long_is_not_begun_where_there_is_no_time(
         log.append(batch(stamps, codec=codec, value=b"v" * (5 if codec else 100)), NOW)
         if large:
             with pytest.raises(TakesLong, match="a large batch"):
-                by_time.first_at_or_after(log, stamps[-1], wait, brief)
-            assert by_time.first_at_or_after(log, stamps[-1]) == (stamps[-1], 899, 0)
+                first_at(log, stamps[-1], source)
+            assert first_at(log, stamps[-1], PATIENT) == (stamps[-1], 899, 0)
         else:
-            assert by_time.first_at_or_after(log, stamps[-1], wait, brief) == (stamps[-1], 299, 0)
+            assert first_at(log, stamps[-1], source) == (stamps[-1], 299, 0)
 
 
 def test_a_batch_that_is_large_as_it_is_stored_is_not_even_read_where_there_is_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(in_batch, "PROMPT_BYTES", 4096)
-    monkeypatch.setattr(times_cache, "kept", KeptTimes())
     monkeypatch.setattr(validate, "_TIMED_RECORDS_MAX", 0)
     log = open_log(tmp_path)
     log.append(batch([NOW, NOW + 5], codec=4, value=random.Random(1).randbytes(70_000)), NOW)
     monkeypatch.delattr(compression, "decompress")
     with pytest.raises(TakesLong):
-        by_time.first_at_or_after(log, NOW + 5, wait=False)
+        first_at(log, NOW + 5, WARM)
 
 
-@pytest.mark.parametrize(("wait", "brief"), [(False, False), (True, True)])
+@pytest.mark.parametrize("source", [WARM, WAITING])
 def test_a_walk_that_takes_long_is_given_up_where_there_is_no_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Source
 ) -> None:
     monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", by_offset.PROMPT_WALK_BYTES)
     log = open_log(tmp_path, index_interval_bytes=2**31 - 1)
     fill(log, [[NOW + n] for n in range(5000)], value=b"v" * 100)
     assert log.active.size > 2 * by_offset.PROMPT_WALK_BYTES
     for ask in (
-        lambda n, *how: log.read(n, 1, True, *how).position,
-        lambda n, *how: by_time.first_at_or_after(log, NOW + n, *how),
+        lambda n, source: log.read(n, 1, True, source).position,
+        lambda n, source: first_at(log, NOW + n, source),
     ):
-        assert ask(1000, wait, brief) == ask(1000)
+        assert ask(1000, source) == ask(1000, PATIENT)
         with pytest.raises(TakesLong, match="lies further on"):
-            ask(4999, wait, brief)
-        assert ask(4999)
+            ask(4999, source)
+        assert ask(4999, PATIENT)
 
 
-def test_without_waiting_less_is_walked_over_than_in_brief(tmp_path: Path) -> None:
+def test_in_memory_less_is_walked_over_than_where_the_disk_is_waited_for(tmp_path: Path) -> None:
     log = open_log(tmp_path, index_interval_bytes=2**31 - 1)
     fill(log, [[NOW + n] for n in range(5000)], value=b"v" * 100)
     assert by_offset.PROMPT_WALK_BYTES < log.active.size < by_offset.BRIEF_WALK_BYTES
-    assert log.read(4999, 1, True, wait=True, brief=True).position == log.read(4999, 1, True).position
+    assert log.read(4999, 1, True, WAITING).position == log.read(4999, 1, True, PATIENT).position
     with pytest.raises(TakesLong):
-        log.read(4999, 1, True, wait=False)
+        log.read(4999, 1, True, WARM)
 
 
 def test_large_batches_that_lie_far_apart_are_found_at_once(tmp_path: Path) -> None:
     log = open_log(tmp_path, max_message_bytes=2**20)
     fill(log, [[NOW + n] for n in range(4)], value=b"v" * 500_000)
     for n in range(4):
-        assert log.read(n, 1, True, wait=False).position == log.read(n, 1, True).position
-        assert by_time.first_at_or_after(log, NOW + n, wait=False) == (NOW + n, n, 0)
+        assert log.read(n, 1, True, WARM).position == log.read(n, 1, True, PATIENT).position
+        assert first_at(log, NOW + n, WARM) == (NOW + n, n, 0)
 
 
-@pytest.mark.parametrize(("wait", "brief"), [(False, False), (True, True)])
+@pytest.mark.parametrize("source", [WARM, WAITING])
 def test_very_many_segments_are_not_gone_through_where_there_is_no_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool, brief: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Source
 ) -> None:
     log = open_log(tmp_path, segment_bytes=14)
     fill(log, [[NOW + n] for n in range(5)])
     for ask in (
-        lambda *how: by_time.first_at_or_after(log, NOW + 3, *how),
-        lambda *how: by_time.largest_timestamp(log, *how),
-        lambda *how: by_time.offsets_before(log, -1, 3, *how),
+        lambda source: first_at(log, NOW + 3, source),
+        lambda *how: by_time.largest_timestamp(log, source),
+        lambda source: by_time.offsets_before(log, -1, 3, source),
     ):
         monkeypatch.setattr(by_time, "PROMPT_SEGMENTS", 5)
-        assert ask(wait, brief) == ask()
+        assert ask(source) == ask(PATIENT)
         monkeypatch.setattr(by_time, "PROMPT_SEGMENTS", 4)
         with pytest.raises(TakesLong, match="5 segments"):
-            ask(wait, brief)
+            ask(source)
 
 
 def test_not_many_segments_are_searched_in_vain_where_there_is_no_time(tmp_path: Path) -> None:
@@ -422,14 +420,14 @@ def test_not_many_segments_are_searched_in_vain_where_there_is_no_time(tmp_path:
     fill(log, [[NOW + 9 - n] for n in range(5)])
     for segment in log.segments[:-1]:
         segment.summary.max_timestamp_offset = -1  # as after a start without a summary
-    assert by_time.largest_timestamp(log) == (NOW + 9, 0, 0)
+    assert by_time.largest_timestamp(log, PATIENT) == (NOW + 9, 0, 0)
     with pytest.raises(TakesLong):
-        by_time.largest_timestamp(log, wait=False)
+        by_time.largest_timestamp(log, WARM)
     for segment in log.segments:
         segment.summary.max_timestamp = NOW + 100  # as if damaged bytes held it
-    assert by_time.first_at_or_after(log, NOW + 50) is None
+    assert first_at(log, NOW + 50, PATIENT) is None
     with pytest.raises(TakesLong):
-        by_time.first_at_or_after(log, NOW + 50, wait=False)
+        first_at(log, NOW + 50, WARM)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -446,19 +444,16 @@ def test_kept_times_know_gaps_far_times_and_append_times(tmp_path: Path, codec: 
 def test_the_times_of_batches_that_are_kept_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = KeptTimes()
     size = 22 + 300
-    monkeypatch.setattr(kept, "BYTES_MAX", 3 * (size + kept.ENTRY_BYTES))
-    monkeypatch.setattr(times_cache, "kept", kept)
     log = open_log(tmp_path)
+    kept = log.shared.times
+    monkeypatch.setattr(TimesCache, "BYTES_MAX", 3 * (size + kept.ENTRY_BYTES))
     fill(log, [[NOW + batch * 50 + n % 50 for n in range(300)] for batch in range(10)])
     agrees_with_a_scan(log)
     assert [len(packed) for packed in kept._packed.values()] == [size] * 3
     fill(log, [[NOW + 1000 + n for n in range(5000)]])
     for _ in range(2):
-        assert by_time.first_at_or_after(log, NOW + 2000) == (NOW + 2000, 4000, 0), (
-            "larger than all that is kept"
-        )
+        assert first_at(log, NOW + 2000, PATIENT) == (NOW + 2000, 4000, 0), "larger than all that is kept"
     assert kept._bytes == 0
     assert not kept._keys
 
@@ -466,7 +461,7 @@ def test_the_times_of_batches_that_are_kept_are_bounded(
 def test_what_is_kept_takes_no_more_than_is_counted() -> None:
     tracemalloc.start()
     try:
-        kept = KeptTimes()
+        kept = TimesCache()
         before = tracemalloc.get_traced_memory()[0]
         for number in range(50_000):
             kept.keep(times_cache.key_of(7, number), bytes(10 + number % 7))
@@ -494,20 +489,20 @@ def test_I6_random_logs(tmp_path: Path, clock: str) -> None:
 
 def test_S37_offsets_before_are_starts_of_segments_newest_first(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert by_time.offsets_before(log, -1, 10) == [0]
+    assert by_time.offsets_before(log, -1, 10, PATIENT) == [0]
     for n in range(3):
         fill(log, [[5], [5]], now_ms=NOW + n * 100)
         log.roll(NOW + n * 100)
-    assert by_time.offsets_before(log, -1, 10) == [6, 4, 2, 0]
-    assert by_time.offsets_before(log, -2, 10) == [0]
-    assert by_time.offsets_before(log, NOW + 150, 10) == [2, 0]
-    assert by_time.offsets_before(log, NOW + 200, 2) == [6, 4]
-    assert by_time.offsets_before(log, NOW - 1, 10) == []
-    assert by_time.offsets_before(log, -1, 0) == []
+    assert by_time.offsets_before(log, -1, 10, PATIENT) == [6, 4, 2, 0]
+    assert by_time.offsets_before(log, -2, 10, PATIENT) == [0]
+    assert by_time.offsets_before(log, NOW + 150, 10, PATIENT) == [2, 0]
+    assert by_time.offsets_before(log, NOW + 200, 2, PATIENT) == [6, 4]
+    assert by_time.offsets_before(log, NOW - 1, 10, PATIENT) == []
+    assert by_time.offsets_before(log, -1, 0, PATIENT) == []
     fill(log, [[5]], now_ms=NOW + 300)
-    assert by_time.offsets_before(log, -1, 2) == [7, 6]
+    assert by_time.offsets_before(log, -1, 2, PATIENT) == [7, 6]
     log.advance_start(1)
-    assert by_time.offsets_before(log, -2, 10) == [1]
+    assert by_time.offsets_before(log, -2, 10, PATIENT) == [1]
 
 
 def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
@@ -515,11 +510,11 @@ def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
     fill(log, [[NOW, NOW], [NOW], [NOW]])
     sizes = [header.size_bytes for _, _, header in log.headers(0)]
     for at_least_one in (True, False):
-        assert log.read(0, sizes[0], at_least_one).length == sizes[0]
-        assert log.read(0, sizes[0] + 1, at_least_one).length == sizes[0] + 1
-        assert log.read(3, sizes[2], at_least_one).length == sizes[2]
-    assert log.read(0, sizes[0] - 1, True).length == sizes[0]
-    assert log.read(0, sizes[0] - 1, False).length == 0
+        assert log.read(0, sizes[0], at_least_one, PATIENT).length == sizes[0]
+        assert log.read(0, sizes[0] + 1, at_least_one, PATIENT).length == sizes[0] + 1
+        assert log.read(3, sizes[2], at_least_one, PATIENT).length == sizes[2]
+    assert log.read(0, sizes[0] - 1, True, PATIENT).length == sizes[0]
+    assert log.read(0, sizes[0] - 1, False, PATIENT).length == 0
 
 
 @pytest.mark.parametrize("when", ["before its indexes are loaded", "before its log is opened"])
@@ -530,9 +525,9 @@ def test_a_lookup_finds_nothing_in_a_segment_that_retention_takes_meanwhile(
     find = getattr(owner, name)
     for number, ask in enumerate(
         (
-            by_time.first_at_or_after,
-            lambda log, at: by_time.first_at_or_after(log, at, False),
-            lambda log, _: by_time.largest_timestamp(log),
+            lambda log, at: first_at(log, at, PATIENT),
+            lambda log, at: first_at(log, at, WARM),
+            lambda log, _: by_time.largest_timestamp(log, PATIENT),
         )
     ):
         log = open_log(tmp_path / str(number), file_delete_delay_ms=0, index_interval_bytes=0)
@@ -574,11 +569,11 @@ def test_a_read_in_a_segment_that_retention_takes_meanwhile_is_out_of_range(
 
     monkeypatch.setattr(by_offset, "read", meanwhile)
     with pytest.raises(OffsetOutOfRange):
-        log.read(0, 100, True)
+        log.read(0, 100, True, PATIENT)
 
 
 def test_times_are_kept_once_and_only_under_the_lock() -> None:
-    times = KeptTimes()
+    times = TimesCache()
     taken: list[int] = []
 
     class Guarded(dict[int, bytes]):
@@ -592,21 +587,21 @@ def test_times_are_kept_once_and_only_under_the_lock() -> None:
         times.keep(1, b"x" * 100)
         times.keep(2, b"y" * 50)
     assert taken == [1, 2]
-    assert times._bytes == 150 + 2 * KeptTimes.ENTRY_BYTES
+    assert times._bytes == 150 + 2 * TimesCache.ENTRY_BYTES
     assert list(times._keys) == [1, 2]
 
 
 def test_the_times_kept_first_are_forgotten_first_and_their_bytes_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    times = KeptTimes()
-    monkeypatch.setattr(KeptTimes, "BYTES_MAX", 2 * (100 + KeptTimes.ENTRY_BYTES))
+    times = TimesCache()
+    monkeypatch.setattr(TimesCache, "BYTES_MAX", 2 * (100 + TimesCache.ENTRY_BYTES))
     for key in (1, 2):
         times.keep(key, b"x" * 100)
     assert [times.get(key) is not None for key in (1, 2)] == [True, True]  # exactly as much as there may be
     times.keep(3, b"x" * 100)
     assert [times.get(key) is not None for key in (1, 2, 3)] == [False, True, True]
-    assert times._bytes == KeptTimes.BYTES_MAX
+    assert times._bytes == TimesCache.BYTES_MAX
     times.keep(1, b"x" * 100)
     assert [times.get(key) is not None for key in (1, 2, 3)] == [True, False, True]
 
@@ -614,37 +609,37 @@ def test_the_times_kept_first_are_forgotten_first_and_their_bytes_come_back(
 def test_largest_timestamp_looks_through_no_segment_on_the_event_loop(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW + 9], [NOW + 7], [NOW + 8]])
-    assert by_time.largest_timestamp(log, wait=False) == (NOW + 9, 0, 0)
+    assert by_time.largest_timestamp(log, WARM) == (NOW + 9, 0, 0)
     log.advance_start(1)
-    for how in ((False, False), (True, True)):
+    for source in (WARM, WAITING):
         with pytest.raises(TakesLong):
-            by_time.largest_timestamp(log, *how)
-    assert by_time.largest_timestamp(log) == (NOW + 8, 2, 0)
+            by_time.largest_timestamp(log, source)
+    assert by_time.largest_timestamp(log, PATIENT) == (NOW + 8, 2, 0)
 
 
 def cold(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be in memory from now on."""
-    monkeypatch.setattr(files.File, "_fill_nowait", lambda *_: False)
+    monkeypatch.setattr(files.File, "fill_nowait", lambda *_: False)
 
 
-def test_unless_told_otherwise_a_lookup_waits_for_the_disk(
+def test_a_lookup_waits_for_the_disk_where_its_source_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(tmp_path, index_interval_bytes=0)
     fill(log, [[NOW], [NOW + 5], [NOW + 3]])
     cold(monkeypatch)
-    assert by_time.first_at_or_after(log, NOW + 1) == (NOW + 5, 1, 0)
-    assert log.read(1, 100, True).position > 0
+    assert first_at(log, NOW + 1, PATIENT) == (NOW + 5, 1, 0)
+    assert log.read(1, 100, True, PATIENT).position > 0
     assert [header.base_offset for _, _, header in log.headers(1)] == [1, 2]
     for ask in (
-        lambda: by_time.first_at_or_after(log, NOW + 1, False),
-        lambda: by_time.first_at_or_after(log, NOW + 1, wait=False),
-        lambda: log.read(1, 100, True, False),
+        lambda: first_at(log, NOW + 1, WARM),
+        lambda: first_at(log, NOW + 1, WARM),
+        lambda: log.read(1, 100, True, WARM),
     ):
         with pytest.raises(NotInMemory):
             ask()
     log.advance_start(2)
-    assert by_time.largest_timestamp(log) == (NOW + 3, 2, 0)
+    assert by_time.largest_timestamp(log, PATIENT) == (NOW + 3, 2, 0)
 
 
 def test_a_lookup_opens_only_segments_that_may_hold_the_answer(
@@ -663,13 +658,13 @@ def test_a_lookup_opens_only_segments_that_may_hold_the_answer(
         "locate_timestamp",
         lambda segment, *args: (searched.append(segment.base_offset), locate(segment, *args))[1],
     )
-    assert by_time.first_at_or_after(log, NOW + 40) == (NOW + 90, 3, 0)
+    assert first_at(log, NOW + 40, PATIENT) == (NOW + 90, 3, 0)
     assert searched == [3], "not those before the start, nor those whose records are all older"
-    assert by_time.first_at_or_after(log, NOW + 91) is None
+    assert first_at(log, NOW + 91, PATIENT) is None
     assert searched == [3]
-    assert by_time.first_at_or_after(log, NOW + 90) == (NOW + 90, 3, 0)
+    assert first_at(log, NOW + 90, PATIENT) == (NOW + 90, 3, 0)
     log.advance_start(4)
-    assert by_time.first_at_or_after(log, NOW) == (NOW + 70, 4, 0)
+    assert first_at(log, NOW, PATIENT) == (NOW + 70, 4, 0)
     assert searched == [3, 3, 4]
 
 
@@ -682,7 +677,7 @@ def test_what_is_not_published_yet_is_not_looked_at(tmp_path: Path) -> None:
     for size, last in ((starts[3], 2), (starts[2], 1), (starts[1], 0)):
         log.active.size = size
         for n in range(4):
-            found = by_time.first_at_or_after(log, NOW + n)
+            found = first_at(log, NOW + n, PATIENT)
             assert found == ((NOW + n, n, 0) if n <= last else None)
 
 
@@ -713,7 +708,7 @@ def test_a_large_batch_that_was_searched_is_found_again_without_a_read(
     for _ in range(3):  # the first is a walk, the second keeps all times of the batch
         reads = reads_of(monkeypatch)
         for number in (200, 250, 299, 300, 399):  # the first that an index leads to lies behind an entry
-            assert by_time.first_at_or_after(log, NOW + number) == (NOW + number, number, 0)
+            assert first_at(log, NOW + number, PATIENT) == (NOW + number, number, 0)
     assert not reads
 
 
@@ -723,27 +718,29 @@ def test_records_that_claim_to_be_more_than_a_topic_allows_are_corrupt(tmp_path:
     log = open_log(tmp_path, recovery_point=50, max_decompressed_bytes=1000)
     place = rf"{0:020d}\.log@0: "
     with pytest.raises(CorruptLog, match=place):
-        by_time.first_at_or_after(log, NOW)
+        first_at(log, NOW, PATIENT)
     with pytest.raises(CorruptLog, match=place):
-        by_time.largest_timestamp(log)
+        by_time.largest_timestamp(log, PATIENT)
     log.advance_start(7)
     with pytest.raises(CorruptLog, match=place):
-        by_time.first_at_or_after(log, NOW)
+        first_at(log, NOW, PATIENT)
     with pytest.raises(CorruptLog, match=place):
-        by_time.largest_timestamp(log)
+        by_time.largest_timestamp(log, PATIENT)
 
 
 def test_S37_the_end_of_a_log_is_as_old_as_its_last_append(tmp_path: Path) -> None:
     log = open_log(tmp_path, now_ms=NOW)
     fill(log, [[5]], now_ms=NOW + 100)
-    assert by_time.offsets_before(log, NOW + 99, 10) == []
-    assert by_time.offsets_before(log, NOW + 100, 10) == [1, 0]
-    assert by_time.offsets_before(log, NOW + 100, 1) == [1]
-    assert by_time.offsets_before(log, 0, 10) == []
-    assert by_time.offsets_before(log, -1, -5) == []
+    assert by_time.offsets_before(log, NOW + 99, 10, PATIENT) == []
+    assert by_time.offsets_before(log, NOW + 100, 10, PATIENT) == [1, 0]
+    assert by_time.offsets_before(log, NOW + 100, 1, PATIENT) == [1]
+    assert by_time.offsets_before(log, 0, 10, PATIENT) == []
+    assert by_time.offsets_before(log, -1, -5, PATIENT) == []
     log.roll(NOW + 200)
-    assert by_time.offsets_before(log, NOW + 150, 10) == [0], "an empty segment is as old as its making"
-    assert by_time.offsets_before(log, NOW + 200, 10) == [1, 0]
+    assert by_time.offsets_before(log, NOW + 150, 10, PATIENT) == [0], (
+        "an empty segment is as old as its making"
+    )
+    assert by_time.offsets_before(log, NOW + 200, 10, PATIENT) == [1, 0]
 
 
 @pytest.mark.parametrize("count", [3, 100])
@@ -767,7 +764,7 @@ def test_small_batches_between_entries_that_lie_far_apart_are_not_passed_over(
     for n in range(300):
         fill(log, [[NOW + 2 * n]], value=b"v" * (30 if n % 7 else 900))
     for n in range(300):
-        assert by_time.first_at_or_after(log, NOW + 2 * n - 1) == (NOW + 2 * n, n, 0)
+        assert first_at(log, NOW + 2 * n - 1, PATIENT) == (NOW + 2 * n, n, 0)
 
 
 def test_the_largest_timestamp_looks_at_no_segment_before_the_start(tmp_path: Path) -> None:
@@ -776,9 +773,9 @@ def test_the_largest_timestamp_looks_at_no_segment_before_the_start(tmp_path: Pa
         fill(log, [[NOW + at], [NOW]])
         log.roll(NOW)
     log.advance_start(2)
-    assert by_time.largest_timestamp(log, wait=False) == (NOW + 8, 2, 0)
+    assert by_time.largest_timestamp(log, WARM) == (NOW + 8, 2, 0)
     log.advance_start(4)
-    assert by_time.largest_timestamp(log, wait=False) == (NOW + 7, 4, 0)
+    assert by_time.largest_timestamp(log, WARM) == (NOW + 7, 4, 0)
 
 
 @pytest.mark.parametrize("codec", [0, 4])
@@ -790,4 +787,4 @@ def test_a_batch_that_somebody_cut_in_the_file_is_corrupt(tmp_path: Path, codec:
     log.active.file.truncate(200_000)
     for _ in range(2):
         with pytest.raises(CorruptLog, match=rf"{0:020d}\.log@0: "):
-            by_time.first_at_or_after(log, NOW + 9)
+            first_at(log, NOW + 9, PATIENT)

@@ -106,7 +106,11 @@ def test_P12_a_log_takes_no_writes_under_an_epoch_that_could_not_be_saved_until_
         assert not log.close()
     assert log.append(batch([NOW]), NOW).base_offset == 1
     saved = LeaderEpochs.load(tmp_path)
-    assert (log.failure, saved and saved.entries, log.flush()) == (None, ((0, 0), (1, 1)), 2)
+    assert (log.health.failure, saved and saved.entries, log.durability.flush()) == (
+        None,
+        ((0, 0), (1, 1)),
+        2,
+    )
     assert log.close()
 
 
@@ -142,7 +146,7 @@ def test_retention_leaves_the_epochs_of_what_is_left(tmp_path: Path) -> None:
     for _ in range(4):  # after a stop that was not clean an epoch begins
         log = open_log(tmp_path, recovery_point=end, index_interval_bytes=0)
         fill(log, [[NOW], [NOW]])
-        log.flush()
+        log.durability.flush()
         end = log.log_end_offset
         if log.leader_epoch == 1:
             log.roll(NOW)
@@ -183,9 +187,9 @@ def test_epochs_that_could_not_be_saved_are_before_the_next_append_and_mend_noth
         log, other = open_log(tmp_path), open_log(tmp_path)
         with pytest.raises(LogOffline, match="epochs could not be saved"):
             fill(log, [[NOW]])
-        other._distrust("a flush failed")
+        other.health.distrust("a flush failed")
     fill(log, [[NOW]])
-    assert (log.failure, log.log_end_offset) == (None, 2)
+    assert (log.health.failure, log.log_end_offset) == (None, 2)
     with pytest.raises(LogOffline, match="a flush failed"):
         fill(other, [[NOW]])
 

@@ -13,6 +13,7 @@ import pytest
 from tests.support.logs import held_open
 from tidelog.storage import files
 from tidelog.storage.errors import NotInMemory, ReadFailed
+from tidelog.storage.sources import PATIENT, SCRATCH_BYTES, WARM
 
 
 @pytest.fixture
@@ -145,16 +146,16 @@ def test_a_read_behind_the_end_asks_the_system_no_more_than_it_must(
     assert asked == [(4, 2), (4, 10), (4, 8), (2, 10)]
 
 
-@pytest.mark.parametrize("count", [1, len(files._scratch) - 1, len(files._scratch), len(files._scratch) + 1])
+@pytest.mark.parametrize("count", [1, SCRATCH_BYTES - 1, SCRATCH_BYTES, SCRATCH_BYTES + 1])
 def test_without_waiting_any_amount_is_read_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     file = files.File(tmp_path / "file", create=True)
     file.append(bytes(n % 251 for n in range(1000)) * (1 + count // 1000) + b"more")
-    assert file.read(count, 3, False) == file.read(count, 3, True) == file.pread(count, 3)
+    assert WARM.read(file, count, 3) == PATIENT.read(file, count, 3) == file.pread(count, 3)
     monkeypatch.setattr(files.os, "preadv", lambda _fd, buffers, *_: len(buffers[0]) - 1)
     with pytest.raises(NotInMemory, match=r"file@3"):
-        file.read(count, 3, False)
+        WARM.read(file, count, 3)
 
 
 def test_a_slice_whose_bytes_are_known_is_not_read(file: files.File, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,12 @@ import pytest
 
 from tests.support.logs import NOW, batch, crash, fetch_all, fill, open_log, scan
 from tidelog.storage import files
+from tidelog.storage.durability import Mark
 from tidelog.storage.errors import FlushPostponed, LogOffline
-from tidelog.storage.log import Log, Mark
+from tidelog.storage.log import Log
+from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
+from tidelog.storage.upkeep import enforce_retention
 
 EMFILE = errno.EMFILE
 
@@ -53,7 +56,7 @@ def flushed_log(folder: Path, syncs: Syncs, **options: Any) -> Log:
     """Make a log of which one batch is on disk and one is not."""
     log = open_log(folder, **options)
     fill(log, [[NOW]])
-    log.flush()
+    log.durability.flush()
     fill(log, [[NOW]])
     syncs.names.clear()
     return log
@@ -69,8 +72,8 @@ def test_the_recovery_point_is_what_was_there_when_the_sync_began(
         fill(log, [[NOW]])
     end = log.log_end_offset
     syncs.meanwhile = lambda: fill(log, [[NOW]])
-    assert (log.flush(), log.recovery_point, log.log_end_offset) == (end, end, end + 1)
-    assert (log.flush(), log.recovery_point) == (end + 1, end + 1)
+    assert (log.durability.flush(), log.recovery_point, log.log_end_offset) == (end, end, end + 1)
+    assert (log.durability.flush(), log.recovery_point) == (end + 1, end + 1)
 
 
 @pytest.mark.parametrize("with_sealed", [False, True])
@@ -89,11 +92,11 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
         fill(log, [[NOW]])
 
     syncs.meanwhile = roll
-    assert (log.flush(), log.recovery_point) == (end, end)
-    assert log.files_to_flush == 1 + 3 + 2
+    assert (log.durability.flush(), log.recovery_point) == (end, end)
+    assert log.durability.files_to_flush == 1 + 3 + 2
     rolled = log.segments[-2].base_offset
     syncs.names.clear()
-    assert log.flush() == end + 2
+    assert log.durability.flush() == end + 2
     assert syncs.names[:4] == [
         name(rolled),
         name(rolled, ".index"),
@@ -101,31 +104,31 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
         name(end + 1),
     ]
     assert syncs.names[-1] == "topic-0"
-    assert log.files_to_flush == 0
+    assert log.durability.files_to_flush == 0
 
 
 def mark_of(log: Log) -> Mark:
-    mark = log.flush_mark()
+    mark = log.durability.flush_mark()
     assert mark is not None
     return mark
 
 
 def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, syncs: Syncs) -> None:
     log = flushed_log(tmp_path, syncs)
-    assert (mark_of(log).end, mark_of(log).pending, log.files_to_flush) == (2, None, 1)
+    assert (mark_of(log).end, mark_of(log).pending, log.durability.files_to_flush) == (2, None, 1)
     log.roll(NOW)
     mark = mark_of(log)
-    assert log.files_to_flush == 1 + 3 + 2
+    assert log.durability.files_to_flush == 1 + 3 + 2
     fill(log, [[NOW]])
     log.roll(NOW)
     fill(log, [[NOW]])
-    assert log.flushed(mark)
+    assert log.durability.flushed(mark)
     assert log.recovery_point == 2
     assert says_flushed(log, 0)
     assert not says_flushed(log, 2)
-    assert log.files_to_flush == 1 + 3 + 2
-    assert log.flushed(mark_of(log))
-    assert (log.recovery_point, log.files_to_flush) == (4, 0)
+    assert log.durability.files_to_flush == 1 + 3 + 2
+    assert log.durability.flushed(mark_of(log))
+    assert (log.recovery_point, log.durability.files_to_flush) == (4, 0)
     assert says_flushed(log, 2)
     assert syncs.names == []
 
@@ -136,27 +139,27 @@ def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, sy
     log.roll(NOW)
     fill(log, [[NOW]])
     late = mark_of(log)
-    assert log.flushed(late)
+    assert log.durability.flushed(late)
     log.roll(NOW)
-    assert log.flushed(early)
-    assert log.files_to_flush == 3 + 2 + 1
-    assert log.flush() == 3
+    assert log.durability.flushed(early)
+    assert log.durability.files_to_flush == 3 + 2 + 1
+    assert log.durability.flush() == 3
     assert {name(2), tmp_path.name} <= set(syncs.names)
 
 
 def test_a_mark_saves_what_is_due_and_says_so_once_it_is_flushed(
     tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
     log = flushed_log(tmp_path, syncs)
     early = mark_of(log)
     assert not says_flushed(log, 0)
     fill(log, [[NOW]])
     late = mark_of(log)
     # Of the two only the later save is what the indexes' files are.
-    assert log.flushed(early)
+    assert log.durability.flushed(early)
     assert not says_flushed(log, 0)
-    assert log.flushed(late)
+    assert log.durability.flushed(late)
     assert says_flushed(log, 0)
 
 
@@ -166,7 +169,7 @@ def test_a_mark_of_a_new_log_writes_its_epochs(tmp_path: Path, syncs: Syncs) -> 
     (tmp_path / "topic-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
     fill(log, [[NOW]])
     syncs.names.clear()
-    assert log.flushed(mark_of(log))
+    assert log.durability.flushed(mark_of(log))
     assert log.epochs.is_saved
     assert (tmp_path / "topic-0" / "leader-epoch-checkpoint").exists()
     assert syncs.names == []
@@ -191,7 +194,7 @@ def test_whatever_a_roll_comes_between_no_flush_says_more_than_it_synced(
             return value
 
     targets: list[int] = []
-    thread = threading.Thread(target=lambda: targets.append(log.flush()))
+    thread = threading.Thread(target=lambda: targets.append(log.durability.flush()))
     log.__class__ = Watched
     thread.start()
     thread.join()
@@ -214,9 +217,9 @@ def test_a_failed_sync_moves_no_recovery_point_and_is_final(tmp_path: Path, sync
     syncs.failing = names[what]
     for _ in range(2):
         with pytest.raises(LogOffline, match=r"flush failed .*Input/output error.*restart"):
-            log.flush()
+            log.durability.flush()
         syncs.failing = None
-    assert (log.recovery_point, log.flush_mark(), log.close()) == (1, None, False)
+    assert (log.recovery_point, log.durability.flush_mark(), log.close()) == (1, None, False)
     assert not says_flushed(log, 0)
     with pytest.raises(LogOffline):
         log.append(batch([NOW]), NOW)
@@ -243,10 +246,10 @@ def test_a_segment_deleted_during_its_flush_gets_no_summary_back(
     if released:
         log.release()
     # Not by way of what makes retention flush first.
-    log.recovery_point = 3
+    log.durability.recovery_point = 3
     fill(log, [[NOW + 500]], now_ms=NOW + 500)
-    syncs.meanwhile = lambda: log.enforce_retention(NOW + 200)
-    assert log.flush() == 4
+    syncs.meanwhile = lambda: enforce_retention(log, NOW + 200)
+    assert log.durability.flush() == 4
     assert log.log_start_offset == 2
     assert not (tmp_path / name(0, ".summary")).exists()
     assert (tmp_path / name(0, ".summary.deleted")).exists()
@@ -256,17 +259,17 @@ def test_a_segment_sealed_and_deleted_while_it_is_saved_gets_no_summary_back(
     tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = flushed_log(tmp_path, syncs)
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
 
     def delete() -> None:
         log.roll(NOW)
-        log.recovery_point = 99  # Something that stays is on disk.
+        log.durability.recovery_point = 99  # Something that stays is on disk.
         fill(log, [[NOW]])
         log.advance_start(2)
-        log.enforce_retention(NOW)
+        enforce_retention(log, NOW)
 
     syncs.meanwhile = delete
-    log.flush()
+    log.durability.flush()
     assert [segment.base_offset for segment in log.segments] == [2]
     assert not (tmp_path / name(0, ".summary")).exists()
 
@@ -275,16 +278,16 @@ def test_a_segment_sealed_while_it_is_saved_keeps_the_summary_of_its_sealing(
     tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = flushed_log(tmp_path, syncs)
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
 
     def roll() -> None:
         fill(log, [[NOW]])
         log.roll(NOW)
 
     syncs.meanwhile = roll
-    log.flush()
+    log.durability.flush()
     fill(log, [[NOW]])
-    log.flush()
+    log.durability.flush()
     rows = scan(log)
     monkeypatch.setattr("tidelog.storage.walk.verified", None)
     again = open_log(crash(log, tmp_path.parent / "b"), recovery_point=0, clean=False, segment_bytes=1 << 30)
@@ -342,8 +345,8 @@ def test_a_lack_of_descriptors_is_no_failed_flush(
     fill(log, [[NOW]])
     log.release()
     refused, descriptors.error = 0, error
-    while descriptors.refuse(FlushPostponed, refused, log.flush):
-        assert (log.recovery_point, log.failure) == (0, None)
+    while descriptors.refuse(FlushPostponed, refused, log.durability.flush):
+        assert (log.recovery_point, log.health.failure) == (0, None)
         syncs.names.clear()
         refused += 1
         fill(log, [[NOW]])
@@ -361,7 +364,7 @@ def test_EMFILE_at_the_first_open_of_a_new_log_leaves_everything_right(
     fill(log, [[NOW], [NOW]])
     refused = 0
     while descriptors.refuse(LogOffline, refused, lambda: log.append(batch([NOW]), NOW)):
-        assert (log.log_end_offset, log.failure) == (2, None)
+        assert (log.log_end_offset, log.health.failure) == (2, None)
         assert [row.offset for row in fetch_all(log)] == [0, 1]
         refused += 1
     assert refused >= 4
@@ -381,7 +384,7 @@ def test_EMFILE_at_the_first_open_of_a_log_file_takes_nothing_back_that_was_not_
     fill(log, [[NOW], [NOW]])
     log.roll(NOW)
     assert descriptors.refuse(LogOffline, 0, lambda: log.append(batch([NOW]), NOW))
-    assert (log.log_end_offset, log.failure) == (2, None)
+    assert (log.log_end_offset, log.health.failure) == (2, None)
     assert log.append(batch([NOW]), NOW).base_offset == 2
 
 
@@ -427,7 +430,7 @@ def test_I1_I2_a_segment_is_made_or_not(
     # The old segment goes on, past where the new one would have begun.
     log.update_config(log.config.override({"segment.bytes": "300"}))
     fill(log, [[NOW], [NOW]])
-    point = log.flush()
+    point = log.durability.flush()
     if clean:
         log.close()
     again = open_log(crash(log, tmp_path / "b"), clean=clean, recovery_point=point)
@@ -446,7 +449,7 @@ def test_a_full_disk_that_refuses_the_epochs_is_no_failed_flush(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "write", full)
-    assert (log.flush(), log.failure) == (1, None)
+    assert (log.durability.flush(), log.health.failure) == (1, None)
 
 
 # Append times.
@@ -466,10 +469,10 @@ def test_S52_append_times_never_go_back_whatever_became_of_the_log(
     options = {**LOG_APPEND_TIME, "retention_ms": 100, "file_delete_delay_ms": 0}
     log = open_log(tmp_path / "a", **options)
     assert appended_ms(log, NOW + 50) == NOW + 50
-    log.flush()
+    log.durability.flush()
     if emptied:
-        log.enforce_retention(NOW + 151)
-        log.enforce_retention(NOW + 151)
+        enforce_retention(log, NOW + 151)
+        enforce_retention(log, NOW + 151)
         assert (log.log_start_offset, log.size_bytes) == (1, 0)
     if stop == "clean":
         log.close()
@@ -488,7 +491,7 @@ def test_S52_an_empty_log_hands_its_last_append_time_on_and_on(tmp_path: Path) -
     options = {**LOG_APPEND_TIME, "retention_ms": 100}
     log = open_log(tmp_path / "0", **options)
     appended_ms(log, NOW + 50)
-    log.enforce_retention(NOW + 500)
+    enforce_retention(log, NOW + 500)
     for generation in range(1, 5):
         if generation % 2:
             log.close()
@@ -532,9 +535,9 @@ def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Pat
     fill(log, [[NOW]])
     late = mark_of(log)
     assert (early.end, late.end) == (2, 3)
-    assert log.flushed(late)
+    assert log.durability.flushed(late)
     assert log.recovery_point == 3
-    assert log.flushed(early)
+    assert log.durability.flushed(early)
     assert log.recovery_point == 3
 
 
@@ -545,7 +548,7 @@ def test_a_sealed_segment_that_a_cut_makes_active_again_is_flushed_as_one(tmp_pa
     fill(log, [[NOW + 2]])
     log.truncate(1)
     fill(log, [[NOW + 3]], value=b"another")
-    log.flush()
+    log.durability.flush()
     assert not (tmp_path / "a" / name(0, ".summary")).exists(), (
         "it is not sealed: no summary is true for long"
     )
@@ -561,9 +564,9 @@ def test_a_segment_that_is_judged_before_it_is_flushed_is_flushed_in_its_new_for
     log.roll(NOW)
     fill(log, [[NOW + 2]])
     sealed = log.segments[0]
-    assert log.judge(sealed) is log.segments[0]
+    assert log.judge(sealed, PATIENT) is log.segments[0]
     assert log.segments[0] is not sealed
-    log.flush()
+    log.durability.flush()
     summary = Summary.load(tmp_path / name(0, ".summary"))
     assert summary is not None
     assert (summary.flushed, summary.batch_count, log.segments[0].summary.flushed) == (1, 2, 1)
@@ -572,12 +575,12 @@ def test_a_segment_that_is_judged_before_it_is_flushed_is_flushed_in_its_new_for
 def test_what_recovery_goes_by_is_saved_once_for_so_many_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1000)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
     log = open_log(tmp_path)
     saved: list[int] = []
     for _ in range(6):
         fill(log, [[NOW]], value=b"v" * 400)
-        log.flush()
+        log.durability.flush()
         summary = Summary.load(tmp_path / name(0, ".summary"))
         saved.append(summary.batch_count if summary else 0)
     assert saved == [0, 0, 3, 3, 3, 6]

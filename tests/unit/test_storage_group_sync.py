@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.logs import NOW, crash, fill, open_log
 from tidelog.storage import files, group_sync
+from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync
 from tidelog.storage.log import Log
@@ -49,7 +50,7 @@ def logs(tmp_path: Path, disk: Disk) -> list[Log]:
     logs = [open_log(tmp_path / f"t-{number}") for number in range(FILES_MIN)]
     for log in logs:
         fill(log, [[NOW]])
-        log.flush()
+        log.durability.flush()
         fill(log, [[NOW + 1]])
     disk.file_syncs = 0
     return logs
@@ -82,7 +83,7 @@ def test_where_much_else_is_dirty_each_is_synced_on_its_own(
 def test_a_log_on_another_disk_is_synced_there(tmp_path: Path, disk: Disk, logs: list[Log]) -> None:
     elsewhere = open_log(tmp_path / "elsewhere")
     fill(elsewhere, [[NOW]])
-    elsewhere.flush()
+    elsewhere.durability.flush()
     fill(elsewhere, [[NOW]])
     elsewhere.device += 1
     disk.file_syncs = 0
@@ -100,14 +101,14 @@ def test_what_was_rolled_and_named_is_on_disk_by_the_same_sync(
     fill(new, [[NOW]])
     disk.file_syncs = 0
     assert GroupSync(tmp_path).flush([*logs, new]) == {}
-    assert (syncs(disk), new.recovery_point, new.files_to_flush) == ((1, 0), 2, 0)
+    assert (syncs(disk), new.recovery_point, new.durability.files_to_flush) == ((1, 0), 2, 0)
 
 
 def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: Disk) -> None:
     log = open_log(tmp_path / "tiny", segment_bytes=14)
     fill(log, [[NOW]] * 50)
     assert GroupSync(tmp_path).flush([log]) == {}
-    assert (syncs(disk), log.recovery_point, log.files_to_flush) == ((1, 0), 50, 0)
+    assert (syncs(disk), log.recovery_point, log.durability.files_to_flush) == ((1, 0), 50, 0)
     again = open_log(crash(log, tmp_path / "again"), recovery_point=50)
     assert [segment.summary.flushed for segment in again.segments[:-1]] == [1] * 49
 
@@ -115,15 +116,15 @@ def test_one_log_of_many_sealed_segments_takes_one_sync(tmp_path: Path, disk: Di
 def test_the_more_files_there_are_the_more_may_be_dirty(tmp_path: Path, disk: Disk) -> None:
     log = open_log(tmp_path / "tiny", segment_bytes=14)
     fill(log, [[NOW]] * 50)
-    disk.dirty_bytes = log.files_to_flush * FILE_BYTES
+    disk.dirty_bytes = log.durability.files_to_flush * FILE_BYTES
     assert disk.dirty_bytes > DIRTY_BYTES_MAX
     GroupSync(tmp_path).flush([log])
     assert syncs(disk) == (1, 0)
     fill(log, [[NOW]] * 50)
-    disk.dirty_bytes = log.files_to_flush * FILE_BYTES + 1
+    disk.dirty_bytes = log.durability.files_to_flush * FILE_BYTES + 1
     GroupSync(tmp_path).flush([log])
     assert disk.system_syncs == 1
-    assert log.files_to_flush == 0
+    assert log.durability.files_to_flush == 0
 
 
 def test_a_failed_sync_of_all_fails_only_the_log_whose_own_sync_fails(
@@ -141,7 +142,7 @@ def test_what_is_cut_meanwhile_is_not_taken_for_durable(
     tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files.FileSystem, "sync", lambda _: (logs[0].truncate(1), fill(logs[0], [[NOW]])))
-    monkeypatch.setattr(Log, "flush", lambda log: flushed.append(log))
+    monkeypatch.setattr(Durability, "flush", lambda durability: flushed.append(durability._log))
     flushed: list[Log] = []
     GroupSync(tmp_path).flush(logs)
     # What was appended after the cut lies where the mark was, and no sync has been there.
@@ -165,7 +166,7 @@ def test_a_log_whose_own_flush_failed_meanwhile_is_not_saved_by_a_sync_of_all(
     def fail_first(_: files.FileSystem) -> None:
         disk.failing = logs[0].active.file
         with pytest.raises(LogOffline):
-            logs[0].flush()
+            logs[0].durability.flush()
 
     monkeypatch.setattr(files.FileSystem, "sync", fail_first)
     failures = GroupSync(tmp_path).flush(logs)
@@ -270,7 +271,7 @@ def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
     assert "works again" not in caplog.text
     disk.system_fails = False
     disk.failing = None
-    logs[1].failure = None
+    logs[1].health.failure = None
     for _ in range(2):
         assert group.flush(logs) == {}
     assert caplog.text.count(f"flush works again log={logs[1]}") == 1

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from tests.support.logs import NOW, batch, fetch_all, index_bytes, log_bytes, open_log
+from tests.support.logs import NOW, batch, fetch_all, first_at, index_bytes, log_bytes, open_log
 from tidelog.protocol.records.build import read_records
 from tidelog.storage.errors import ForeignDataDir
-from tidelog.storage.search import by_time
+from tidelog.storage.sources import PATIENT
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
 INTERVAL = {"index_interval_bytes": 200}
@@ -87,7 +87,7 @@ def test_I6_every_time_is_found_as_by_a_scan(folder: Path) -> None:
         log.advance_start(start)
         live = [row for row in rows if row[1] >= start]
         for wanted in sorted({at + step for at, _ in rows for step in (-1, 0, 1)}):
-            found = by_time.first_at_or_after(log, wanted)
+            found = first_at(log, wanted, PATIENT)
             first = next((row for row in live if row[0] >= wanted), None)
             assert (found and found[:2]) == first
 

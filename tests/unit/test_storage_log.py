@@ -11,7 +11,9 @@ from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.errors import BatchTooLarge, InvalidTimestamp, RecordsError
 from tidelog.storage import files
 from tidelog.storage.errors import OffsetOutOfRange
-from tidelog.storage.log import Appended
+from tidelog.storage.log import Appended, Log
+from tidelog.storage.sources import PATIENT
+from tidelog.storage.upkeep import enforce_retention
 
 
 def test_S80_offsets_count_up_from_zero_whatever_the_sizes(tmp_path: Path) -> None:
@@ -32,7 +34,7 @@ def test_S79_keys_values_and_headers_come_back_and_null_is_not_empty(tmp_path: P
     ]
     log = open_log(tmp_path)
     log.append(bytearray(build_batch(records)), NOW)
-    assert list(read_records(log.read(0, 1 << 20, True).read())) == records
+    assert list(read_records(log.read(0, 1 << 20, True, PATIENT).read())) == records
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -42,7 +44,7 @@ def test_S64_a_batch_is_stored_as_it_came_but_for_its_offset_and_epoch(tmp_path:
     sent = batch([NOW, NOW + 1], b"abc" * 50, codec=codec)
     before = bytes(sent)
     log.append(sent, NOW)
-    stored = log.read(1, 1 << 20, True).read()
+    stored = log.read(1, 1 << 20, True, PATIENT).read()
     assert stored[:8] == (1).to_bytes(8, "big")
     assert stored[16:] == before[16:]
 
@@ -51,32 +53,32 @@ def test_S81_a_fetch_into_a_batch_gets_the_whole_batch(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW] * 5, [NOW] * 5])
     for offset in range(5, 10):
-        assert whole_rows(log.read(offset, 1, True).read())[0].offset == 5
+        assert whole_rows(log.read(offset, 1, True, PATIENT).read())[0].offset == 5
 
 
 def test_a_read_is_cut_at_max_bytes_but_its_first_batch_is_whole_or_absent(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]] * 4)
     size = log.size_bytes // 4
-    assert len(log.read(0, size * 2 + 5, False)) == size * 2 + 5
-    assert len(log.read(0, size - 1, False)) == 0
-    assert len(log.read(0, size - 1, True)) == size
-    assert len(log.read(0, 0, True)) == size
-    assert len(log.read(2, 1 << 20, False)) == size * 2
+    assert len(log.read(0, size * 2 + 5, False, PATIENT)) == size * 2 + 5
+    assert len(log.read(0, size - 1, False, PATIENT)) == 0
+    assert len(log.read(0, size - 1, True, PATIENT)) == size
+    assert len(log.read(0, 0, True, PATIENT)) == size
+    assert len(log.read(2, 1 << 20, False, PATIENT)) == size * 2
 
 
 def test_a_read_at_the_end_is_empty_and_outside_is_refused(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert len(log.read(0, 100, True)) == 0
+    assert len(log.read(0, 100, True, PATIENT)) == 0
     fill(log, [[NOW] * 3])
-    assert len(log.read(3, 100, True)) == 0
+    assert len(log.read(3, 100, True, PATIENT)) == 0
     for offset in (-1, 4, 1 << 62):
         with pytest.raises(OffsetOutOfRange, match=f"topic-0: offset {offset} "):
-            log.read(offset, 100, True)
+            log.read(offset, 100, True, PATIENT)
     log.advance_start(2)
     with pytest.raises(OffsetOutOfRange):
-        log.read(1, 100, True)
-    assert whole_rows(log.read(2, 100, True).read())[-1].offset == 2
+        log.read(1, 100, True, PATIENT)
+    assert whole_rows(log.read(2, 100, True, PATIENT).read())[-1].offset == 2
 
 
 def test_reads_cross_segments_one_slice_at_a_time(tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_reads_cross_segments_one_slice_at_a_time(tmp_path: Path) -> None:
 def test_a_slice_reads_without_waiting_what_is_in_memory(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW] * 3])
-    piece = log.read(0, 1 << 20, True)
+    piece = log.read(0, 1 << 20, True, PATIENT)
     assert piece.read_nowait() in (None, piece.read())
     assert bytes(files.FileSlice(piece.file, 0, len(piece)).read()) == piece.read()
 
@@ -130,7 +132,7 @@ def test_S48_P22_the_maximum_is_recomputed_from_the_records(tmp_path: Path) -> N
     sent[35:43] = (-1).to_bytes(8, "big", signed=True)
     sent[17:21] = crc32c(sent[21:]).to_bytes(4, "big")
     log.append(sent, NOW)
-    stored = log.read(0, 1 << 20, True).read()
+    stored = log.read(0, 1 << 20, True, PATIENT).read()
     header = read_header(stored)
     assert header.max_timestamp == NOW + 8
     assert header.crc == crc32c(stored[21:])
@@ -161,7 +163,7 @@ def test_with_log_append_time_the_records_keep_their_create_time_in_the_bytes(tm
     sent = batch([5, 9])
     before = bytes(sent)
     log.append(sent, NOW)
-    stored = log.read(0, 1000, True).read()
+    stored = log.read(0, 1000, True, PATIENT).read()
     assert stored[61:] == before[61:]
     assert [row.timestamp for row in scan(log)] == [NOW, NOW]
 
@@ -197,13 +199,13 @@ def test_memoryviews_of_a_frame_are_stored_in_place(tmp_path: Path) -> None:
 def test_a_reader_of_a_deleted_segment_reads_on(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=100, file_delete_delay_ms=0, retention_ms=1000)
     fill(log, [[NOW + n] for n in range(5)])
-    piece = log.read(0, 1 << 20, True)
+    piece = log.read(0, 1 << 20, True, PATIENT)
     before = piece.read()
-    log.enforce_retention(NOW + 10_000)
+    enforce_retention(log, NOW + 10_000)
     assert not (tmp_path / f"{0:020d}.log").exists()
     assert piece.read() == before
     with pytest.raises(OffsetOutOfRange):
-        log.read(0, 100, True)
+        log.read(0, 100, True, PATIENT)
 
 
 def test_truncate_cuts_whole_batches_and_offsets_go_on_from_there(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_behind_a_cut_a_segment_is_sealed_by_the_time_of_what_is_left(tmp_path: 
 def test_a_cut_takes_the_log_start_and_the_recovery_point_back_with_it(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]] * 6)
-    log.flush()
+    log.durability.flush()
     log.advance_start(4)
     log.truncate(5)
     assert (log.log_start_offset, log.recovery_point, log.log_end_offset) == (4, 5, 5)
@@ -256,7 +258,7 @@ def test_a_cut_takes_the_log_start_and_the_recovery_point_back_with_it(tmp_path:
     log.truncate(3)
     assert (log.log_start_offset, log.recovery_point, log.log_end_offset) == (3, 3, 3)
     fill(log, [[NOW]])
-    assert (log.flush(), log.recovery_point) == (4, 4)
+    assert (log.durability.flush(), log.recovery_point) == (4, 4)
 
 
 def test_a_log_start_moves_forward_only_and_not_beyond_the_end(tmp_path: Path) -> None:
@@ -290,7 +292,7 @@ def test_damage_is_named_by_file_and_place(tmp_path: Path) -> None:
     fill(log, [[NOW]] * 3)
     assert log.damaged == ()
     size = log.size_bytes // 3
-    log.flush()
+    log.durability.flush()
     log.active.file.write_at(b"?", 2 * size - 1)
     log = open_log(tmp_path, recovery_point=3)
     scan(log)
@@ -327,10 +329,21 @@ def test_a_cut_in_a_log_that_was_just_loaded_leaves_nothing_to_be_doubted(
 def test_a_cut_of_nothing_takes_no_sync_back(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, [[NOW]])
-    log.flush()
+    log.durability.flush()
     fill(log, [[NOW]])
-    mark = log.flush_mark()
+    mark = log.durability.flush_mark()
     assert mark is not None
     log.truncate(2)
-    assert log.flushed(mark)
+    assert log.durability.flushed(mark)
     assert log.recovery_point == 2
+
+
+def test_what_may_be_read_ends_where_the_log_does_as_long_as_nothing_is_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW, NOW]])
+    assert log.high_watermark == log.last_stable_offset == 2
+    assert [log.readable_end(isolation_level) for isolation_level in (0, 1)] == [2, 2]
+    monkeypatch.setattr(Log, "last_stable_offset", property(lambda _: 1))
+    assert [log.readable_end(isolation_level) for isolation_level in (0, 1)] == [2, 1]

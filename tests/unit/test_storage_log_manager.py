@@ -22,8 +22,9 @@ from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig, TopicConfig
 from tidelog.storage import files, folder_identity
 from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, StorageError
-from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.producer_snapshots import ProducerSnapshots
+from tidelog.storage.sources import PATIENT
 
 TOPIC_ID = bytes(range(16))
 
@@ -142,7 +143,7 @@ def test_P10_nor_does_a_broken_file_of_a_partition(data: Folder) -> None:
 def test_checkpoints_are_in_kafkas_format(data: Folder) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]] * 3)
-    log.flush()
+    log.durability.flush()
     log.advance_start(1)
     fill(log, [[NOW]])
     data.manager.create("s", 11, TOPIC_ID, TopicConfig())
@@ -252,8 +253,8 @@ def test_a_deletion_of_one_topic_does_not_wait_for_that_of_another(data: Folder)
 
 
 def test_retention_takes_many_segments_some_at_a_time(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SEALED_AT_ONCE", 5)
-    monkeypatch.setattr("tidelog.storage.retention.REMOVED_AT_ONCE", 7)
+    monkeypatch.setattr("tidelog.storage.upkeep.SEALED_AT_ONCE", 5)
+    monkeypatch.setattr("tidelog.storage.deleted_files.REMOVED_AT_ONCE", 7)
     config = TopicConfig(retention_ms=0, segment_bytes=14, file_delete_delay_ms=0)
     log = data.manager.create("t", 0, TOPIC_ID, config)
     fill(log, [[NOW - 100]] * 52)
@@ -321,13 +322,12 @@ def test_a_stop_needs_no_descriptor_more_than_there_are(
     logs = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(9)]
     for log in logs:
         fill(log, [[NOW]])
-    saved, held = Log.write_snapshot, []
+    held = []
 
-    def write_snapshot(log: Log) -> None:
-        held.append(log.active._file)
-        saved(log)
+    def write(snapshots: ProducerSnapshots) -> None:
+        held.extend(log.active._file for log in logs if log.snapshots is snapshots)
 
-    monkeypatch.setattr(Log, "write_snapshot", write_snapshot)
+    monkeypatch.setattr(ProducerSnapshots, "write", write)
     data.manager.close()
     assert held == [None] * 9
 
@@ -501,13 +501,13 @@ def test_S41_idle_partitions_hold_no_file_open(data: Folder) -> None:
     before = held_open(data.manager.directory)
     for number in range(50):
         log = data.manager.create("t", number, TOPIC_ID, TopicConfig())
-        assert len(log.read(0, 100, True)) == 0
+        assert len(log.read(0, 100, True, PATIENT)) == 0
     assert held_open(data.manager.directory) == before
     for log in data.manager.logs.values():
         fill(log, [[NOW]])
         log.roll(NOW)
         fill(log, [[NOW]])
-        log.read(0, 100, True)
+        log.read(0, 100, True, PATIENT)
     at_once(data.manager.enforce_retention())
     assert held_open(data.manager.directory) == before + 50
 
@@ -530,7 +530,7 @@ def used(data: Folder, topic: str, partitions: int) -> None:
     for number in range(partitions):
         log = data.manager.create(topic, number, TOPIC_ID, TopicConfig())
         fill(log, [[NOW]] * 3)
-        log.flush()
+        log.durability.flush()
         log.advance_start(2)
     data.manager.checkpoint()
 
@@ -545,7 +545,7 @@ def test_I1_a_topic_made_again_begins_anew(data: Folder, restart: bool) -> None:
         data.crash()
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW], [NOW + 1]])
-    log.flush()
+    log.durability.flush()
     data.crash()
     again = data.manager.logs["t", 0]
     assert (again.log_start_offset, [row.offset for row in scan(again)]) == (0, [0, 1])
@@ -643,7 +643,7 @@ def test_I3_a_partition_whose_folder_is_lost_gives_no_offset_out_again(
     assert f"folder lost, made anew folder={data.path / 't-1'}" in caplog.text
     assert (log.log_start_offset, log.log_end_offset) == (2, 3)
     with pytest.raises(CorruptLog):
-        log.read(2, 1 << 20, True)
+        log.read(2, 1 << 20, True, PATIENT)
     data.manager.sync_made([log])
     fill(log, [[NOW]])
     log = data.crash().logs["t", 1]
@@ -697,10 +697,10 @@ def test_a_deleted_log_touches_nothing_of_the_topic_that_has_its_name_next(data:
     fill(new, [[NOW + 7]])
     before = {path.name: path.read_bytes() for path in new.directory.iterdir()}
     for use in (
-        old.flush,
+        old.durability.flush,
         lambda: old.append(batch([NOW]), NOW),
         lambda: old.roll(NOW),
-        lambda: old.read(0, 99, True),
+        lambda: old.read(0, 99, True, PATIENT),
     ):
         with pytest.raises(StorageError):
             use()
@@ -813,7 +813,7 @@ def test_a_deletion_is_on_disk_though_an_earlier_try_came_as_far_as_the_rename(
 def test_a_cut_is_no_loss_after_a_crash(data: Folder) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW, NOW]] * 5)
-    log.flush()
+    log.durability.flush()
     data.manager.checkpoint()
     data.manager.truncate("t", 0, 5)
     assert (log.log_end_offset, log.recovery_point) == (4, 4)
@@ -899,7 +899,7 @@ def test_a_log_whose_flush_fails_keeps_no_other_from_being_flushed(
     bad, good = (data.manager.create(topic, 0, TOPIC_ID, config) for topic in ("bad", "good"))
     for log in (bad, good):
         fill(log, [[NOW]])
-    bad.failure = "the disk broke"
+    bad.health.failure = "the disk broke"
     assert at_once(data.manager.flush_intervals()) == 100
     assert (bad.recovery_point, good.recovery_point) == (0, 1)
     assert "flush failed log=bad-0" in caplog.text
@@ -910,7 +910,7 @@ def test_I1_what_a_checkpoint_that_failed_half_way_has_written_is_struck_too(
 ) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]] * 3)
-    log.flush()
+    log.durability.flush()
     write = files.write_atomically
 
     def full(path: Path, content: bytes) -> None:

@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOW, fetch_all, fill, open_log, scan
+from tests.support.logs import NOW, fetch_all, fill, new_shared, open_log, scan
 from tidelog.storage import files, open_segments
 from tidelog.storage.log import Log
-from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.shared import Shared
+from tidelog.storage.sources import PATIENT
 
 MOST = 5
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> OpenSegments:
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shared:
     """Bound what is opened from now on; no other test has anything in it."""
-    own = OpenSegments()
     monkeypatch.setattr(open_segments, "_descriptors_max", lambda: 3 * 4 * MOST)
-    monkeypatch.setattr("tidelog.storage.segment.open_segments", own)
-    return own
+    return new_shared(tmp_path)
 
 
 def files_open(folder: Path) -> int:
@@ -36,78 +35,76 @@ def files_open(folder: Path) -> int:
     return found
 
 
-def tiny(folder: Path, count: int) -> Log:
+def tiny(folder: Path, count: int, shared: Shared) -> Log:
     """Make a log of which each batch is a segment."""
-    log = open_log(folder, segment_bytes=14, index_interval_bytes=0)
+    log = open_log(folder, shared=shared, segment_bytes=14, index_interval_bytes=0)
     fill(log, [[NOW]] * count)
     return log
 
 
-def test_segments_that_are_sealed_let_go_of_their_files_at_the_bound(
-    tmp_path: Path, opened: OpenSegments
-) -> None:
-    log = tiny(tmp_path, 50)
+def test_segments_that_are_sealed_let_go_of_their_files_at_the_bound(tmp_path: Path, shared: Shared) -> None:
+    log = tiny(tmp_path, 50, shared)
     assert files_open(tmp_path) == MOST + 1
-    log.flush()
+    log.durability.flush()
     assert [row.offset for row in fetch_all(log)] == list(range(50))
     assert files_open(tmp_path) <= 3 * MOST + 1
-    assert len(opened) == MOST
+    assert len(shared.open_segments) == MOST
 
 
 def test_segments_whose_log_is_read_without_their_indexes_are_bounded_too(
-    tmp_path: Path, opened: OpenSegments
+    tmp_path: Path, shared: Shared
 ) -> None:
-    log = tiny(tmp_path, 50)
+    log = tiny(tmp_path, 50, shared)
     for segment in log.segments[:-1]:
-        assert len(segment.read(segment.size, 0)) == segment.size
+        assert len(segment.read(segment.size, 0, PATIENT)) == segment.size
     assert files_open(tmp_path) == MOST + 1
 
 
-def test_the_bound_is_that_of_all_logs_together(tmp_path: Path, opened: OpenSegments) -> None:
-    logs = [tiny(tmp_path / str(number), 10) for number in range(4)]
+def test_the_bound_is_that_of_all_logs_together(tmp_path: Path, shared: Shared) -> None:
+    logs = [tiny(tmp_path / str(number), 10, shared) for number in range(4)]
     assert files_open(tmp_path) == MOST + 4
     assert [len(scan(log)) for log in logs] == [10] * 4
     assert files_open(tmp_path) <= 3 * MOST + 4
 
 
-def test_those_that_were_opened_last_stay_open(tmp_path: Path, opened: OpenSegments) -> None:
-    log = tiny(tmp_path, 20)
+def test_those_that_were_opened_last_stay_open(tmp_path: Path, shared: Shared) -> None:
+    log = tiny(tmp_path, 20, shared)
     for offset in (3, 4, 3):
-        log.read(offset, 1, True)
+        log.read(offset, 1, True, PATIENT)
     assert [n for n in range(19) if log.segments[n]._file is not None] == [3, 4, 16, 17, 18]
 
 
-def test_what_a_reader_holds_is_read_to_its_end(tmp_path: Path, opened: OpenSegments) -> None:
-    log = tiny(tmp_path, 20)
-    held = log.read(0, 1000, True)
+def test_what_a_reader_holds_is_read_to_its_end(tmp_path: Path, shared: Shared) -> None:
+    log = tiny(tmp_path, 20, shared)
+    held = log.read(0, 1000, True, PATIENT)
     data = held.read()
     for offset in range(1, 19):
-        log.read(offset, 1000, True)
+        log.read(offset, 1000, True, PATIENT)
     assert log.segments[0]._file is None
     assert held.read() == data
 
 
-def test_a_segment_that_is_gone_takes_its_files_with_it(tmp_path: Path, opened: OpenSegments) -> None:
-    log = tiny(tmp_path, 4)
-    assert (len(opened), files_open(tmp_path)) == (3, 4)
+def test_a_segment_that_is_gone_takes_its_files_with_it(tmp_path: Path, shared: Shared) -> None:
+    log = tiny(tmp_path, 4, shared)
+    assert (len(shared.open_segments), files_open(tmp_path)) == (3, 4)
     del log
     gc.collect()
-    assert (len(opened), files_open(tmp_path)) == (0, 0)
+    assert (len(shared.open_segments), files_open(tmp_path)) == (0, 0)
 
 
-def test_an_active_segment_keeps_its_file(tmp_path: Path, opened: OpenSegments) -> None:
+def test_an_active_segment_keeps_its_file(tmp_path: Path, shared: Shared) -> None:
     """One that a cut makes active again, too: its appends go on where it ended."""
-    log = tiny(tmp_path, 3)
+    log = tiny(tmp_path, 3, shared)
     log.update_config(log.config.override({"segment.bytes": "1000000"}))
     log.truncate(2)
-    tiny(tmp_path / "other", 20)
+    tiny(tmp_path / "other", 20, shared)
     assert log.active._file is not None
     fill(log, [[NOW], [NOW]])
     assert [row.offset for row in fetch_all(log)] == [0, 1, 2, 3]
 
 
 def test_whoever_opens_a_log_first_it_is_one_file(
-    tmp_path: Path, opened: OpenSegments, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one would not know what was appended by way of the first."""
     log = open_log(tmp_path)

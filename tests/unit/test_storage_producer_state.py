@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from tests.support.logs import NOW, batch, crash, fill, open_log, scan
+from tests.support.logs import NOW, batch, crash, fill, new_shared, open_log, scan
 from tidelog.protocol.records.batch import BatchHeader, read_header
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage import files, producer_state
+from tidelog.storage import files, producer_snapshots, producer_state
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 from tidelog.storage.log import Appended, Log
 from tidelog.storage.producer_state import (
@@ -288,8 +288,7 @@ def test_a_producer_that_goes_on_is_not_forgotten_for_those_that_are_invented() 
 
 
 def test_a_producer_that_was_forgotten_goes_on_with_the_sequence_it_has(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    log.producers.share(ProducerMemory(3 * (PRODUCER_BYTES + 26)))
+    log = open_log(tmp_path, shared=new_shared(tmp_path, 3 * (PRODUCER_BYTES + 26)))
     send(log, 0, producer=1)
     send(log, 1, producer=1)
     for producer in range(2, 6):
@@ -334,16 +333,18 @@ def test_a_roll_writes_no_snapshot_and_the_one_that_follows_is_of_the_offset_of_
     assert not encoded, "a roll on the way of an append encodes nothing"
     assert snapshots(tmp_path) == []
     send(log, 3)
-    log.write_snapshot()
-    rows = producer_state.decode((tmp_path / f"{log.snapshots[-1]:020d}.snapshot").read_bytes())
+    log.snapshots.write()
+    rows = producer_state.decode((tmp_path / f"{log.snapshots.offsets[-1]:020d}.snapshot").read_bytes())
     assert rows is not None
-    assert [batch for _, _, batch in rows] == [SentBatch(n, n, n, n, NOW) for n in range(log.snapshots[-1])]
+    assert [batch for _, _, batch in rows] == [
+        SentBatch(n, n, n, n, NOW) for n in range(log.snapshots.offsets[-1])
+    ]
 
 
 def test_a_flush_encodes_no_snapshot_while_appends_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
     log = open_log(tmp_path)
     send(log, 0)
 
@@ -352,8 +353,8 @@ def test_a_flush_encodes_no_snapshot_while_appends_wait(
         return encode(state)
 
     monkeypatch.setattr(producer_state, "encode", encoded)
-    log.flush()
-    log.write_snapshot()
+    log.durability.flush()
+    log.snapshots.write()
     assert snapshots(tmp_path) == [1]
 
 
@@ -404,14 +405,18 @@ def test_there_is_room_for_exactly_as_much_as_there_may_be_and_then_for_a_sixtee
     assert memory.held_bytes <= 4096 * one * 15 // 16
 
 
-def test_what_a_log_remembers_moves_to_the_memory_that_it_shares(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_a_log_remembers_is_in_the_memory_that_it_shares(tmp_path: Path, restarts: bool) -> None:
+    shared = new_shared(tmp_path, 1 << 20)
+    memory = shared.producers
+    log = open_log(tmp_path, shared=shared)
     for n in range(7):
         send(log, n, epoch=3)
     send(log, 0, producer=9)
     before = log.producers.copy()
-    memory = ProducerMemory(1 << 20)
-    log.producers.share(memory)
+    if restarts:
+        log.close()
+        log = open_log(tmp_path, clean=True, recovery_point=8, shared=shared)
     assert log.producers.copy() == before
     assert memory.held_bytes == sum(PRODUCER_BYTES + len(packed) for packed in before.values())
     assert list(memory.states) == [log.producers]
@@ -450,18 +455,18 @@ def test_snapshots_that_are_of_no_use_are_removed_and_the_newest_good_one_is_tak
         state = ProducerState()
         state.note(new_header(offset), offset - 1, NOW)
         states[offset] = state.copy()
-        producer_state.snapshot_path(tmp_path, offset).write_bytes(encode(state.copy()))
-    producer_state.snapshot_path(tmp_path, 30).write_bytes(b"torn")
+        producer_snapshots.snapshot_path(tmp_path, offset).write_bytes(encode(state.copy()))
+    producer_snapshots.snapshot_path(tmp_path, 30).write_bytes(b"torn")
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync_folder", synced.append)
     state = ProducerState()
-    assert producer_state.load_latest(state, tmp_path, [10, 20, 30, 40], 39) == 20
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20, 30, 40], 39) == 20
     assert state.copy() == states[20]
     assert snapshots(tmp_path) == [10, 20]
     assert synced == [tmp_path]
-    assert producer_state.load_latest(state, tmp_path, [10, 20], 20) == 20
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 20) == 20
     assert synced == [tmp_path], "nothing was removed"
-    assert producer_state.load_latest(state, tmp_path, [10, 20], 9) is None
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 9) is None
     assert (state.copy(), snapshots(tmp_path)) == ({}, [])
 
 
@@ -469,8 +474,8 @@ def test_snapshots_that_are_of_no_use_are_removed_and_the_newest_good_one_is_tak
 def test_older_snapshots_are_dropped(tmp_path: Path, keep: int, left: list[int]) -> None:
     offsets = [30, 10, 20]
     for offset in offsets:
-        producer_state.snapshot_path(tmp_path, offset).touch()
-    assert producer_state.drop_older(tmp_path, offsets, keep) == left
+        producer_snapshots.snapshot_path(tmp_path, offset).touch()
+    assert producer_snapshots.drop_older(tmp_path, offsets, keep) == left
     assert snapshots(tmp_path) == left
 
 
@@ -508,9 +513,9 @@ def test_a_snapshot_of_an_offset_that_has_one_pushes_no_other_out(tmp_path: Path
     for n in range(3):
         send(log, n)
         log.roll(NOW)
-    assert (snapshots(tmp_path), log.snapshots) == ([2, 3], [2, 3])
+    assert (snapshots(tmp_path), log.snapshots.offsets) == ([2, 3], [2, 3])
     log.close()
-    assert (snapshots(tmp_path), log.snapshots) == ([2, 3], [2, 3])
+    assert (snapshots(tmp_path), log.snapshots.offsets) == ([2, 3], [2, 3])
 
 
 def test_the_end_of_a_transaction_is_no_batch_of_its_producer(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, open_log, scan
+from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, new_shared, open_log, scan
 from tidelog.config.options import TopicConfig
 from tidelog.storage import files, recovery
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
+from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
 
 
@@ -31,7 +32,9 @@ def folder(tmp_path: Path) -> Path:
 
 def from_elsewhere(folder: Path) -> Log:
     """Open the log of a folder that was copied here: nobody tells what became of it."""
-    return recovery.load(folder, "topic", 0, TopicConfig(**KEEP_ALL), recovery.Known(), NOW)
+    return recovery.load(
+        folder, "topic", 0, TopicConfig(**KEEP_ALL), new_shared(folder), recovery.Known(), NOW
+    )
 
 
 def names(folder: Path) -> set[str]:
@@ -69,7 +72,7 @@ def test_a_sidecar_without_its_log_goes_and_those_with_one_stay(folder: Path, su
     # That it was there says that offsets were lost, and the gap is no end of the log.
     assert [is_damaged(log, offset) for offset in range(6)] == [False, False, True, True, False, False]
     with pytest.raises(CorruptLog, match=r"read on from 4$"):
-        log.read(2, 1000, True)
+        log.read(2, 1000, True, PATIENT)
     assert [row.offset for row in scan(log)] == [0, 1, 4, 5]
 
 
@@ -142,10 +145,10 @@ def test_a_write_that_never_finished_is_cut_wherever_the_log_comes_from(
 def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.storage.log.SAVE_INTERVAL_BYTES", 1)
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
     log = open_log(tmp_path, index_interval_bytes=1 << 20)
     fill(log, [[NOW], [NOW + 50], [NOW + 2]])
-    log.flush()
+    log.durability.flush()
     summary = Summary.load(tmp_path / name(0, ".summary"))
     assert summary is not None
     assert (summary.flushed, summary.log_bytes) == (1, log.size_bytes)

@@ -12,6 +12,7 @@ from tests.support.logs import NOW, batch, crash, fill, held_open, open_log, sca
 from tidelog.storage import files
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
+from tidelog.storage.upkeep import enforce_retention
 
 HOUR = 3_600_000
 
@@ -27,47 +28,47 @@ def log_of(folder: Path, *segments: list[int], now_ms: int = NOW, **options: Any
 
 def test_S24_a_segment_goes_when_its_largest_timestamp_is_more_than_retention_ago(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW - 10, NOW, NOW - 50], [NOW + 5], retention_ms=100, now_ms=NOW + 5)
-    log.enforce_retention(NOW + 100)
+    enforce_retention(log, NOW + 100)
     assert log.log_start_offset == 0
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert (log.log_start_offset, [row.offset for row in scan(log)]) == (3, [3])
-    log.enforce_retention(NOW + 106)
+    enforce_retention(log, NOW + 106)
     assert (log.log_start_offset, log.log_end_offset, scan(log)) == (4, 4, [])
 
 
 def test_S24_minus_one_keeps_everything(tmp_path: Path) -> None:
     log = log_of(tmp_path, [0], [1], retention_ms=-1)
-    log.enforce_retention(NOW * 2)
+    enforce_retention(log, NOW * 2)
     assert log.log_start_offset == 0
 
 
 def test_S25_the_first_that_has_not_expired_ends_it(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW - 500], [NOW], [NOW - 500], retention_ms=100)
-    log.enforce_retention(NOW + 50)
+    enforce_retention(log, NOW + 50)
     assert log.log_start_offset == 1
     assert [row.offset for row in scan(log)] == [1, 2]
 
 
 def test_S26_P3_without_timestamps_the_last_append_counts(tmp_path: Path) -> None:
     log = log_of(tmp_path, [-1], [0], retention_ms=100)
-    log.enforce_retention(NOW + 100)
+    enforce_retention(log, NOW + 100)
     assert log.log_start_offset == 0
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert log.log_start_offset == 2
 
 
 @pytest.mark.parametrize("stamp", [0, -1])
 def test_P3_a_timestamp_of_0_counts_for_none(tmp_path: Path, stamp: int) -> None:
     log = log_of(tmp_path, [stamp], retention_ms=100)
-    log.enforce_retention(NOW + 100)
+    enforce_retention(log, NOW + 100)
     assert log.log_start_offset == 0
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert log.log_start_offset == 1
 
 
 def test_S24_a_timestamp_of_1_is_one(tmp_path: Path) -> None:
     log = log_of(tmp_path, [1], retention_ms=100)
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert log.log_start_offset == 1
 
 
@@ -75,7 +76,7 @@ def test_P1_a_record_from_the_future_pins_nothing(tmp_path: Path) -> None:
     log = log_of(
         tmp_path, [NOW + 365 * 24 * HOUR], [NOW], retention_ms=100, message_timestamp_after_max_ms=(1 << 62)
     )
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert log.log_start_offset == 2
 
 
@@ -83,14 +84,14 @@ def test_P1_after_a_restart_too(tmp_path: Path) -> None:
     options = {"retention_ms": 100, "message_timestamp_after_max_ms": 1 << 62}
     log_of(tmp_path, [NOW + HOUR], **options).close()
     log = open_log(tmp_path, clean=True, recovery_point=1, **options)
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert log.log_start_offset == 1
 
 
 def test_the_active_segment_goes_only_with_all_others_and_offsets_go_on(tmp_path: Path) -> None:
     log = open_log(tmp_path, retention_ms=100)
     fill(log, [[NOW]] * 3)
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert (log.log_start_offset, log.log_end_offset, len(log.segments)) == (3, 3, 1)
     fill(log, [[NOW + 200]], now_ms=NOW + 200)
     assert [row.offset for row in scan(log)] == [3]
@@ -100,14 +101,14 @@ def test_what_goes_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
     caplog.set_level("INFO")
     log = log_of(tmp_path, [NOW], [NOW], [NOW + 1], retention_ms=100, now_ms=NOW + 1)
     for now_ms in (NOW + 100, NOW + 101, NOW + 101):
-        log.enforce_retention(now_ms)
+        enforce_retention(log, now_ms)
     said = [record.getMessage() for record in caplog.records]
     assert said == [f"retention deleted log={log} segments=2 log_start_offset=2"]
 
 
 def test_an_empty_log_is_left_alone(tmp_path: Path) -> None:
     log = open_log(tmp_path, retention_ms=0)
-    log.enforce_retention(NOW * 2)
+    enforce_retention(log, NOW * 2)
     assert (len(log.segments), log.log_end_offset) == (1, 0)
 
 
@@ -119,7 +120,7 @@ def test_by_size_the_oldest_go_while_enough_stays(tmp_path: Path, kept: int, sta
         fill(log, [[NOW]])
     one = log.size_bytes // 5
     log.update_config(log.config.override({"retention.bytes": str(kept * one)}))
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     # With room for four of five, one must go; the active one stays even where there is room for none.
     assert (log.log_start_offset, log.log_end_offset) == (start, 5)
 
@@ -127,7 +128,7 @@ def test_by_size_the_oldest_go_while_enough_stays(tmp_path: Path, kept: int, sta
 def test_segments_before_the_log_start_go(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW, NOW], [NOW, NOW])
     log.advance_start(3)
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert ([segment.base_offset for segment in log.segments], log.log_start_offset) == ([2, 4], 3)
 
 
@@ -135,7 +136,7 @@ def test_segments_before_the_log_start_go(tmp_path: Path) -> None:
 def test_a_segment_that_ends_where_the_log_starts_goes(tmp_path: Path, start: int, bases: list[int]) -> None:
     log = log_of(tmp_path, [NOW, NOW], [NOW, NOW])
     log.advance_start(start)
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert ([segment.base_offset for segment in log.segments], log.log_start_offset) == (bases, start)
 
 
@@ -148,7 +149,7 @@ def test_I8_what_one_rule_deletes_does_not_hide_from_the_next_what_is_behind_it(
         log.update_config(
             log.config.override({"retention.bytes": str(kept_bytes * one if kept_bytes > 0 else -1)})
         )
-        log.enforce_retention(NOW + 50)
+        enforce_retention(log, NOW + 50)
         assert log.log_start_offset == 3
 
 
@@ -160,7 +161,7 @@ def test_epochs_go_with_their_records(tmp_path: Path) -> None:
         log = open_log(tmp_path)
     assert list(log.epochs.entries) == [(0, 0), (1, 2), (2, 4), (3, 6)]
     log.update_config(log.config.override({"retention.bytes": str(log.size_bytes // 3 + 1)}))
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert (log.log_start_offset, log.epochs.entries) == (2, ((1, 2), (2, 4), (3, 6)))
     log.advance_start(5)
     assert (log.epochs.entries, log.epoch_end(0)) == (((2, 5), (3, 6)), (0, 5))
@@ -185,21 +186,21 @@ def test_I1_what_is_left_of_an_emptied_log_is_on_disk_before_the_rest_goes(
 ) -> None:
     log = open_log(tmp_path / "topic-0", retention_ms=100)
     fill(log, [[NOW]] * 3)
-    log.flush()
+    log.durability.flush()
     steps = order_of(monkeypatch, "sync", "sync_folder", "rename")
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert steps[:3] == [f"sync {3:020d}.summary", "sync_folder topic-0", f"rename {0:020d}.log"]
 
 
 def test_I1_what_is_left_is_flushed_if_none_of_it_was(tmp_path: Path) -> None:
     for flushed in (False, True):
         log = log_of(tmp_path / str(flushed), [NOW - 500], retention_ms=100)
-        log.flush()
+        log.durability.flush()
         fill(log, [[NOW]])
         if flushed:
-            log.flush()
+            log.durability.flush()
             fill(log, [[NOW]])
-        log.enforce_retention(NOW)
+        enforce_retention(log, NOW)
         assert (log.log_start_offset, log.recovery_point) == (1, 2)
 
 
@@ -208,7 +209,7 @@ def test_S52_a_write_that_is_cut_short_takes_no_append_time_that_only_the_summar
 ) -> None:
     options: dict[str, Any] = {"retention_ms": 100, "message_timestamp_type": "LogAppendTime"}
     log = log_of(tmp_path, [NOW], now_ms=NOW + 7, **options)
-    log.enforce_retention(NOW + 200)
+    enforce_retention(log, NOW + 200)
     assert not log.size_bytes
 
     def torn(path: Path, data: bytes) -> None:
@@ -226,11 +227,11 @@ def test_files_are_removed_once_all_of_them_have_been_renamed_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = log_of(tmp_path / "topic-0", [NOW], retention_ms=100, file_delete_delay_ms=1000)
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     steps = order_of(monkeypatch, "sync_folder", "remove")
-    log.enforce_retention(NOW + 1100)
+    enforce_retention(log, NOW + 1100)
     assert steps == []
-    log.enforce_retention(NOW + 1101)
+    enforce_retention(log, NOW + 1101)
     assert steps[:2] == ["sync_folder topic-0", f"remove {0:020d}.log.deleted"]
 
 
@@ -238,23 +239,23 @@ def test_a_deleted_segment_is_let_go_though_nothing_is_ever_flushed(tmp_path: Pa
     """With `flush.policy=none` the list of what is to be flushed would keep its file open, and its space taken."""
     log = log_of(tmp_path, *[[NOW - 500]] * 5, retention_ms=100, file_delete_delay_ms=0)
     fill(log, [[NOW]])
-    log.recovery_point = log.log_end_offset  # As if it had been; else retention would flush.
+    log.durability.recovery_point = log.log_end_offset  # As if it had been; else retention would flush.
     assert held_open(tmp_path) == 6
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert (log.log_start_offset, held_open(tmp_path)) == (5, 1)
 
 
 def test_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW], retention_ms=100, file_delete_delay_ms=1000)
     before = {path.name for path in tmp_path.glob(f"{0:020d}.*") if path.suffix != ".snapshot"}
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert {path.name for path in tmp_path.glob(f"{0:020d}.*.deleted")} == {
         f"{name}.deleted" for name in before
     }
     assert not (tmp_path / f"{0:020d}.log").exists()
-    log.enforce_retention(NOW + 1100)
+    enforce_retention(log, NOW + 1100)
     assert list(tmp_path.glob("*.deleted"))
-    log.enforce_retention(NOW + 1101)
+    enforce_retention(log, NOW + 1101)
     assert not list(tmp_path.glob("*.deleted"))
 
 
@@ -271,12 +272,12 @@ def test_I2_what_could_not_be_renamed_is_before_anything_newer(
     with monkeypatch.context() as disk:
         disk.setattr(files, "rename", full)
         with pytest.raises(LogOffline):
-            log.enforce_retention(NOW + 51)
+            enforce_retention(log, NOW + 51)
     assert (log.log_start_offset, log.deleted.next_due_ms()) == (1, NOW + 1051)
     renamed: list[str] = []
     rename = files.rename
     monkeypatch.setattr(files, "rename", lambda old, new: renamed.append(old.name) or rename(old, new))
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert [name for name in renamed if name.endswith(".log")] == [f"{0:020d}.log", f"{1:020d}.log"]
     assert log.deleted.next_due_ms() == NOW + 1051
     again = open_log(crash(log, tmp_path / "crashed"))
@@ -290,22 +291,22 @@ def test_what_could_not_be_renamed_is_tried_again_though_nothing_else_expires(
     with monkeypatch.context() as disk:
         disk.setattr(files, "rename", lambda *_: os.stat("/nowhere"))
         with pytest.raises(LogOffline):
-            log.enforce_retention(NOW + 101)
+            enforce_retention(log, NOW + 101)
     assert len(log.deleted) > 0
-    log.enforce_retention(NOW + 102)
+    enforce_retention(log, NOW + 102)
     assert (len(log.deleted), {path.name[:20] for path in tmp_path.glob("*.log*")}) == (0, {f"{1:020d}"})
 
 
 def test_a_retired_log_renames_and_removes_nothing_by_its_old_name(tmp_path: Path) -> None:
     log = log_of(tmp_path / "log", [NOW], retention_ms=100, file_delete_delay_ms=1000)
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     log.retire(tmp_path / "log-delete")
     assert (len(log.deleted), log.deleted.folder) == (0, tmp_path / "log-delete")
 
 
 def test_what_was_renamed_before_a_crash_is_removed_at_the_start(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW], retention_ms=100)
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     again = open_log(tmp_path)
     assert not list(tmp_path.glob("*.deleted"))
     assert again.log_start_offset == 1
@@ -313,23 +314,23 @@ def test_what_was_renamed_before_a_crash_is_removed_at_the_start(tmp_path: Path)
 
 def test_S24_a_log_start_that_was_not_checkpointed_is_the_first_segment(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW, NOW], [NOW + 50], retention_ms=100, now_ms=NOW + 50)
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert open_log(tmp_path).log_start_offset == 2
 
 
 def test_it_tells_when_to_come_again(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW - 10], [NOW], retention_ms=100, file_delete_delay_ms=1000, segment_ms=5000)
-    assert log.enforce_retention(NOW) == NOW + 91
-    assert log.enforce_retention(NOW + 91) == NOW + 101
+    assert enforce_retention(log, NOW) == NOW + 91
+    assert enforce_retention(log, NOW + 91) == NOW + 101
     assert log.log_start_offset == 1
     # Of an empty log: when a record that came now would have expired.
-    assert log.enforce_retention(NOW + 101) == NOW + 101 + 101
-    assert log.enforce_retention(NOW + 1091) == NOW + 1101
-    assert log.enforce_retention(NOW + 1101) == NOW + 1101 + 101
+    assert enforce_retention(log, NOW + 101) == NOW + 101 + 101
+    assert enforce_retention(log, NOW + 1091) == NOW + 1101
+    assert enforce_retention(log, NOW + 1101) == NOW + 1101 + 101
     log.update_config(log.config.override({"retention.ms": "-1"}))
     fill(log, [[5]], now_ms=NOW + 2000)
-    assert log.enforce_retention(NOW + 2000) == NOW + 7001
-    assert log.enforce_retention(NOW + 7001) is None
+    assert enforce_retention(log, NOW + 2000) == NOW + 7001
+    assert enforce_retention(log, NOW + 7001) is None
     assert [segment.base_offset for segment in log.segments] == [2, 3]
 
 
@@ -338,13 +339,13 @@ def test_P12_an_offline_log_still_lets_go_of_what_has_expired_but_not_of_all(
 ) -> None:
     log = log_of(tmp_path, [NOW - 500], retention_ms=100, segment_ms=1000)
     fill(log, [[NOW]])
-    log.flush()
-    log.failure = "a test"
-    log.enforce_retention(NOW)
+    log.durability.flush()
+    log.health.failure = "a test"
+    enforce_retention(log, NOW)
     assert (log.log_start_offset, len(log.segments)) == (1, 1)
-    log.enforce_retention(NOW + 5000)
+    enforce_retention(log, NOW + 5000)
     assert (log.log_start_offset, len(log.segments)) == (1, 1)
-    assert log.enforce_retention(NOW + 100_000) is not None
+    assert enforce_retention(log, NOW + 100_000) is not None
     assert not list(tmp_path.glob("*.deleted"))
 
 
@@ -354,8 +355,8 @@ def test_I2_what_a_crash_brings_back_of_a_deletion_goes_again_with_what_is_older
 ) -> None:
     """A power cut may lose any of the renames."""
     log = log_of(tmp_path, [NOW - 500], [NOW - 500], [NOW - 500], [NOW], retention_ms=100)
-    log.flush()
-    log.enforce_retention(NOW)
+    log.durability.flush()
+    enforce_retention(log, NOW)
     for path in tmp_path.glob(f"{back:020d}.*.deleted"):
         path.rename(path.with_suffix(""))
     log = open_log(tmp_path, recovery_point=4)
@@ -369,25 +370,25 @@ def test_a_log_that_starts_where_a_segment_does_loses_those_before_it_and_no_oth
     log = log_of(tmp_path, [NOW, NOW], [NOW, NOW], [NOW])
     for start, bases in ((1, [0, 2, 4, 5]), (2, [2, 4, 5]), (3, [2, 4, 5]), (4, [4, 5]), (5, [5])):
         log.advance_start(start)
-        log.enforce_retention(NOW)
+        enforce_retention(log, NOW)
         assert [segment.base_offset for segment in log.segments] == bases
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert (log.log_start_offset, log.log_end_offset) == (5, 5)
 
 
 def test_S24_a_record_of_the_first_millisecond_of_1970_counts_by_its_append(tmp_path: Path) -> None:
     log = log_of(tmp_path, [0], [1], retention_ms=100)
-    log.enforce_retention(NOW + 100)
+    enforce_retention(log, NOW + 100)
     assert log.log_start_offset == 0, "the second expired long ago, but the first comes first"
-    assert log.enforce_retention(NOW + 100) == NOW + 101
-    log.enforce_retention(NOW + 101)
+    assert enforce_retention(log, NOW + 100) == NOW + 101
+    enforce_retention(log, NOW + 101)
     assert log.log_start_offset == 2
 
 
 def test_deleted_files_are_removed_each_at_its_time(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW - 10], [NOW], retention_ms=100, file_delete_delay_ms=1000)
     for now_ms in (NOW + 91, NOW + 101):
-        log.enforce_retention(now_ms)
+        enforce_retention(log, now_ms)
     assert log.deleted.next_due_ms() == NOW + 1091
     log.deleted.remove_due(NOW + 1091)
     assert {path.name[:20] for path in tmp_path.glob("*.log.deleted")} == {f"{1:020d}"}
@@ -402,12 +403,12 @@ def test_each_rule_looks_at_what_the_one_before_it_leaves(tmp_path: Path) -> Non
     log = log_of(tmp_path, [NOW], [NOW - 500], [NOW - 500], [NOW], [NOW - 500])
     one = log.segments[0].size
     log.update_config(log.config.override({"retention.ms": "100"}))
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert log.log_start_offset == 0
     log.update_config(log.config.override({"retention.bytes": str(4 * one)}))
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert log.log_start_offset == 3, "the first was too much, and the next two had expired"
     log.update_config(log.config.override({"retention.bytes": "-1"}))
     log.advance_start(4)
-    log.enforce_retention(NOW)
+    enforce_retention(log, NOW)
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (5, 5, 0)

@@ -9,6 +9,7 @@ from crc32c import crc32c
 from tests.support.logs import NOW, batch, crash, fill, open_log
 from tests.support.reference_index import differences
 from tidelog.storage.segment import Segment
+from tidelog.storage.upkeep import enforce_retention
 
 
 def bases(segments: tuple[Segment, ...]) -> list[int]:
@@ -119,12 +120,12 @@ def test_an_offset_that_does_not_fit_its_segment_begins_another(tmp_path: Path) 
 
 def test_P21_an_idle_segment_is_sealed_by_the_clock(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_ms=100)
-    log.enforce_retention(NOW + 10**6)
+    enforce_retention(log, NOW + 10**6)
     assert bases(log.segments) == [0]
     fill(log, [[5]], now_ms=NOW)
-    log.enforce_retention(NOW + 100)
+    enforce_retention(log, NOW + 100)
     assert bases(log.segments) == [0]
-    log.enforce_retention(NOW + 101)
+    enforce_retention(log, NOW + 101)
     assert bases(log.segments) == [0, 1]
 
 
@@ -139,7 +140,7 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
     fill(log, [[NOW + 3, NOW + 9], [NOW - 4]], now_ms=NOW)
     fill(log, [[NOW + 9]], now_ms=NOW + 2)
     log.roll(NOW + 2)
-    log.flush()
+    log.durability.flush()
     again = open_log(tmp_path, clean=True)
     summary = again.segments[0].summary
     found = {name: getattr(summary, name) for name in summary.__slots__}

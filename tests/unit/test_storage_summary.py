@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from struct import Struct
 
 import pytest
 from crc32c import crc32c
 
+from tidelog.storage import summary
 from tidelog.storage.blocks import BLOCK_BYTES
 from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
 
@@ -41,20 +43,20 @@ def signed(data: bytes) -> bytes:
 @pytest.mark.parametrize("damages", [0, 1, 2])
 @pytest.mark.parametrize(("log_bytes", "digests"), [(0, b""), (1, b"abcd"), (BLOCK_BYTES + 1, b"abcdefgh")])
 def test_what_is_written_is_read(tmp_path: Path, damages: int, log_bytes: int, digests: bytes) -> None:
-    summary = replace(ALL, damage=ALL.damage[:damages], log_bytes=log_bytes, digests=digests)
-    assert Summary.decode(summary.encode()) == summary
-    (tmp_path / "file").write_bytes(summary.encode())
-    assert Summary.load(tmp_path / "file") == summary
+    written = replace(ALL, damage=ALL.damage[:damages], log_bytes=log_bytes, digests=digests)
+    assert Summary.decode(written.encode()) == written
+    (tmp_path / "file").write_bytes(written.encode())
+    assert Summary.load(tmp_path / "file") == written
 
 
 def test_a_new_one_knows_nothing() -> None:
-    summary = Summary(0, 0, 5, 6, 7)
-    assert (summary.batch_count, summary.record_count, summary.indexed_position) == (0, 0, 0)
-    assert summary.first_timestamp == summary.max_timestamp == summary.max_timestamp_offset == NONE
-    assert summary.first_append_ms == summary.last_append_ms == NONE
-    assert summary.min_timestamp == UNKNOWN == -(1 << 63)
-    assert (summary.offset_entries, summary.time_entries) == (0, 0)
-    assert summary.offset_crc == summary.time_crc == crc32c(b"")
+    new = Summary(0, 0, 5, 6, 7)
+    assert (new.batch_count, new.record_count, new.indexed_position) == (0, 0, 0)
+    assert new.first_timestamp == new.max_timestamp == new.max_timestamp_offset == NONE
+    assert new.first_append_ms == new.last_append_ms == NONE
+    assert new.min_timestamp == UNKNOWN == -(1 << 63)
+    assert (new.offset_entries, new.time_entries) == (0, 0)
+    assert new.offset_crc == new.time_crc == crc32c(b"")
 
 
 def test_what_a_log_does_not_hold_is_its_times_and_interval() -> None:
@@ -86,6 +88,28 @@ def test_what_is_whole_but_of_another_kind_is_not_read(change: str) -> None:
         data = bytearray(replace(ALL, digests=digests).encode())
     assert Summary.decode(signed(bytes(data))) is None
     assert Summary.decode(signed(ALL.encode())) == ALL
+
+
+def test_what_the_version_before_knew_is_known_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version to come has its numbers in another order, and one of today's no more."""
+    written = ALL.encode()
+    today = summary.LAYOUTS[summary.VERSION]
+    names = tuple(
+        name for name in reversed(today.names) if name not in ("record_count", "offset_crc", "time_crc")
+    )
+    later = summary.VERSION + 1
+    monkeypatch.setitem(summary.LAYOUTS, later, summary.Layout(Struct(f">{len(names)}q"), names, True))
+    monkeypatch.setattr(summary, "VERSION", later)
+    assert Summary.decode(written) == ALL
+    assert ALL.encode()[4:6] == later.to_bytes(2, "big") != written[4:6]
+    assert Summary.decode(ALL.encode()) == replace(ALL, record_count=0, offset_crc=0, time_crc=0)
+
+
+def test_a_summary_of_the_latest_version_is_written_as_it_ever_was() -> None:
+    """The bytes of a version that was once written do not change."""
+    numbers = (1, 131073, 1 << 40, 3, 4, 5, 6, 7, UNKNOWN, 9, NONE, 11, 12, 13, 14, 15, 16, (1 << 32) - 1, 18)
+    body = b"TLSM\0\2\0\2" + Struct(">17qII").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
+    assert ALL.encode() == signed(body + b"abcdefghijkl" + bytes(4))
 
 
 def test_of_version_1_only_the_times_are_read() -> None:

@@ -9,7 +9,7 @@ from tidelog.protocol.records import kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, read_header
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.search import times_cache
-from tidelog.storage.search.times_cache import Found, KeptTimes
+from tidelog.storage.search.times_cache import Found, TimesCache
 
 NOW = 1_700_000_000_000
 BASE = (1 << 40) + 5
@@ -80,16 +80,14 @@ def test_times_take_no_more_bytes_than_they_need() -> None:
     assert bytes_of(1, step=2) == 5  # offsets with gaps take four more
 
 
-def test_a_batch_that_was_just_written_is_kept_under_the_offset_that_it_got(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(times_cache, "kept", KeptTimes())
+def test_a_batch_that_was_just_written_is_kept_under_the_offset_that_it_got() -> None:
+    cache = TimesCache()
     sent = [Record(n, NOW + n, None, b"v") for n in range(10)]
     batch = build_batch(sent)
     times, time_bytes, offset_bytes = kernel.times(batch, HEADER_BYTES, len(batch), 10, 2, 0)
     assert (time_bytes, offset_bytes) == (2, 0)
-    times_cache.keep_appended(3, 500, read_header(batch), times, BASE, 7)
-    found = times_cache.kept.get(times_cache.key_of(3, 500))
+    cache.keep_appended(3, 500, read_header(batch), times, BASE, 7)
+    found = cache.get(times_cache.key_of(3, 500))
     assert found is not None
     agrees(found, [Found(r.timestamp, BASE + r.offset, 7) for r in sent])
 
@@ -100,7 +98,7 @@ def test_keys_of_segments_and_positions_are_all_different() -> None:
 
 
 def test_the_first_search_of_a_batch_is_told_from_the_next_ones() -> None:
-    times = KeptTimes()
+    times = TimesCache()
     keys = [times_cache.key_of(identity, position) for identity in range(20) for position in (0, 61, 1 << 20)]
     firsts = [times.is_first_search(key) for key in keys]
     again = [times.is_first_search(key) for key in keys]

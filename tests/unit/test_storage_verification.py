@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import NOW, fill, is_damaged, open_log, scan
-from tidelog.storage.errors import CorruptLog, Mismatch
+from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
+from tidelog.storage.segment import Mismatch
+from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
 
 # Records a batch; the lengths differ, so that headers lie across the edges of blocks too.
@@ -28,7 +30,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     log = open_log(tmp_path / "good")
     for number, count in enumerate(COUNTS):
         if number == 4:
-            log.flush()
+            log.durability.flush()
             log = open_log(tmp_path / "good", recovery_point=log.log_end_offset)
         fill(log, [[NOW + number] * count], value=b"v" * (11 * number))
     log.close()
@@ -67,7 +69,7 @@ def serves_all_but(log: Log, good: Path, lost: set[int]) -> None:
     for n in lost:
         behind = next(m for m in range(n, len(OFFSETS)) if m not in lost)
         with pytest.raises(CorruptLog, match=f"read on from {OFFSETS[behind]}$"):
-            log.read(OFFSETS[n], 1000, True)
+            log.read(OFFSETS[n], 1000, True, PATIENT)
 
 
 @pytest.mark.parametrize("number", range(len(COUNTS)))
@@ -129,7 +131,7 @@ def test_who_reads_an_index_goes_on_with_it_while_its_segment_gets_another(tmp_p
     size = segment.size // 20
     segment.file.write_at(b"?", 3 * size - 1)
     with pytest.raises(CorruptLog):
-        log.read(2, 1000, True)
+        log.read(2, 1000, True, PATIENT)
     assert log.segments[0] is not segment
     assert [bytes(index.data) for index in indexes] == before
     assert len(log.segments[0].offset_index) == len(indexes[0]) - 1
@@ -142,5 +144,5 @@ def test_a_mismatch_says_where_and_names_the_segment(folder: Path) -> None:
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
     segment = start(folder).active
     with pytest.raises(Mismatch, match=r"^/.*/0{20}\.log@0-10: not what its summary says$") as found:
-        segment.read(10, 0)
+        segment.read(10, 0, PATIENT)
     assert found.value.segment is segment

@@ -33,7 +33,7 @@ from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, Pro
 from tidelog.protocol.records import compression
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.log import Log
-from tidelog.storage.search import by_offset, by_time, times_cache
+from tidelog.storage.search import by_offset, by_time
 
 __all__ = ["connect", "serve"]
 
@@ -308,7 +308,7 @@ async def test_equal_lookups_of_a_request_are_made_once(
     asked: list[int] = []
     find = by_time.first_at_or_after
 
-    def found(log: Log, at: int, *how: bool) -> Any:
+    def found(log: Log, at: int, *how: Any) -> Any:
         asked.append(at)
         return find(log, at, *how)
 
@@ -322,7 +322,6 @@ async def test_equal_lookups_of_a_request_are_made_once(
 async def test_a_lookup_in_a_large_batch_is_not_made_on_the_loop(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(times_cache, "kept", times_cache.KeptTimes())
     monkeypatch.setattr("tidelog.protocol.records.validate._TIMED_RECORDS_MAX", 0)
     monkeypatch.setattr("tidelog.storage.search.in_batch.PROMPT_BYTES", 1000)
     client = await connect(await serve())

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
 
+from tests.support.logs import first_at
 from tidelog.protocol.records import batch as record_batch
 from tidelog.storage.errors import StorageError
 from tidelog.storage.search import by_time
+from tidelog.storage.sources import PATIENT
 
 _prefix = Struct(">qi").unpack_from
 
@@ -141,7 +143,7 @@ class Judge:
         offset = start
         while offset < end:
             try:
-                got = list(batches(self.log.read(offset, 1 << 20, True).read()))
+                got = list(batches(self.log.read(offset, 1 << 20, True, PATIENT).read()))
             except StorageError as error:
                 self.fail(self._loss(offset) or "I4", f"offset {offset} of {start}-{end}: {error}")
             if not got:
@@ -185,7 +187,7 @@ class Judge:
         for base, data in found:
             last = base + int.from_bytes(data[23:27], "big")
             if last >= start:
-                piece = bytes(self.log.read(last, 1, True).read())
+                piece = bytes(self.log.read(last, 1, True, PATIENT).read())
                 if piece != data:
                     self.fail("I5", f"offset {last} is looked up at another batch than the one at {base}")
 
@@ -199,11 +201,11 @@ class Judge:
         ]
         stamps = sorted({at for at, _ in rows})
         for wanted in {0, *stamps[:: 1 + len(stamps) // 4], *[at + 1 for at in stamps[-2:]]}:
-            answer = by_time.first_at_or_after(self.log, wanted)
+            answer = first_at(self.log, wanted, PATIENT)
             expected = next(((at, offset) for at, offset in rows if at >= wanted), None)
             if (answer and (answer.timestamp, answer.offset)) != expected:
                 self.fail("I6", f"at or after {wanted} is {answer}, a scan says {expected}")
-        largest = by_time.largest_timestamp(self.log)
+        largest = by_time.largest_timestamp(self.log, PATIENT)
         most = max(rows, key=lambda row: (row[0], -row[1]), default=None)
         if (largest and (largest.timestamp, largest.offset)) != most:
             self.fail("I6", f"the largest time is {largest}, a scan says {most}")

@@ -15,7 +15,7 @@ from unittest import mock
 
 from tests.support.disk.image import Op
 from tests.support.disk.system import Disk, System, installed
-from tidelog.storage import group_sync, log, log_manager
+from tidelog.storage import durability, group_sync, log_manager
 
 
 class Catalogue:
@@ -86,7 +86,7 @@ def memory(save_bytes: int = 1500) -> Iterator[System]:
     with installed() as system, contextlib.ExitStack() as stack:
         for owner, name, value in (
             (log_manager, "ThreadPoolExecutor", _Inline),
-            (log, "SAVE_INTERVAL_BYTES", save_bytes),
+            (durability, "SAVE_INTERVAL_BYTES", save_bytes),
             (group_sync, "time", SimpleNamespace(monotonic=lambda: next(ticks) * 1.0)),
             (uuid, "uuid4", lambda: uuid.UUID(int=next(system.numbers) << 64)),
         ):

@@ -1,0 +1,59 @@
+"""Whether a log takes writes: since what it does not, and what mends it.
+
+Owns the reason and the remedy. Knows nothing of what is written. Changed under the log's lock, or while no other thread
+has the log; the reason is read by any thread.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tidelog.storage import folder_identity
+from tidelog.storage.errors import LogOffline
+
+_UNTIL_RESTART = "; reads go on; restart when the disk is well"
+
+
+class Health:
+    """The health of one log; `failure` is None while it takes writes."""
+
+    __slots__ = ("_data_folder", "_name", "_refusal", "_remedy", "failure")
+
+    def __init__(self, name: str, data_folder: Path) -> None:
+        """Take writes; `name` is what errors call the log."""
+        self.failure: str | None = None
+        self._name = name
+        self._data_folder = data_folder
+        self._refusal = LogOffline
+        self._remedy: Callable[[], None] | None = None
+
+    def offline(self) -> LogOffline:
+        """Return what refuses a write since the failure."""
+        return self._refusal(f"{self._name}: takes no writes since {self.failure}")
+
+    def fail(self, why: str, remedy: Callable[[], None]) -> None:
+        """Take no writes until the remedy succeeds; OSError if it does not."""
+        self.failure, self._remedy = why, remedy
+
+    def is_mended(self) -> bool:
+        """Try the remedy, if there is one; tell whether writes are taken from now on."""
+        if self._remedy is None:
+            return False
+        try:
+            self._remedy()
+        except OSError:
+            return False
+        self.failure = self._remedy = None
+        return True
+
+    def distrust(self, why: str) -> LogOffline:
+        """Take no more writes, and let the next start not believe what memory holds; return what to raise."""
+        self.failure, self._remedy = why + _UNTIL_RESTART, None
+        with suppress(OSError):
+            folder_identity.forget_boot(self._data_folder)
+        return self.offline()
+
+    def refuse(self, why: str, refusal: type[LogOffline]) -> None:
+        """Take no more writes, for good, for this reason if there is no other; each is refused with such an error."""
+        self.failure, self._refusal = self.failure or why, refusal
+        self._remedy = None

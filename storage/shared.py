@@ -1,0 +1,26 @@
+"""What the logs of a data folder have in common: made once, by whoever has the logs, and handed to each.
+
+Owns nothing itself: it names what is shared, and each of these says who may use it from which thread.
+"""
+
+import itertools
+from pathlib import Path
+
+from tidelog.storage.disk_space import DiskSpace
+from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.producer_state import ProducerMemory
+from tidelog.storage.search.times_cache import TimesCache
+
+
+class Shared:
+    """For any thread. `identities` counts the logs of segments, as `Segment.identity` says."""
+
+    __slots__ = ("disk", "identities", "open_segments", "producers", "times")
+
+    def __init__(self, folder: Path, producer_bytes_max: int) -> None:
+        """Hold nothing yet; so many bytes are for idempotent producers."""
+        self.disk = DiskSpace(folder)
+        self.identities = itertools.count()
+        self.open_segments = OpenSegments()
+        self.producers = ProducerMemory(producer_bytes_max)
+        self.times = TimesCache()
