@@ -95,7 +95,7 @@ class Unverified:
     __slots__ = ("_digests", "_seen", "end", "next_offset")
 
     def __init__(self, digests: bytes, end: int, next_offset: int) -> None:
-        """Expect blocks up to a position, the last one partial; the offset behind it is for who judges them."""
+        """Expect blocks up to a position, the last one partial; the offset after it is for who judges them."""
         self._digests = digests
         self._seen = bytearray(count_of(end))
         self.end = end
@@ -111,17 +111,17 @@ class Unverified:
 
         Raise NotInMemory if that would wait for the disk, or take long, and the source does not.
         """
-        seen, behind = self._seen, count_of(min(end, self.end))
-        number = seen.find(0, start // BLOCK_BYTES, behind)
+        seen, limit = self._seen, count_of(min(end, self.end))
+        number = seen.find(0, start // BLOCK_BYTES, limit)
         if number < 0:
             return True
-        if not source.waiting and seen.count(0, number, behind) > INLINE_BLOCKS:
+        if not source.waiting and seen.count(0, number, limit) > INLINE_BLOCKS:
             raise NotInMemory(f"{file.path}@{start}-{end}")
         while number >= 0:
             if not self._is_right(file, number, source):
                 return False
             seen[number] = 1
-            number = seen.find(0, number + 1, behind)
+            number = seen.find(0, number + 1, limit)
         return True
 
     def mismatches(self, file: File) -> set[int]:

@@ -81,7 +81,7 @@ def _ends_in_damage(segment: Segment) -> bool:
 
 
 def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: int) -> None:
-    """Cut the log at the first damage or gap that no flush can have been behind.
+    """Cut the log at the first damage or gap that no flush can have come after.
 
     What lies wholly before the log's start is to be deleted: nothing has to follow it without a gap.
     """
@@ -97,12 +97,12 @@ def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: in
                 _cut_from(segments, number + 1)
                 _log.warning("what no flush covers is cut file=%s from=%d", segment.path(LOG), start)
                 segment.truncate(start)
-                segment.file.sync()  # What is cut must not come back behind what is appended.
+                segment.file.sync()  # What is cut must not come back after what is appended.
                 return
 
 
 def _offset_before(segment: Segment, position: int) -> int:
-    """Return the offset behind the last batch before a position; -1 if that was flushed, as the summary says."""
+    """Return the offset after the last batch before a position; -1 if that was flushed, as the summary says."""
     offset, start = segment.base_offset, 0
     if segment.unverified is not None:
         offset, start = segment.unverified.next_offset, segment.unverified.end
@@ -123,13 +123,13 @@ def _cut_from(segments: list[Segment], number: int) -> None:
 
 
 def cut_torn_tail(segments: list[Segment], flushed_to: int) -> None:
-    """Cut what no batch follows and no flush has covered, and the empty segments behind it."""
+    """Cut what no batch follows and no flush has covered, and the empty segments after it."""
     while holding := [number for number, segment in enumerate(segments) if segment.size]:
         last = segments[holding[-1]]
         if not _ends_in_damage(last) or last.next_offset < flushed_to:
             return
         if last.summary.damage[-1].next_offset != OFFSET_MAX:
-            return  # It was whole once: the offset behind it is known.
+            return  # It was whole once: the offset after it is known.
         _cut_from(segments, holding[-1] + 1)
         torn = last.size
         last.cut_tail()
@@ -154,12 +154,12 @@ def mark_lost_within(
 def begin_segment_if_needed(
     segments: list[Segment], log_start_offset: int, flushed_to: int, maker: Maker
 ) -> None:
-    """Have a last segment that can be appended to: behind damage that is kept, and behind lost offsets, a new one."""
+    """Have a last segment that can be appended to: after damage that is kept, and after lost offsets, a new one."""
     last = segments[-1] if segments else None
     end = last.next_offset if last else 0
     in_damage = last is not None and _ends_in_damage(last)
-    if last is not None and in_damage and (behind := last.summary.damage[-1].next_offset) != OFFSET_MAX:
-        end = behind  # The segment there was about to be made, or has been lost as well.
+    if last is not None and in_damage and (after := last.summary.damage[-1].next_offset) != OFFSET_MAX:
+        end = after  # The segment there was about to be made, or has been lost as well.
     base = max(end, log_start_offset, flushed_to)
     if last is not None and base == last.next_offset and not in_damage:
         return

@@ -1,7 +1,7 @@
 """Every call into the operating system's files, and nothing else.
 
 Owns descriptors, names and durability: what is written by whom is the caller's affair. The other modules reach
-files through this one only (`files.File(...)`, not the bare name), so that a test can put another disk behind it.
+files through this one only (`files.File(...)`, not the bare name), so that a test can put another disk in its place.
 
 A `File` is positional (`pread`, `pwrite`): any number of readers share one with its writer. It is closed when
 its last reference goes, so a file that is deleted while it is being read is read to its end.
@@ -140,8 +140,8 @@ class FileSlice:
         """Return the first `count` bytes, as a slice."""
         return FileSlice(self.file, self.position, count)
 
-    def behind(self, count: int) -> "FileSlice":
-        """Return what is left behind the first `count` bytes."""
+    def after(self, count: int) -> "FileSlice":
+        """Return what is left after the first `count` bytes."""
         return FileSlice(self.file, self.position + count, self.length - count)
 
     def read(self) -> Readable:

@@ -56,7 +56,7 @@ class IndexFile:
                 self._saved_crc = crc32c(self.data)
 
     def save(self, final: bytes = b"") -> int:
-        """Write what the file lacks, and `final` behind it; return the CRC-32C of the file. Nothing is forced to disk.
+        """Write what the file lacks, and `final` after it; return the CRC-32C of the file. Nothing is forced to disk.
 
         `final` is not taken into memory, where others may be reading.
         """

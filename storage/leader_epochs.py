@@ -59,7 +59,7 @@ class LeaderEpochs:
             self.entries = (*self.entries, (epoch, start_offset))
 
     def keep(self, end_offset: int) -> None:
-        """Forget the epochs that start at `end_offset` or behind it."""
+        """Forget the epochs that start at `end_offset` or after it."""
         self.entries = tuple(entry for entry in self.entries if entry[1] < end_offset)
 
     def drop_before(self, start_offset: int) -> None:
@@ -77,7 +77,7 @@ class LeaderEpochs:
         return entries[number - 1][0] if number else NONE
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch up to `epoch` and the offset behind it, (-1, -1) if none is known (KIP-279)."""
+        """Return the largest epoch up to `epoch` and the offset after it, (-1, -1) if none is known (KIP-279)."""
         entries = self.entries
         if entries and epoch == entries[-1][0]:
             return epoch, log_end_offset

@@ -22,7 +22,7 @@ class OffsetIndex(IndexFile):
     key_bytes = 4
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add an entry behind the last one."""
+        """Add an entry after the last one."""
         self._append(_ENTRY.pack(relative_offset, position))
 
     def entry(self, number: int) -> tuple[int, int]:
@@ -34,15 +34,15 @@ class OffsetIndex(IndexFile):
         """Return what is known of the place of an offset, from the greatest entry at or before it and the next one.
 
         Where to start looking: the position of the first's batch, or 0; the position of the other's batch, or -1; and
-        the offset behind the first's batch, or 0.
+        the offset after the first's batch, or 0.
         """
         data = self.data
         end = len(data) - len(data) % ENTRY_BYTES
         if end and (last := _unpack(data, end - ENTRY_BYTES))[0] <= relative_offset:
             return last[1], -1, last[0] + 1  # Most readers are near the end.
         at = self.find(relative_offset + 1) * ENTRY_BYTES
-        behind = _unpack(data, at)[1] if at < end else -1
+        following = _unpack(data, at)[1] if at < end else -1
         if not at:
-            return 0, behind, 0
+            return 0, following, 0
         last_offset, position = _unpack(data, at - ENTRY_BYTES)
-        return position, behind, last_offset + 1
+        return position, following, last_offset + 1

@@ -4,18 +4,18 @@ Owns the judgement about what a crash or a bad disk left behind:
 
 1. Files that a deletion or a replacement left half done are removed.
 2. What a summary describes is believed if the summary says that it was flushed, and after a crash if the last of it is
-   what it was; the rest of it is verified before it is first read (`blocks`). What lies behind is scanned, and any
+   what it was; the rest of it is verified before it is first read (`blocks`). What lies after it is scanned, and any
    other segment from its start: every batch is verified, and the indexes come out as if the batches had just been
    appended. A summary that is not true is replaced, durably, before the log takes an append.
 3. An empty segment that begins within another is a roll that was never finished: it is removed. Where both hold batches
    nobody can say which are right: such a log is refused.
 4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
-   what a crash took of the last appends: it is cut, and all that is behind it, which cannot have been acknowledged as
+   what a crash took of the last appends: it is cut, and all that is after it, which cannot have been acknowledged as
    being on disk. In a log that came from elsewhere, or was closed, or whose writer ended while the system ran on, so
    that all it wrote is there, only what no batch follows is cut.
 5. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
 6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
-   says up to where they are lost, and what is appended comes behind them. No offset is given out twice.
+   says up to where they are lost, and what is appended comes after them. No offset is given out twice.
 7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
    retention needs one, but never one that is yet to come. It says nothing of times that a client was told, as only
    batches of LogAppendTime have such.
@@ -186,7 +186,7 @@ def _open_segment(
             segment.rebuild()
         return Opened(_dated(segment, modified_ms), flushed_to)
     is_whole = summary.log_bytes == size
-    # Behind a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
+    # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
     segment.believe(summary, finished=is_whole and known.clean)
     if is_whole and known.clean:
         return Opened(segment, flushed_to)
@@ -204,7 +204,7 @@ def _open_segment(
 
 
 def _is_as_described(segment: Segment) -> bool:
-    """Tell whether the last block that a summary describes is there, and the indexes if the log goes on behind it."""
+    """Tell whether the last block that a summary describes is there, and the indexes if the log goes on after it."""
     try:
         segment.verify(segment.summary.log_bytes - 1, segment.summary.log_bytes, PATIENT)
     except Mismatch:

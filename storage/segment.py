@@ -134,7 +134,7 @@ class Segment:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind its last batch."""
+        """The offset after its last batch."""
         return self.summary.next_offset
 
     @property
@@ -304,7 +304,7 @@ class Segment:
             self.last_offset_max = -1
 
     def cut_torn(self) -> None:
-        """Remove what a failed append left behind the published end: nothing, if the file could not be opened."""
+        """Remove what a failed append left after the published end: nothing, if the file could not be opened."""
         if self._file is not None:
             self._file.truncate(self.size)
 
@@ -411,7 +411,7 @@ class Segment:
         self._finished_size = self.size if finished else -1
 
     def load_indexes(self) -> tuple[OffsetIndex, TimeIndex] | None:
-        """Take the index files if they are as the summary says; what is behind its entries is not looked at."""
+        """Take the index files if they are as the summary says; what is after its entries is not looked at."""
         summary = self.summary
         offset_bytes = summary.offset_entries * OffsetIndex.entry_bytes
         time_bytes = summary.time_entries * TimeIndex.entry_bytes
@@ -471,7 +471,7 @@ class Segment:
         self.scan()
 
     def scan(self, refuses: walk.Refuses | None = None) -> None:
-        """Verify every batch behind what the summary describes, and take note of it.
+        """Verify every batch after what the summary describes, and take note of it.
 
         What is not a whole batch, or is refused, is noted as damage, to the end of the file where no batch follows.
         """
@@ -515,7 +515,7 @@ class Segment:
         self.digests.cut(self.file, tail.start)
 
     def truncate(self, position: int) -> None:
-        """Cut off the batch at `position` and all behind it, and go on from there as the active segment."""
+        """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
         # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
         files.remove(self.path(SUMMARY))
         files.sync_folder(self.folder)

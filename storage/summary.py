@@ -28,7 +28,7 @@ DIGEST_BYTES = 4
 
 
 class Damage(NamedTuple):
-    """A range of positions that cannot be read, and the first offset behind it."""
+    """A range of positions that cannot be read, and the first offset after it."""
 
     start: int
     end: int

@@ -5,8 +5,8 @@ it, and what is damage by it. Knows segments; nothing of logs, and takes no lock
 same files, and the log puts that in the place of the first.
 
 In a block whose digest does not match every batch is suspected beyond its checksum, which leaves out its offset and its
-leader epoch: it is damage where its offsets do not follow the batch before it (or, behind damage, are not followed by
-the batch behind it), or where its epoch is not the one that the log has there. Where nothing is found but the digest,
+leader epoch: it is damage where its offsets do not follow the batch before it (or, after damage, are not followed by
+the batch after it), or where its epoch is not the one that the log has there. Where nothing is found but the digest,
 the summary was not of this log: the log's bytes win.
 """
 
@@ -58,7 +58,7 @@ def _suspicion(mismatches: set[int], unverified: Unverified, epoch_at: Callable[
                 following = unverified.next_offset
             if end > unverified.next_offset or following not in (None, end):
                 return True
-        # What follows the batch before it is right, though it lie behind the end that the summary says: of another log.
+        # What follows the batch before it is right, though it lies beyond the end that the summary says: another log's.
         elif expected != header.base_offset:
             return True
         epoch = epoch_at(header.base_offset)

@@ -21,7 +21,7 @@ _LEGACY = Struct(">qiIb")  # offset, size, CRC-32, magic of a v0 or v1 entry
 _LEGACY_MIN_BYTES = 14
 
 # What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
-# or where that is not known, behind damage, None and the offset that the batch behind it has, if there is one.
+# or where that is not known, after damage, None and the offset that the batch after it has, if there is one.
 Refuses = Callable[[int, BatchHeader, int | None, int | None], bool]
 
 
@@ -76,7 +76,7 @@ def verified(
     Offsets start at `next_offset` and must fit a segment that starts at `base_offset`.
     """
     window = _Window(file, end)
-    is_behind_damage = False
+    is_after_damage = False
     while position < end:
         header = _whole_batch(window, position, base_offset, next_offset)
         if header is None:
@@ -86,17 +86,15 @@ def verified(
             batch_end = position + header.size_bytes
             is_refused = _is_misplaced(window, position, header, base_offset, next_offset)
             if refuses is not None and not is_refused:
-                expected = None if is_behind_damage else next_offset
-                behind = (
-                    _whole_batch(window, batch_end, base_offset, next_offset) if is_behind_damage else None
-                )
-                is_refused = refuses(position, header, expected, behind and behind.base_offset)
+                expected = None if is_after_damage else next_offset
+                after = _whole_batch(window, batch_end, base_offset, next_offset) if is_after_damage else None
+                is_refused = refuses(position, header, expected, after and after.base_offset)
             if is_refused:
                 header = None  # Where it ends is true, by its checksum.
             else:
                 next_offset = header.last_offset + 1
         yield Batch(position, batch_end, header)
-        is_behind_damage = header is None
+        is_after_damage = header is None
         position = batch_end
 
 
@@ -123,7 +121,7 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
 def _is_misplaced(
     window: _Window, position: int, header: BatchHeader, base_offset: int, next_offset: int
 ) -> bool:
-    """Tell whether a batch's offset is false, as no checksum covers it: it skips some that the batch behind it has."""
+    """Tell whether a batch's offset is false, as no checksum covers it: it skips some that the batch after it has."""
     if header.base_offset == next_offset:
         return False
     following = _whole_batch(window, position + header.size_bytes, base_offset, next_offset)
@@ -131,7 +129,7 @@ def _is_misplaced(
 
 
 def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: int) -> int:
-    """Return where the next whole batch starts, at a position or behind it, or the end."""
+    """Return where the next whole batch starts, at a position or after it, or the end."""
     while window.end - candidate >= HEADER_BYTES:
         at = window.at(candidate, HEADER_BYTES)
         # Only a byte that may be the magic of a batch is worth a closer look.

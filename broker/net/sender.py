@@ -142,7 +142,7 @@ class Sender:
             if not isinstance(part, FileSlice):
                 self._held_bytes -= len(part)
             elif part.length > size_bytes:
-                parts.appendleft(part.behind(size_bytes))
+                parts.appendleft(part.after(size_bytes))
                 part = part.first(size_bytes)
             taken.append(part)
             size_bytes -= len(part)

@@ -75,9 +75,9 @@ def read(
 
 def locate(segment: Segment, offset: int, source: Source) -> Place:
     """Return the first batch whose last offset is at least `offset`."""
-    position, behind, _ = segment.offset_index.around(offset - segment.base_offset)
+    position, following, _ = segment.offset_index.around(offset - segment.base_offset)
     for damage in segment.summary.damage:
-        found = _search(find_batch, segment, position, behind, damage.start, offset, source)
+        found = _search(find_batch, segment, position, following, damage.start, offset, source)
         if found.size:
             return found
         if offset < damage.next_offset:
@@ -86,7 +86,7 @@ def locate(segment: Segment, offset: int, source: Source) -> Place:
                 f"offset {offset} is in damaged bytes, {place}; read on from {damage.next_offset}"
             )
         position = max(position, damage.end)
-    return _search(find_batch, segment, position, behind, segment.size, offset, source)
+    return _search(find_batch, segment, position, following, segment.size, offset, source)
 
 
 def batch_at(segment: Segment, position: int, likely_size: int, source: Source) -> Place:
@@ -97,29 +97,31 @@ def batch_at(segment: Segment, position: int, likely_size: int, source: Source) 
     return Place(position, size, chunk[:size])
 
 
-def locate_timestamp(segment: Segment, timestamp: int, position: int, behind: int, source: Source) -> Place:
-    """Return the first batch from `position` on with such a maximum; `behind`: where more batches are known, or -1."""
+def locate_timestamp(
+    segment: Segment, timestamp: int, position: int, following: int, source: Source
+) -> Place:
+    """Return the first batch from `position` on with such a maximum; `following`: where more are known, or -1."""
     for damage in segment.summary.damage:
-        found = _search(find_timestamp, segment, position, behind, damage.start, timestamp, source)
+        found = _search(find_timestamp, segment, position, following, damage.start, timestamp, source)
         if found.size:
             return found
         position = max(position, damage.end)
-    return _search(find_timestamp, segment, position, behind, segment.size, timestamp, source)
+    return _search(find_timestamp, segment, position, following, segment.size, timestamp, source)
 
 
 def _search(
     find: Callable[[Buffer, int, int, int], int],
     segment: Segment,
     position: int,
-    behind: int,
+    following: int,
     end: int,
     wanted: int,
     source: Source,
 ) -> Place:
     """Return the first batch that `find` finds in a range."""
     walked_bytes = 0
-    # It begins at `behind` or before. Up to there is one large batch, or there are many small ones.
-    count = behind - position + SMALL_BATCH_BYTES
+    # It begins at `following` or before. Up to there is one large batch, or there are many small ones.
+    count = following - position + SMALL_BATCH_BYTES
     if not SMALL_BATCH_BYTES < count <= MAX_READ_BYTES:
         count = FIRST_READ_BYTES
     while position < end:

@@ -75,15 +75,15 @@ def find(packed: bytes, timestamp: int) -> Found | None:
     base_offset, base_timestamp, leader_epoch, time_bytes, entry_bytes = _unpack_head(packed)
     row = kernel.find_entry(packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES)
     at = _HEAD_BYTES + row * entry_bytes
-    behind = at + time_bytes
-    if behind > len(packed):
+    time_end = at + time_bytes
+    if time_end > len(packed):
         return None
     # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
-    found = base_timestamp + int.from_bytes(packed[at:behind], "big", signed=True)
+    found = base_timestamp + int.from_bytes(packed[at:time_end], "big", signed=True)
     if found < timestamp:
         return None  # It lies further from the base than an int64 reaches.
     if entry_bytes > time_bytes:
-        row = int.from_bytes(packed[behind : at + entry_bytes], "big")
+        row = int.from_bytes(packed[time_end : at + entry_bytes], "big")
     return _new(Found, (found, base_offset + row, leader_epoch))
 
 
