@@ -12,6 +12,7 @@ than to sync the tail of one file.
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -70,7 +71,8 @@ class Durability:
             log.active.size
         )  # how much of the active segment indexes and producers were saved for
         self._cuts = 0
-        self._log = log
+        # Not the log itself: the files of one that is deleted go with it, and no collector has to find it first.
+        self._log: Flushable = weakref.proxy(log)
         self._health = health
 
     def flush(self) -> int:

@@ -1,5 +1,6 @@
 """Appending and reading: offsets, slices, what is refused."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -347,3 +348,19 @@ def test_what_may_be_read_ends_where_the_log_does_as_long_as_nothing_is_undecide
     assert [log.readable_end(isolation_level) for isolation_level in (0, 1)] == [2, 2]
     monkeypatch.setattr(Log, "last_stable_offset", property(lambda _: 1))
     assert [log.readable_end(isolation_level) for isolation_level in (0, 1)] == [2, 1]
+
+
+def test_a_log_that_nobody_has_any_more_holds_no_file_open(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(2):
+        fill(log, [[NOW]])
+        log.roll(NOW)
+        log.durability.flush()
+    log.read(0, 100, True, PATIENT)
+    gc.disable()
+    try:
+        assert held_open(tmp_path) > 0
+        del log
+        assert held_open(tmp_path) == 0
+    finally:
+        gc.enable()
