@@ -1,7 +1,8 @@
 """The one thing that pyproject.toml cannot say: compile the record kernel where that can be done, and go on where not.
 
 setuptools' `optional=True` does not forgive a compiler that is there and fails, nor one that is missing, so every
-failure is caught here. The kernel is plain Python as well: without the extension it runs interpreted.
+failure is caught here. What is compiled is plain Python as well: without the extensions it runs interpreted. All are
+compiled, or none.
 """
 
 from contextlib import suppress
@@ -10,19 +11,20 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-# Aligned, because where the linker happens to put a walk is worth a fifth of its speed.
-COMPILED = [
+COMPILED = ("records/kernel", "records/search", "wire/maker", "wire/reader", "wire/writer")
+EXTENSIONS = [
     Extension(
-        f"tidelog.protocol.{name}",
-        [f"src/tidelog/protocol/{name.replace('.', '/')}.py"],
+        f"tidelog.protocol.{path.replace('/', '.')}",
+        [f"src/tidelog/protocol/{path}.py"],
+        # Aligned, because where the linker happens to put a walk is worth a fifth of its speed.
         extra_compile_args=["-O3", "-g0", "-falign-functions=64"],
     )
-    for name in ("records.kernel", "wire.maker", "wire.reader", "wire.writer")
+    for path in COMPILED
 ]
 
 
 class BuildKernel(build_ext):
-    """Compile the kernel, or say in one line that it will be interpreted."""
+    """Compile all, or say in one line that it will be interpreted."""
 
     def run(self) -> None:
         """Build in place or into build/; leave no half-built and no stale extension behind."""
@@ -48,4 +50,4 @@ class BuildKernel(build_ext):
             )
 
 
-setup(ext_modules=COMPILED, cmdclass={"build_ext": BuildKernel})
+setup(ext_modules=EXTENSIONS, cmdclass={"build_ext": BuildKernel})

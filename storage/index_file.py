@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from crc32c import crc32c
 
-from tidelog.protocol.records.kernel import find_entry
+from tidelog.protocol.records.search import find_entry
 from tidelog.storage import files
 
 

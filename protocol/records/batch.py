@@ -26,11 +26,13 @@ CONTROL: Final = 0x20
 # KIP-534: base_timestamp then holds the time at which a compacted batch's tombstones may go.
 DELETE_HORIZON: Final = 0x40
 
+LENGTH_POSITION: Final = 8
 LEADER_EPOCH_POSITION: Final = 12
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 # The checksum covers everything from here to the end of the batch.
 ATTRIBUTES_POSITION: Final = 21
+LAST_OFFSET_DELTA_POSITION: Final = 23
 MAX_TIMESTAMP_POSITION: Final = 35
 
 Buffer = bytes | bytearray | memoryview

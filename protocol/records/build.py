@@ -11,7 +11,7 @@ from typing import Final
 from crc32c import crc32c
 
 from tidelog.protocol.records import batch, compression, kernel
-from tidelog.protocol.records.errors import InvalidRecord
+from tidelog.protocol.records.errors import InvalidRecord, RecordError
 
 Header = tuple[str, bytes | None]
 
@@ -87,7 +87,7 @@ def read_records(
     columns = kernel.Columns()
     try:
         kernel.scan(data, 0, len(data), header.record_count, columns, False)
-    except kernel.RecordError as error:
+    except RecordError as error:
         raise InvalidRecord(f"batch at position {position}: {error}") from error
     for row in range(header.record_count):
         timestamp = header.base_timestamp + columns.timestamp_delta[row]

@@ -64,3 +64,14 @@ class BatchTooLarge(RecordsError):
     """A batch above the size that its topic takes, as sent or decompressed."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class RecordError(ValueError):
+    """Bytes that are not the records or batches they should be; says which, where and why.
+
+    `record` is the number of the record that is wrong, from 0; -1 where it is not one of them.
+    """
+
+    def __init__(self, message: str, record: int = -1) -> None:
+        super().__init__(message)
+        self.record = record

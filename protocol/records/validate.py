@@ -19,6 +19,7 @@ from tidelog.protocol.records.errors import (
     InvalidRecord,
     InvalidTimestamp,
     InvalidTxnState,
+    RecordError,
     RecordFault,
 )
 
@@ -117,7 +118,7 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
             largest, first, smallest, times = kernel.scan_times(
                 records, position, len(records), count, time_bytes
             )
-    except kernel.RecordError as error:
+    except RecordError as error:
         faults = [RecordFault(error.record, str(error))] if error.record >= 0 else []
         raise InvalidRecord(str(error), faults) from error
 

@@ -14,7 +14,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader, Buffer
-from tidelog.protocol.records.kernel import RecordError, find_batch, find_timestamp
+from tidelog.protocol.records.errors import RecordError
+from tidelog.protocol.records.search import find_batch, find_timestamp
 from tidelog.storage import walk
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.files import FileSlice

@@ -10,7 +10,7 @@ from struct import Struct
 
 from tidelog.protocol.records import compression, kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
-from tidelog.protocol.records.errors import BatchTooLarge, RecordsError
+from tidelog.protocol.records.errors import BatchTooLarge, RecordError, RecordsError
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.search import by_offset, times_cache
 from tidelog.storage.search.by_offset import PART_BYTES, Place
@@ -53,7 +53,7 @@ def first_record(
         if header.base_offset < offset_min or _is_walk_best(header, key, cache):
             return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, source)
         packed = times_cache.pack(header, *_records(segment, place, header, limit_bytes, source))
-    except (RecordsError, kernel.RecordError) as error:
+    except (RecordsError, RecordError) as error:
         raise _corrupt(segment, position, error) from error
     if len(packed) <= _KEPT_BYTES_MAX:
         cache.keep(key, packed)
@@ -164,7 +164,7 @@ def largest_record(
         records, start = _decompressed(header, data, limit_bytes)
         columns = kernel.Columns(header.record_count)
         kernel.scan(records, start, len(records), header.record_count, columns, False)
-    except (RecordsError, kernel.RecordError) as error:
+    except (RecordsError, RecordError) as error:
         raise _corrupt(segment, position, error) from error
     deltas = zip(columns.timestamp_delta, columns.offset_delta, strict=True)
     first = offset_min - header.base_offset

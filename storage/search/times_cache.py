@@ -8,7 +8,7 @@ from collections import deque
 from struct import Struct
 from typing import Final, NamedTuple
 
-from tidelog.protocol.records import kernel
+from tidelog.protocol.records import kernel, search
 from tidelog.protocol.records.batch import BatchHeader, Buffer
 
 # Base offset, base timestamp, leader epoch, bytes of a time, bytes of an entry; what follows is kernel.times'.
@@ -73,7 +73,7 @@ def packed_bytes(header: BatchHeader) -> int:
 def find(packed: bytes, timestamp: int) -> Found | None:
     """Return the first record of a batch at or after a time, or None."""
     base_offset, base_timestamp, leader_epoch, time_bytes, entry_bytes = _unpack_head(packed)
-    row = kernel.find_entry(packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES)
+    row = search.find_entry(packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES)
     at = _HEAD_BYTES + row * entry_bytes
     time_end = at + time_bytes
     if time_end > len(packed):

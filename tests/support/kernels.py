@@ -1,4 +1,4 @@
-"""The record kernel in both its lives: as it is installed, and interpreted from the same source.
+"""The record kernel, its searches included, in both its lives: as installed, and interpreted from the same source.
 
 Invariant: `INTERPRETED` never is the extension, even where one lies beside the source.
 """
@@ -7,10 +7,10 @@ import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
-from tidelog.protocol.records import kernel
+from tidelog.protocol.records import kernel, search
 
 
 def load_source(installed: ModuleType) -> ModuleType:
@@ -29,7 +29,11 @@ def load_source(installed: ModuleType) -> ModuleType:
     return module
 
 
-INSTALLED = cast(Any, kernel)
-INTERPRETED = cast(Any, load_source(kernel))
+def _together(*modules: ModuleType) -> SimpleNamespace:
+    return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
+
+
+INSTALLED = cast(Any, _together(kernel, search))
+INTERPRETED = cast(Any, _together(load_source(kernel), load_source(search)))
 # Where no compiler was at hand both are interpreted; the tests hold all the same.
 BOTH = (INSTALLED, INTERPRETED)

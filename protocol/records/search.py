@@ -1,0 +1,219 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
+# mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="valid-type"
+"""The searches over batches by their headers, and over sorted entries by their keys; run with or without a compiler.
+
+Owns every loop that takes one step a batch or an entry. Knows bytes only: no checksum, no file, and of an entry no more
+than where its key is. Invariant: whatever the bytes say, nothing outside [position, end) is read and every step moves
+on; compiled or interpreted, answers and errors are the same.
+
+The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
+checker alone.
+"""
+
+from mmap import mmap
+from typing import Final
+
+import cython  # type: ignore[import-untyped]
+
+from tidelog.protocol.records import batch, legacy
+from tidelog.protocol.records.errors import RecordError
+
+if cython.compiled:
+    from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
+        Py_buffer,
+        PyBUF_SIMPLE,
+        PyBuffer_Release,
+        PyObject_GetBuffer,
+    )
+
+COMPILED: Final[bool] = bool(cython.compiled)
+
+Buffer = bytes | bytearray | memoryview
+
+# Below this a search is over before another thread could have used the lock.
+_UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
+
+# What is read of a header: of a batch, and of an entry of an older format.
+_LENGTH_AT = cython.declare(cython.Py_ssize_t, batch.LENGTH_POSITION)
+_MAGIC_AT = cython.declare(cython.Py_ssize_t, batch.MAGIC_POSITION)
+_LAST_OFFSET_DELTA_AT = cython.declare(cython.Py_ssize_t, batch.LAST_OFFSET_DELTA_POSITION)
+_MAX_TIMESTAMP_AT = cython.declare(cython.Py_ssize_t, batch.MAX_TIMESTAMP_POSITION)
+_LEGACY_TIMESTAMP_AT = cython.declare(cython.Py_ssize_t, legacy.TIMESTAMP_POSITION)
+# Whose length does not count what comes before it.
+_PREFIX_BYTES = cython.declare(cython.Py_ssize_t, batch.PREFIX_BYTES)
+_LENGTH_MIN = cython.declare(cython.longlong, batch.HEADER_BYTES - batch.PREFIX_BYTES)
+_LEGACY_LENGTH_MIN = cython.declare(cython.longlong, legacy.LENGTH_MIN)
+_MAGIC = cython.declare(cython.int, batch.MAGIC)
+
+# fault, position of what was found or is wrong, or where to read on
+_SOUGHT = cython.typedef((cython.int, cython.Py_ssize_t))
+
+# How a search ends: at what was sought, where the data ends first, or at a fault.
+_FOUND = cython.declare(cython.int, 0)
+_RAN_OUT = cython.declare(cython.int, 1)
+_RANGE = cython.declare(cython.int, 2)
+_LENGTH = cython.declare(cython.int, 3)
+_NO_MAGIC = cython.declare(cython.int, 4)
+_OFFSET = cython.declare(cython.int, 5)
+
+_REASONS: Final = {
+    _RANGE: "the data ends here, before the range that was asked for",
+    _LENGTH: "its size is too small for its format",
+    _NO_MAGIC: "its magic byte is none of 0, 1 and 2",
+    _OFFSET: "its offset or its last offset delta is negative",
+}
+
+_INT64_MAX: Final = (1 << 63) - 1
+_INT64_MIN: Final = -(1 << 63)
+
+
+def find_entry(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int, start: int = 0) -> int:
+    """Find the first entry whose key is at least wanted; the number of entries where none is.
+
+    data holds, from start on, entries of entry_bytes each, which begin with their keys: signed big-endian integers
+    of key_bytes, at most 8, that never decrease.
+    """
+    if not 1 <= key_bytes <= min(8, entry_bytes):
+        raise ValueError(f"a key of {key_bytes} bytes in entries of {entry_bytes}")
+    if start < 0:
+        raise ValueError(f"entries from position {start} on")
+    return _search(data, start, start, max(_INT64_MIN, min(wanted, _INT64_MAX)), False, entry_bytes, key_bytes)
+
+
+def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:
+    """Find the first batch or legacy entry in [position, end) whose last offset is at least offset.
+
+    Return its position, or -1 - resume where the data ends first: resume is the position, maybe beyond end,
+    of the first entry whose header is not wholly there. position must be an entry's start, else RecordError.
+    """
+    return _search(data, position, end, max(offset, 0), False, 0, 0)
+
+
+def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> int:
+    """Find the first batch in [position, end) whose max timestamp is at least timestamp; answer as find_batch.
+
+    Entries of format v1 answer by their own timestamp, those of v0 have none.
+    """
+    return _search(data, position, end, timestamp, True, 0, 0)
+
+
+@cython.cfunc
+@cython.exceptval(check=True)
+@cython.annotation_typing(True)
+def _search(
+    data: Buffer | mmap,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    wanted: cython.longlong,
+    by_time: cython.bint,
+    entry_bytes: cython.Py_ssize_t,
+    key_bytes: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Run _bisect over entries, to the end of data, or else _find; turn its faults into errors.
+
+    A search among entries keeps the interpreter's lock: data may be an index that is being appended to.
+    """
+    sought: _SOUGHT
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, view.buf)
+        size: cython.Py_ssize_t = view.len
+    else:
+        octets = memoryview(data)
+        size = octets.nbytes
+    if entry_bytes > 0:
+        sought = (_FOUND, _bisect(octets, position, size, entry_bytes, key_bytes, wanted))
+    elif position < 0 or end > size:
+        sought = (_RANGE, size)
+    elif end - position < _UNLOCK_BYTES:
+        sought = _find(octets, position, end, wanted, by_time)
+    else:
+        with cython.nogil:
+            sought = _find(octets, position, end, wanted, by_time)
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))
+    fault, at = sought
+    if fault == _FOUND:
+        return at
+    if fault == _RAN_OUT:
+        return -1 - at
+    raise RecordError(f"batch at position {at}: {_REASONS[fault]}")
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _bisect(
+    octets: cython.p_const_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    entry_bytes: cython.Py_ssize_t,
+    key_bytes: cython.Py_ssize_t,
+    wanted: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Do find_entry's work without Python."""
+    low: cython.Py_ssize_t = 0
+    high: cython.Py_ssize_t = (end - start) // entry_bytes if end > start else 0
+    while low < high:
+        middle: cython.Py_ssize_t = (low + high) >> 1
+        if _integer(octets, start + middle * entry_bytes, key_bytes) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _find(
+    octets: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    wanted: cython.longlong,
+    by_time: cython.bint,
+) -> _SOUGHT:
+    """Do find_batch's and find_timestamp's work without Python."""
+    while end - at > _MAGIC_AT:
+        length: cython.longlong = _integer(octets, at + _LENGTH_AT, 4)
+        magic: cython.int = octets[at + _MAGIC_AT]
+        if magic > _MAGIC:
+            return _NO_MAGIC, at
+        is_batch: cython.bint = magic == _MAGIC
+        if length < (_LENGTH_MIN if is_batch else _LEGACY_LENGTH_MIN):
+            return _LENGTH, at
+        timestamp_at: cython.Py_ssize_t = _MAX_TIMESTAMP_AT if is_batch else _LEGACY_TIMESTAMP_AT
+        # The timestamp is the last field that is looked at.
+        if end - at < timestamp_at + 8:
+            break
+        if by_time:
+            if magic > 0 and _integer(octets, at + timestamp_at, 8) >= wanted:
+                return _FOUND, at
+        else:
+            offset: cython.longlong = _integer(octets, at, 8)
+            delta: cython.longlong = _integer(octets, at + _LAST_OFFSET_DELTA_AT, 4) if is_batch else 0
+            if offset < 0 or delta < 0:
+                return _OFFSET, at
+            if wanted - offset <= delta:
+                return _FOUND, at
+        at += _PREFIX_BYTES + length
+    return _RAN_OUT, at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _integer(octets: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
+    """Read a big-endian signed integer of size bytes."""
+    value: cython.longlong = octets[at]
+    if value >= 128:
+        value -= 256
+    index: cython.Py_ssize_t
+    for index in range(1, size):
+        value = value * 256 + octets[at + index]
+    return value
