@@ -1,60 +1,27 @@
 """What a row of the table is: who contends, with which work, and what counts as won. Rows are data; see `bench/rows`.
 
 A workload is a frozen dataclass with `measure`, and `prepare` where something must be there first. What it measures
-it names by the metrics below, the same for every contender: a goal compares one metric of two of them.
+it names by `metrics.METRICS`, the same for every contender: a goal compares one metric of two of them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-if TYPE_CHECKING:
-    from bench.stage import Stage
-
-Measures = dict[str, float]
+from bench.metrics import Measures
+from bench.stage import Stage
 
 OURS, THEIRS = "tidelog", "kafka"
-
-
-class Metric(NamedTuple):
-    """How a figure is read and written; `digits` are significant ones."""
-
-    unit: str
-    digits: int = 3
-
-
-METRICS = {
-    "requests_s": Metric("requests/s"),
-    "records_s": Metric("records/s"),
-    "mb_s": Metric("MB/s"),
-    "p50_us": Metric("us p50"),
-    "p99_us": Metric("us p99"),
-    "p999_us": Metric("us p99.9"),
-    "cpu_us": Metric("us broker CPU a request"),
-    "cpu_s_per_million": Metric("s broker CPU a million records"),
-    "cpu_s_per_gb": Metric("s broker CPU a GB"),
-    "cpu_percent": Metric("% of a core"),
-    "client_cpu_us": Metric("us client CPU a request"),
-    "client_cpu_s_per_million": Metric("s client CPU a million records"),
-    "rss_mb": Metric("MB RSS"),
-    "threads": Metric("threads"),
-    "start_s": Metric("s to the first ack"),
-    "create_s": Metric("s to create"),
-    "restart_s": Metric("s clean restart to first ack"),
-    "kill_s": Metric("s kill -9 to first ack"),
-    "unreadable_s": Metric("s from expiry to unreadable"),
-    "gone_s": Metric("s from expiry to files gone"),
-}
 
 
 class Workload:
     """What is done to one broker; measured again and again."""
 
-    def prepare(self, _stage: "Stage") -> Any:
+    def prepare(self, _stage: Stage) -> Any:
         """Make what all measurements of this contender share; it is handed to each of them."""
         return None
 
-    def measure(self, stage: "Stage", prepared: Any) -> Measures:
+    def measure(self, stage: Stage, prepared: Any) -> Measures:
         """Do it once."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench import build, machine
 from bench.brokers import KINDS, Server
-from bench.row import Measures
+from bench.metrics import Measures
 from bench.wire import RefusedError, Wire
 
 CLIENT_TIMEOUT_S = 120

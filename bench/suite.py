@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bench.row import Contender, Goal, Measures, Row
+from bench.metrics import Measures
+from bench.row import Contender, Goal, Row
 from bench.stage import Rig, Stage
 
 Result = dict[str, Any]  # as it lies in the JSON

@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bench.row import METRICS, OURS, THEIRS
+from bench.metrics import METRICS
+from bench.row import OURS, THEIRS
 from bench.suite import Result
 
 Runs = Sequence[Mapping[str, float]]

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tidelog.cli import called
-from tidelog.cli.errors import UNREACHABLE, USAGE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import UNREACHABLE, USAGE
+from tidelog.cli.text import called
 from tidelog.config.kinds import check_host, host_and_port
 
 DEFAULT_PORT: Final = 9092

@@ -13,7 +13,8 @@ from pathlib import Path
 from struct import Struct
 from typing import IO, Any, Final, NamedTuple
 
-from tidelog.cli.errors import FAILED, OK, USAGE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
 from tidelog.cli.output import plain, progress, to_json
 from tidelog.cli.times import show

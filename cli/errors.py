@@ -1,16 +1,11 @@
-"""What ends a verb early, and the exit codes that the command may have.
+"""What ends a verb early.
 
-Owns the codes. Refuses to know how an error is shown: `cli.main` prints every one as a line on stderr.
+Refuses to know how an error is shown: `cli.main` prints every one as a line on stderr.
 """
-
-from typing import Final
 
 import typer
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-UNREACHABLE: Final = 3
+from tidelog.cli.exit_codes import FAILED
 
 
 class CommandError(typer.TyperException):

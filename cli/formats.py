@@ -11,7 +11,8 @@ from string import Formatter
 from typing import Any, Final, NamedTuple
 
 from tidelog.cli import times
-from tidelog.cli.errors import USAGE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.output import json_bytes, plain, to_json
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")

@@ -20,9 +20,8 @@ import typer
 from typer.core import TyperGroup
 
 import tidelog
-from tidelog.cli import called
-from tidelog.cli.errors import FAILED, OK
-from tidelog.cli.text import drop_output, is_utf8, note, shown
+from tidelog.cli.exit_codes import FAILED, OK
+from tidelog.cli.text import called, drop_output, is_utf8, note, shown
 
 
 class _Tidelog(TyperGroup):

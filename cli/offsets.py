@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, times
-from tidelog.cli.errors import OK
+from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, print_rows
 
 LATEST: Final = -1

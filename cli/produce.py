@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from tidelog.cli import INTERRUPTED, client
-from tidelog.cli.errors import FAILED, OK, UNREACHABLE, CommandError
+from tidelog.cli import client
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE
 from tidelog.cli.output import progress, to_json
 from tidelog.cli.text import note
 

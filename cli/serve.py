@@ -16,9 +16,8 @@ from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.net.server import CannotListen
 from tidelog.broker.serve import ready_file_problem, serve, write_ready_file
-from tidelog.cli import called
-from tidelog.cli.errors import FAILED, OK, USAGE
-from tidelog.cli.text import drop_output, note, shown
+from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.text import called, drop_output, note, shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
 from tidelog.config.load import load

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, formats, times
-from tidelog.cli.errors import OK, UNREACHABLE, USAGE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import OK, UNREACHABLE, USAGE
 from tidelog.cli.output import progress
 from tidelog.cli.text import note
 

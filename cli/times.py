@@ -11,7 +11,8 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 
-from tidelog.cli.errors import USAGE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import USAGE
 
 ACCEPTED: Final = (
     "09:00, 'yesterday 09:00', '2 hours ago', -1h, 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z, +02:00, "

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from tidelog.cli import client, offsets
-from tidelog.cli.errors import FAILED, OK, USAGE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bench.row import Goal, Measures, Row, Workload, versus
+from bench.metrics import Measures
+from bench.row import Goal, Row, Workload, versus
 from bench.rows.produce import FAST
 from bench.stage import Stage
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bench.row import FLUSHED, OURS, Contender, Goal, Measures, Row, Workload, floors, versus
+from bench.metrics import Measures
+from bench.row import FLUSHED, OURS, Contender, Goal, Row, Workload, floors, versus
 from bench.rows.requests import ACKS_ALL, Produces
 from bench.stage import Stage
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.row import THEIRS, Contender, Goal, Measures, Row, Workload
+from bench.metrics import Measures
+from bench.row import THEIRS, Contender, Goal, Row, Workload
 from bench.rows.produce import FAST, RawProduce
 from bench.rows.requests import Produces
 from bench.stage import RunFailedError, Stage

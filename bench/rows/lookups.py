@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from bench.fill import Filled, Shape, fill
-from bench.row import Goal, Measures, Row, Workload, versus
+from bench.metrics import Measures
+from bench.row import Goal, Row, Workload, versus
 from bench.stage import Stage
 from bench.wire import Wire
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench import build, machine
-from bench.row import OURS, THEIRS, Contender, Goal, Measures, Row, Workload, versus
+from bench.metrics import Measures
+from bench.row import OURS, THEIRS, Contender, Goal, Row, Workload, versus
 from bench.rows.produce import FAST
 from bench.stage import CLIENT_TIMEOUT_S, RunFailedError, Stage
 

@@ -4,7 +4,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bench.row import Goal, Measures, Row, Workload, versus
+from bench.metrics import Measures
+from bench.row import Goal, Row, Workload, versus
 from bench.rows.produce import FAST
 from bench.rows.start import first_ack_s
 from bench.stage import Stage

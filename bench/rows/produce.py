@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.row import FLUSHED, OURS, THEIRS, Contender, Goal, Measures, Row, Workload, versus
+from bench.metrics import Measures
+from bench.row import FLUSHED, OURS, THEIRS, Contender, Goal, Row, Workload, versus
 from bench.stage import Stage
 
 # librdkafka's defaults, but for what makes one producer fast on any broker.

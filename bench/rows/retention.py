@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench.row import OURS, THEIRS, Contender, Goal, Measures, Row, Workload
+from bench.metrics import Measures
+from bench.row import OURS, THEIRS, Contender, Goal, Row, Workload
 from bench.stage import RunFailedError, Stage
 from bench.wire import EARLIEST, Wire
 from tidelog.protocol.records.build import Record, build_batch

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.row import OURS, THEIRS, Contender, Goal, Measures, Row, Workload, versus
+from bench.metrics import Measures
+from bench.row import OURS, THEIRS, Contender, Goal, Row, Workload, versus
 from bench.rows.produce import FAST
 from bench.stage import RunFailedError, Stage
 from bench.wire import RefusedError, Wire

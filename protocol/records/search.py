@@ -77,7 +77,9 @@ def find_entry(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: in
         raise ValueError(f"a key of {key_bytes} bytes in entries of {entry_bytes}")
     if start < 0:
         raise ValueError(f"entries from position {start} on")
-    return _search(data, start, start, max(_INT64_MIN, min(wanted, _INT64_MAX)), False, entry_bytes, key_bytes)
+    return _search(
+        data, start, start, max(_INT64_MIN, min(wanted, _INT64_MAX)), False, entry_bytes, key_bytes
+    )
 
 
 def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:

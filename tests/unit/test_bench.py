@@ -9,7 +9,8 @@ import pytest
 
 from bench import plots, report, rows, suite, table
 from bench.fill import Shape
-from bench.row import METRICS, OURS, THEIRS, Contender, Goal, Measures, Row, Workload
+from bench.metrics import METRICS, Measures
+from bench.row import OURS, THEIRS, Contender, Goal, Row, Workload
 from bench.rows.consume import Consume
 from bench.rows.lookups import Lookups
 from bench.rows.produce import Produce

@@ -16,7 +16,8 @@ from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog.cli import client, formats, output
-from tidelog.cli.errors import FAILED, UNREACHABLE, USAGE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
 from tidelog.cli.formats import Record
 from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
@@ -190,7 +191,11 @@ def test_a_reader_that_leaves_is_no_error(arguments: list[str], tmp_path: Path) 
 
 def test_nothing_is_loaded_before_ctrl_c_is_heard() -> None:
     """Beside what Python itself has loaded when it starts."""
-    assert loaded("import tidelog.cli") - loaded("pass") == {"tidelog", "tidelog.cli"}
+    assert loaded("import tidelog.cli.entry") - loaded("pass") == {
+        "tidelog",
+        "tidelog.cli",
+        "tidelog.cli.entry",
+    }
 
 
 def test_the_broker_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,6 +233,7 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
     assert {name for name in modules if name.startswith("tidelog.cli")} <= {
         "tidelog.cli",
         "tidelog.cli.errors",
+        "tidelog.cli.exit_codes",
         "tidelog.cli.main",
         "tidelog.cli.serve",
         "tidelog.cli.text",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tidelog.cli.errors import FAILED, OK, USAGE
+from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.producer_state import ProducerState, encode

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
-from tidelog.cli import INTERRUPTED, client, produce
-from tidelog.cli.errors import FAILED, UNREACHABLE
+from tidelog.cli import client, produce
+from tidelog.cli.exit_codes import FAILED, INTERRUPTED, UNREACHABLE
 
 
 class Answer:

@@ -8,7 +8,8 @@ import pytest
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import tail
-from tidelog.cli.errors import FAILED, UNREACHABLE, CommandError
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, UNREACHABLE
 from tidelog.cli.formats import Record
 
 

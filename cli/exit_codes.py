@@ -1,0 +1,10 @@
+"""The exit codes that the command may have. It loads nothing: also one that Ctrl-C ends while it loads has one."""
+
+from typing import Final
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+# What a shell says of a command that SIGINT ended.
+INTERRUPTED: Final = 130
