@@ -6,7 +6,6 @@ writing: what is not whole at its end is said, and is no error. Memory stays bou
 
 import errno
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +17,13 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
 from tidelog.cli.output import plain, progress, to_json
 from tidelog.cli.times import show
+from tidelog.protocol.records import legacy
 from tidelog.protocol.records.batch import (
     HEADER_BYTES,
+    LENGTH_POSITION,
     MAGIC,
+    MAGIC_POSITION,
+    NO_PRODUCER_ID,
     PREFIX_BYTES,
     BatchHeader,
     check_crc,
@@ -29,15 +32,11 @@ from tidelog.protocol.records.batch import (
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.compression import NAMES
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage import producer_state
+from tidelog.storage import offset_index, producer_state, time_index
 from tidelog.storage.summary import DIGEST_BYTES, Summary
 
 # What a file is called after it was put aside, by deletion or by compaction.
 _ASIDE: Final = (".deleted", ".cleaned", ".swap")
-_LEGACY: Final = Struct(">qiIb")  # offset, size, CRC-32, magic
-_LEGACY_CRC_FROM: Final = 16
-_MAGIC_POSITION: Final = 16
-_NO_PRODUCER: Final = -1
 # How far the next whole batch is looked for behind a damaged one.
 SEARCH_MAX_BYTES: Final = 16 << 20
 
@@ -116,20 +115,20 @@ def _log(file: IO[bytes], _base_offset: int, with_records: bool, advance: Advanc
 
 def _entry_bytes(head: bytes) -> int:
     """Return the size that an entry of any format has by its first bytes; 0 if they are no such thing."""
-    if len(head) <= _MAGIC_POSITION:
+    if len(head) <= MAGIC_POSITION:
         return HEADER_BYTES
-    size = PREFIX_BYTES + int.from_bytes(head[8:PREFIX_BYTES], "big", signed=True)
-    smallest = HEADER_BYTES if head[_MAGIC_POSITION] == MAGIC else _LEGACY.size
-    return size if size >= smallest and head[_MAGIC_POSITION] <= MAGIC else 0
+    size = PREFIX_BYTES + int.from_bytes(head[LENGTH_POSITION:PREFIX_BYTES], "big", signed=True)
+    smallest = HEADER_BYTES if head[MAGIC_POSITION] == MAGIC else legacy.HEAD_BYTES
+    return size if size >= smallest and head[MAGIC_POSITION] <= MAGIC else 0
 
 
 def _next_batch(file: IO[bytes], position: int, size: int) -> int:
     """Return the position of the first whole batch behind a bad one, or the end of what is searched."""
     file.seek(position)
     data = file.read(SEARCH_MAX_BYTES)
-    at = data.find(MAGIC, _MAGIC_POSITION + 1)
-    while 0 <= at <= len(data) - (HEADER_BYTES - _MAGIC_POSITION):
-        start = at - _MAGIC_POSITION
+    at = data.find(MAGIC, MAGIC_POSITION + 1)
+    while 0 <= at <= len(data) - (HEADER_BYTES - MAGIC_POSITION):
+        start = at - MAGIC_POSITION
         if check_crc(data, start, read_header(data, start)):
             return position + start
         at = data.find(MAGIC, at + 1)
@@ -153,15 +152,21 @@ def _torn(position: int, size: int, end: int) -> Part:
 
 
 def _entry(position: int, data: bytes, with_records: bool) -> Iterator[Part]:
-    if data[_MAGIC_POSITION] == MAGIC:
+    if data[MAGIC_POSITION] == MAGIC:
         return _batch(position, data, with_records)
     return iter([_legacy(position, data)])
 
 
 def _legacy(position: int, data: bytes) -> Part:
-    offset, _, crc, magic = _LEGACY.unpack_from(data)
-    is_right = zlib.crc32(memoryview(data)[_LEGACY_CRC_FROM:]) == crc
-    fields = {"kind": "legacy", "position": position, "offset": offset, "bytes": len(data), "magic": magic}
+    head = legacy.read_head(data)
+    is_right = legacy.check_crc(data, 0, head)
+    fields = {
+        "kind": "legacy",
+        "position": position,
+        "offset": head.offset,
+        "bytes": len(data),
+        "magic": head.magic,
+    }
     return _part(fields | {"crc_ok": is_right}, is_sound=is_right)
 
 
@@ -201,7 +206,7 @@ def _batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
         "max_timestamp": header.max_timestamp,
         "leader_epoch": header.leader_epoch,
     }
-    if header.producer_id != _NO_PRODUCER:
+    if header.producer_id != NO_PRODUCER_ID:
         fields["producer_id"] = header.producer_id
         fields["producer_epoch"] = header.producer_epoch
         fields["base_sequence"] = header.base_sequence
@@ -220,7 +225,7 @@ def _batch_fields(position: int, header: BatchHeader) -> dict[str, Any]:
 
 def _offset_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance) -> Iterator[Part]:
     last = (-1, -1)
-    for entry in _index_entries(file.read(), Struct(">ii"), advance):
+    for entry in _index_entries(file.read(), offset_index.ENTRY, advance):
         if isinstance(entry, Part):
             yield entry
             continue
@@ -231,7 +236,7 @@ def _offset_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advan
 
 def _time_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance) -> Iterator[Part]:
     last = (-1, -1)
-    for entry in _index_entries(file.read(), Struct(">qi"), advance):
+    for entry in _index_entries(file.read(), time_index.ENTRY, advance):
         if isinstance(entry, Part):
             yield entry
             continue

@@ -9,9 +9,9 @@ from struct import Struct
 
 from tidelog.storage.index_file import IndexFile
 
-_ENTRY = Struct(">ii")
-_unpack = _ENTRY.unpack_from
-ENTRY_BYTES = _ENTRY.size
+ENTRY = Struct(">ii")
+_unpack = ENTRY.unpack_from
+ENTRY_BYTES = ENTRY.size
 
 
 class OffsetIndex(IndexFile):
@@ -23,11 +23,11 @@ class OffsetIndex(IndexFile):
 
     def append(self, relative_offset: int, position: int) -> None:
         """Add an entry after the last one."""
-        self._append(_ENTRY.pack(relative_offset, position))
+        self._append(ENTRY.pack(relative_offset, position))
 
     def entry(self, number: int) -> tuple[int, int]:
         """Return entry `number` as (relative offset, position)."""
-        relative_offset, position = _ENTRY.unpack_from(self.data, number * _ENTRY.size)
+        relative_offset, position = ENTRY.unpack_from(self.data, number * ENTRY.size)
         return relative_offset, position
 
     def around(self, relative_offset: int) -> tuple[int, int, int]:

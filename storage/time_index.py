@@ -13,19 +13,19 @@ from tidelog.storage.index_file import IndexFile
 
 BEYOND = 1 << 31
 
-_ENTRY = Struct(">qi")
+ENTRY = Struct(">qi")
 
 
 class TimeIndex(IndexFile):
     """Entries by timestamp."""
 
     __slots__ = ()
-    entry_bytes = _ENTRY.size
+    entry_bytes = ENTRY.size
     key_bytes = 8
 
     def entry(self, number: int) -> tuple[int, int]:
         """Return entry `number` as (timestamp, relative offset)."""
-        timestamp, relative_offset = _ENTRY.unpack_from(self.data, number * _ENTRY.size)
+        timestamp, relative_offset = ENTRY.unpack_from(self.data, number * ENTRY.size)
         return timestamp, relative_offset
 
     def append_if_larger(self, timestamp: int, relative_offset: int) -> None:
@@ -36,7 +36,7 @@ class TimeIndex(IndexFile):
     def next_entry(self, timestamp: int, relative_offset: int) -> bytes:
         """Return the entry that `append_if_larger` would add, empty if none."""
         last = self.entry(len(self) - 1)[0] if self.data else -1
-        return _ENTRY.pack(timestamp, relative_offset) if timestamp > last else b""
+        return ENTRY.pack(timestamp, relative_offset) if timestamp > last else b""
 
     def offset_from(self, timestamp: int) -> int:
         """Return the relative offset of the first entry at or above a timestamp; without one, more than any offset.

@@ -4,21 +4,24 @@ Owns the reading of a file in chunks, and what counts as a whole batch where not
 of indexes or of what is done about damage. Memory stays bounded by the larger of a chunk and one batch.
 """
 
-import zlib
 from collections.abc import Callable, Iterator
-from struct import Struct
 from typing import NamedTuple
 
-from tidelog.protocol.records.batch import HEADER_BYTES, PREFIX_BYTES, BatchHeader, check_crc, read_header
+from tidelog.protocol.records import legacy
+from tidelog.protocol.records.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    PREFIX_BYTES,
+    BatchHeader,
+    check_crc,
+    read_header,
+)
 from tidelog.storage.errors import CorruptLog, ForeignDataDir
 from tidelog.storage.files import File
 
 CHUNK_BYTES = 1 << 20
 INT32_MAX = (1 << 31) - 1
-_MAGIC = 2
-_MAGIC_POSITION = 16
-_LEGACY = Struct(">qiIb")  # offset, size, CRC-32, magic of a v0 or v1 entry
-_LEGACY_MIN_BYTES = 14
 
 # What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
 # or where that is not known, after damage, None and the offset that the batch after it has, if there is one.
@@ -106,7 +109,7 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
     header = read_header(window.data, at)
     size = PREFIX_BYTES + header.batch_length
     if (
-        header.magic != _MAGIC
+        header.magic != MAGIC
         or not HEADER_BYTES <= size <= window.end - position
         or header.base_offset < next_offset
         or header.last_offset_delta < 0
@@ -133,13 +136,13 @@ def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: 
     while window.end - candidate >= HEADER_BYTES:
         at = window.at(candidate, HEADER_BYTES)
         # Only a byte that may be the magic of a batch is worth a closer look.
-        magic_at = window.data.find(b"\x02", at + _MAGIC_POSITION)
+        magic_at = window.data.find(MAGIC, at + MAGIC_POSITION)
         if magic_at < 0:
-            candidate = window.position + len(window.data) - _MAGIC_POSITION
+            candidate = window.position + len(window.data) - MAGIC_POSITION
             if window.position + len(window.data) >= window.end:
                 break
             continue
-        candidate = window.position + magic_at - _MAGIC_POSITION
+        candidate = window.position + magic_at - MAGIC_POSITION
         if _whole_batch(window, candidate, base_offset, next_offset) is not None:
             return candidate
         candidate += 1
@@ -148,15 +151,19 @@ def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: 
 
 def _refuse_legacy(window: _Window, position: int) -> None:
     """Raise if this is a whole entry of an older message format: it must not be taken for damage and cut."""
-    if window.end - position < PREFIX_BYTES + _LEGACY_MIN_BYTES:
+    if window.end - position < PREFIX_BYTES + legacy.LENGTH_MIN:
         return
-    at = window.at(position, _LEGACY.size)
-    _, size, crc, magic = _LEGACY.unpack_from(window.data, at)
-    if magic not in (0, 1) or not _LEGACY_MIN_BYTES <= size <= window.end - position - PREFIX_BYTES:
+    at = window.at(position, legacy.HEAD_BYTES)
+    head = legacy.read_head(window.data, at)
+    if (
+        head.magic not in legacy.MAGICS
+        or head.length < legacy.LENGTH_MIN
+        or head.size_bytes > window.end - position
+    ):
         return
-    at = window.at(position, PREFIX_BYTES + size)
-    body = memoryview(window.data)[at + PREFIX_BYTES + 4 : at + PREFIX_BYTES + size]
-    if zlib.crc32(body) == crc:
+    at = window.at(position, head.size_bytes)
+    if legacy.check_crc(window.data, at, head):
         raise ForeignDataDir(
-            f"{window.file.path}@{position}: message format v{magic} cannot be read; move this partition's folder away"
+            f"{window.file.path}@{position}: message format v{head.magic} cannot be read; "
+            "move this partition's folder away"
         )
