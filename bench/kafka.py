@@ -62,7 +62,7 @@ class ApacheKafka:
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`prefix` is a command that ends by running the one behind it, as `setpriv` does."""
+        """`prefix` is a command that ends by running the one after it, as `setpriv` does."""
         self._java = ["java", *jvm, "-cp", f"{jars}/*"]
         self._prefix = list(prefix)
         self._environ = environ

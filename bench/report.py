@@ -67,7 +67,7 @@ class Bars(NamedTuple):
     title: str
     unit: str
     rows: Sequence[str]
-    metrics: Mapping[str, str]  # metric -> what is written behind the row's name
+    metrics: Mapping[str, str]  # metric -> what is written after the row's name
     is_log: bool = False
     leaves_out: str = ""
 

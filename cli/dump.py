@@ -37,7 +37,7 @@ from tidelog.storage.summary import DIGEST_BYTES, Summary
 
 # What a file is called after it was put aside, by deletion or by compaction.
 _ASIDE: Final = (".deleted", ".cleaned", ".swap")
-# How far the next whole batch is looked for behind a damaged one.
+# How far the next whole batch is looked for after a damaged one.
 SEARCH_MAX_BYTES: Final = 16 << 20
 
 
@@ -81,7 +81,7 @@ def _kind(path: Path) -> tuple[int, PartsOf]:
         if not path.is_file():
             raise CommandError(f"{path}: {'is no file' if path.exists() else os.strerror(errno.ENOENT)}")
         known = ", ".join(f".{known}" for known in _KINDS)
-        raise CommandError(f"{path}: it dumps files called <20 digits> and one of {known}", USAGE)
+        raise CommandError(f"{path}: dump reads files named <20 digits> followed by one of {known}", USAGE)
     return int(base), _KINDS[kind]
 
 
@@ -123,7 +123,7 @@ def _entry_bytes(head: bytes) -> int:
 
 
 def _next_batch(file: IO[bytes], position: int, size: int) -> int:
-    """Return the position of the first whole batch behind a bad one, or the end of what is searched."""
+    """Return the position of the first whole batch after a bad one, or the end of what is searched."""
     file.seek(position)
     data = file.read(SEARCH_MAX_BYTES)
     at = data.find(MAGIC, MAGIC_POSITION + 1)
@@ -299,7 +299,7 @@ _KINDS: Final[dict[str, PartsOf]] = {
 
 
 def _part(fields: dict[str, Any], *, is_sound: bool = True) -> Part:
-    """Return a part whose text is its fields as name=value words behind their kind."""
+    """Return a part whose text is its fields as name=value words after their kind."""
     words = [f"{name}={_word(name, value)}" for name, value in fields.items() if name != "kind"]
     verdict = [] if is_sound else ["DAMAGED"]
     return Part(fields, " ".join([fields["kind"], *words, *verdict]), is_sound)

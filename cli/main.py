@@ -105,7 +105,7 @@ Bootstrap = Annotated[
         metavar="HOST:PORT", envvar="TIDELOG_BOOTSTRAP", callback=_sent, help="Where the broker listens."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=_sent, show_default=False)]
 LOCAL = "127.0.0.1:9092"
 # What a number of the protocol can be at most.
@@ -216,7 +216,7 @@ def produce(
         typer.Option(
             metavar="TEXT",
             callback=_separator,
-            help="What stands between key and value; without it no keys.",
+            help="The text between key and value; without it, lines have no keys.",
         ),
     ] = None,
     as_json: Json = False,
@@ -236,16 +236,15 @@ def tail(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow: what comes from now on."
-        ),
+        typer.Option(metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Print what is earlier; the same forms as --since.")
+        str | None,
+        typer.Option(metavar="TIME", help="Print only what is earlier; takes the same forms as --since."),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on at the end, until Ctrl-C or until --until has passed."),
+        typer.Option("--follow", "-f", help="Continue at the end, until Ctrl-C or until --until has passed."),
     ] = False,
     format_name: Annotated[
         str,
@@ -257,14 +256,14 @@ def tail(
         ),
     ] = "text",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")
+        int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")
     ] = None,
     bootstrap: Bootstrap = LOCAL,
 ) -> int:
     """Print the records of a topic: each partition in order of offset, partitions merged by time.
 
-    A range of times is exact for records out of order too: each partition is read from its first record at or after
-    --since to its end, and what is printed has since <= timestamp < until.
+    A range of times is exact even where records are out of order: each partition is read from its first record at or
+    after --since to its end, and what is printed has since <= timestamp < until.
     """
     from tidelog.broker.clock import Clock
     from tidelog.cli.tail import run
@@ -296,9 +295,9 @@ def dump(
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Show what a file of a partition holds, and whether it is sound; no broker is asked, a running one not disturbed.
+    """Show what a file of a partition holds, and whether it is sound. No broker is asked, nor disturbed if one runs.
 
-    A last batch that is not whole is said, and is no error: a broker may be writing it.
+    A last batch that is not whole is mentioned and is no error: a broker may be writing it.
     """
     from tidelog.cli.dump import run
 

@@ -182,7 +182,7 @@ class Reader:
         for topic in {key.topic for key in self._partitions}:
             # Asks the broker only where the topic is not known any more.
             if not self._session.partitions_for_topic(topic):
-                raise CommandError(f"topic {topic} is gone: it was deleted while it was read")
+                raise CommandError(f"topic {topic} is gone: it was deleted while it was being read")
 
     def _merge(self) -> list[Any]:
         """Take from the queues what nothing that is still to come can precede."""

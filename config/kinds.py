@@ -45,7 +45,7 @@ class Listener(NamedTuple):
 
 
 def host_and_port(host: str, port: int) -> str:
-    """Return an address as every client takes it: an IPv6 address stands in brackets."""
+    """Return an address as every client takes it: an IPv6 address is written in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -104,7 +104,7 @@ def _listener(text: str) -> Listener:
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError(f"{text!r}: the port is not a number from 0 to 65535")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, NAME://[::1]:9092")
+        raise ValueError(f"{text!r}: an IPv6 address is written in brackets, NAME://[::1]:9092")
     check_host(host)
     return Listener(name.upper(), host.strip("[]"), int(port))
 

@@ -120,7 +120,7 @@ class TopicConfig:
         5_000,
         broker="log.segment.delete.delay.ms",
         at_least=0,
-        doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be saved; "
+        doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be rescued; "
         "readers that have it open go on in any case. Kafka's default is 60000.",
     )
     flush_messages: int = option(
@@ -147,7 +147,7 @@ class TopicConfig:
         choices=("acks", "interval", "none"),
         ours=True,
         doc="When records reach the disk. `acks`: before a produce with acks=all is answered, many at once. "
-        "`interval`: by `flush.messages` and `flush.ms`, as Kafka does. `none`: when the system pleases.",
+        "`interval`: by `flush.messages` and `flush.ms`, as in Kafka. `none`: when the operating system pleases.",
     )
     index_interval_bytes: int = option(
         "index.interval.bytes",
@@ -155,7 +155,7 @@ class TopicConfig:
         4096,
         broker="log.index.interval.bytes",
         at_least=0,
-        doc="Bytes of log between two entries of the offset and time index.",
+        doc="Bytes of log between two entries of the offset index, and of the time index.",
     )
     max_decompressed_bytes: int = option(
         "max.decompressed.bytes",
@@ -164,8 +164,8 @@ class TopicConfig:
         broker="max.decompressed.bytes",
         at_least=1,
         ours=True,
-        doc="Largest size of one batch once decompressed; a batch beyond it is answered MESSAGE_TOO_LARGE "
-        "before more memory than this is used. A topic's is at most the broker's.",
+        doc="Largest size of a batch once decompressed; a larger one is answered MESSAGE_TOO_LARGE "
+        "before more memory than this is used. A topic's value is at most the broker's.",
     )
     max_message_bytes: int = option(
         "max.message.bytes",
@@ -173,7 +173,7 @@ class TopicConfig:
         1_048_588,
         broker="message.max.bytes",
         at_least=0,
-        doc="Largest batch that is accepted, as it travels, its header included.",
+        doc="Largest batch that is accepted, in bytes as sent, its header included.",
     )
     message_timestamp_after_max_ms: int = option(
         "message.timestamp.after.max.ms",
@@ -251,7 +251,7 @@ class TopicConfig:
         10 << 20,
         broker="log.index.size.max.bytes",
         at_least=12,
-        doc="Size at which a full index seals its segment; room for one entry of the time index at least.",
+        doc="Size at which a full index seals its segment; at least room for one entry of the time index.",
     )
     segment_jitter_ms: int = option(
         "segment.jitter.ms",
@@ -260,7 +260,7 @@ class TopicConfig:
         broker="log.roll.jitter.ms",
         aliases={"log.roll.jitter.hours": HOUR_MS},
         at_least=0,
-        doc="Up to this much, by chance, is taken off `segment.ms`, lest all segments are sealed at once.",
+        doc="Up to this much, at random, is taken off `segment.ms`, so that not all segments are sealed at once.",
     )
     segment_ms: int = option(
         "segment.ms",
@@ -326,28 +326,28 @@ class BrokerConfig:
         "listeners",
         LISTENERS,
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),
-        doc="Addresses to listen on, `NAME://host:port`, separated by commas; no host is every interface, "
-        "port 0 a free one. Kafka listens on every interface; we on this machine only, because nobody is "
+        doc="Addresses to listen on, `NAME://host:port`, separated by commas; no host means every interface, "
+        "port 0 a free one. Kafka listens on every interface; we listen on this machine only, as nobody is "
         "asked for a password.",
     )
     advertised_listeners: tuple[Listener, ...] = option(
         "advertised.listeners",
         LISTENERS,
         (),
-        doc="Addresses that clients are told, one for each listener name. A listener without one is told "
-        "as bound, and where that is every interface, as the address at which the client reached it.",
+        doc="Addresses that clients are given, one for each listener name. For a listener without one they get "
+        "the address it is bound to, or if that is every interface, the one at which the client reached it.",
     )
     listener_security_protocol_map: tuple[tuple[str, str], ...] = option(
         "listener.security.protocol.map",
         PROTOCOL_MAP,
         (("PLAINTEXT", "PLAINTEXT"), ("CONTROLLER", "PLAINTEXT")),
-        doc="Protocol of each listener name, `NAME:PROTOCOL`; only PLAINTEXT can be spoken so far.",
+        doc="Protocol of each listener name, `NAME:PROTOCOL`; only PLAINTEXT is supported so far.",
     )
     controller_listener_names: tuple[str, ...] = option(
         "controller.listener.names",
         LIST,
         ("CONTROLLER",),
-        doc="Listeners meant for Kafka's controllers. There are none here: they are left out.",
+        doc="Listeners meant for Kafka's controllers. There are none here, so these listeners are left out.",
     )
     log_dir: Path = option(
         "log.dir",
@@ -392,7 +392,7 @@ class BrokerConfig:
         LONG,
         300_000,
         at_least=1,
-        doc="Longest time between two looks for expired segments; one that expires earlier is found then.",
+        doc="Longest time between two checks for expired segments; one that expires earlier is found then.",
     )
     log_flush_offset_checkpoint_interval_ms: int = option(
         "log.flush.offset.checkpoint.interval.ms",
@@ -421,8 +421,8 @@ class BrokerConfig:
         2 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of requests whose topics wait to be created or deleted, of all connections together, and half of "
-        "that of one address. Above it a name in a request for metadata is answered LEADER_NOT_AVAILABLE, one to "
+        doc="Bytes of requests whose topics wait to be created or deleted, of all connections together; half of it for "
+        "one address. Above it a name in a request for metadata is answered LEADER_NOT_AVAILABLE, one to "
         "create or delete THROTTLING_QUOTA_EXCEEDED: clients ask again.",
     )
     queued_max_fetch_bytes: int = option(
@@ -431,7 +431,7 @@ class BrokerConfig:
         64 << 20,
         at_least=4096,
         ours=True,
-        doc="Bytes of fetches that wait for records, of all connections together, and half of that of one address. "
+        doc="Bytes of fetches that wait for records, of all connections together; half of it for one address. "
         "Above it a fetch is answered at once with what is there.",
     )
     queued_max_response_bytes: int = option(
@@ -441,7 +441,7 @@ class BrokerConfig:
         at_least=1 << 20,
         ours=True,
         doc="Bytes of answers that clients have not taken yet, of all connections together. Above it every answer "
-        "leaves in pieces of 16 KiB, each when the last was taken; none is lost.",
+        "leaves in pieces of 16 KiB, each when the one before was taken; none is lost.",
     )
     max_connections: int = option(
         "max.connections",
@@ -449,7 +449,7 @@ class BrokerConfig:
         10_000,
         at_least=1,
         doc="Connections at once; one more is closed as it is accepted. Kafka's default is no limit; ours "
-        "keeps descriptors in hand for segment files.",
+        "keeps descriptors free for segment files.",
     )
     max_connections_per_ip: int = option(
         "max.connections.per.ip",
@@ -470,14 +470,14 @@ class BrokerConfig:
         INT,
         55 << 20,
         at_least=1024,
-        doc="Most bytes of records in one fetch response, whatever is asked; the first batch always fits.",
+        doc="Most bytes of records in one fetch response, whatever is asked for; the first batch always fits.",
     )
     producer_id_expiration_ms: int = option(
         "producer.id.expiration.ms",
         INT,
         86_400_000,
         at_least=1,
-        doc="Time after its last record when an idempotent producer is forgotten.",
+        doc="Time after its last record at which an idempotent producer is forgotten.",
     )
     producer_state_max_bytes: int = option(
         "producer.state.max.bytes",

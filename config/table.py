@@ -1,7 +1,7 @@
 """How an option is declared, and how its text becomes a checked value.
 
 Owns the shape of the table, not its rows (`options.py`). The invariant: whatever `Option.read` returns lies
-within the option's bounds and choices, so nothing behind it checks again.
+within the option's bounds and choices, so nothing that uses it checks again.
 """
 
 import dataclasses

@@ -1,1 +1,1 @@
-"""Kafka's messages: one file an API, holding the dataclasses of its request and response and its `Api`."""
+"""Kafka's messages: one file for each API, holding the dataclasses of its request and response and its `Api`."""

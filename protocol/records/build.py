@@ -132,7 +132,7 @@ def _cut(data: batch.Buffer, position: int, length: int) -> bytes | None:
 
 
 def _headers(data: batch.Buffer, position: int, count: int) -> Iterator[Header]:
-    """Read count headers behind their own count at position; the scan has checked every length."""
+    """Read count headers after their own count at position; the scan has checked every length."""
     _, position = _read_varint(data, position)
     for _ in range(count):
         length, position = _read_varint(data, position)

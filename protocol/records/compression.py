@@ -1,7 +1,7 @@
 """The four codecs, each read with a bound on what comes out of it.
 
 Owns codec numbers and framings. Knows nothing of batches. Invariant: `decompress` takes about twice limit_bytes of
-memory at most, whatever the input promises (P26), and takes one whole stream with nothing behind it. Libraries are
+memory at most, whatever the input promises (P26), and takes one whole stream with nothing after it. Libraries are
 imported on first use: a broker that never meets a codec does not pay for it at start-up.
 """
 
@@ -38,7 +38,7 @@ _ZSTD_KEPT_WINDOW_BYTES: Final = 4 << 20
 # RFC 8878: no block gives more than this, one of the kind "RLE" takes one byte.
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
 _ZSTD_RLE_BLOCK: Final = 1
-# snappy-java's framing: magic, version 1, compatible from 1, then blocks behind their int32 length.
+# snappy-java's framing: magic, version 1, compatible from 1, then blocks, each after its int32 length.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
@@ -215,7 +215,7 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 def _most_of_zstd_blocks(data: Buffer, at: int, checksum_bytes: int) -> int:
     """Walk a frame's block headers to its end, which must be data's; the most bytes that its blocks can give.
 
-    zstandard's one-shot decoder does not notice bytes behind a frame of unknown size, and a reader chokes on them.
+    zstandard's one-shot decoder does not notice bytes after a frame of unknown size, and a reader chokes on them.
     """
     size = len(data)
     most = 0

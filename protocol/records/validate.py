@@ -218,7 +218,7 @@ def _refuse_short(data: memoryview) -> None:
 def _refuse_magic(magic: int) -> None:
     if magic in (0, 1):
         raise InvalidRecord(
-            f"message format v{magic}; this broker takes v2, as every client since 2017 can send"
+            f"message format v{magic}; this broker takes v2, which every client since 2017 can send"
         )
     if magic != batch.MAGIC:
         raise CorruptBatch(f"magic byte {magic} is no message format")

@@ -239,7 +239,7 @@ def test_other_names_are_refused(folder: Path, name: str) -> None:
     (folder / name).write_bytes(FIRST)
     result = CliRunner().invoke(app, ["dump", str(folder / name)])
     assert result.exit_code == USAGE
-    assert "it dumps files called <20 digits> and one of .log, .index" in result.stderr
+    assert "dump reads files named <20 digits> followed by one of .log, .index" in result.stderr
 
 
 def test_a_missing_file_and_a_folder(folder: Path) -> None:

@@ -173,7 +173,9 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_an_error(
     assert [r.offset for r in next(records)] == [0]
     session.is_there = False
     monkeypatch.setattr(session, "poll", lambda timeout_ms: {})
-    with pytest.raises(CommandError, match="topic t is gone: it was deleted while it was read") as caught:
+    with pytest.raises(
+        CommandError, match="topic t is gone: it was deleted while it was being read"
+    ) as caught:
         next(records)
     assert caught.value.exit_code == FAILED
 

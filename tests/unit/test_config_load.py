@@ -136,7 +136,7 @@ def test_the_last_of_a_repeated_property_wins(tmp_path: Path) -> None:
         ("listeners", "PLAINTEXT://9092", "not of the form NAME://host:port"),
         ("listeners", "PLAINTEXT://h:65536", "not a number from 0 to 65535"),
         ("listeners", "PLAINTEXT://h:-1", "not a number from 0 to 65535"),
-        ("listeners", "PLAINTEXT://::1:9092", "stands in brackets"),
+        ("listeners", "PLAINTEXT://::1:9092", "is written in brackets"),
         ("listeners", "SSL://h:9093", "SSL cannot be spoken yet, only PLAINTEXT"),
         ("listeners", "SASL_PLAINTEXT://h:9093", "SASL_PLAINTEXT cannot be spoken yet"),
         ("listeners", "INSIDE://h:9092", "add INSIDE:PLAINTEXT to listener.security.protocol.map"),
