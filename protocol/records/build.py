@@ -11,6 +11,7 @@ from typing import Final
 from crc32c import crc32c
 
 from tidelog.protocol.records import batch, compression, kernel
+from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import InvalidRecord, RecordError
 
 Header = tuple[str, bytes | None]
@@ -84,7 +85,7 @@ def read_records(
     header = batch.read_header(batch_bytes, position)
     payload = memoryview(batch_bytes)[position + batch.HEADER_BYTES : position + header.size_bytes]
     data = compression.decompress(header.codec, payload, limit_bytes)
-    columns = kernel.Columns()
+    columns = Columns()
     try:
         kernel.scan(data, 0, len(data), header.record_count, columns, False)
     except RecordError as error:

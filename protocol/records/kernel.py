@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
+from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
 if cython.compiled:
@@ -130,53 +131,6 @@ class Cut(NamedTuple):
     offset_delta: int
 
 
-class Columns:
-    """Where the parts of each record lie, as columns of int64 that are reused from one batch to the next.
-
-    Each column is a view of one block: slice it, or hand it to numpy, without a copy. A scan that needs more
-    room calls `grow`, which replaces the views; `count` says how many rows the last scan filled.
-    """
-
-    __slots__ = (
-        "_block",
-        "capacity",
-        "count",
-        "headers_count",
-        "headers_position",
-        "key_length",
-        "key_position",
-        "offset_delta",
-        "start",
-        "timestamp_delta",
-        "value_length",
-        "value_position",
-    )
-
-    def __init__(self, capacity: int = 0) -> None:
-        """Make room for capacity records."""
-        self.count = 0
-        self.capacity = 0
-        self.grow(capacity)
-
-    def grow(self, capacity: int) -> None:
-        """Make room for at least capacity records; what the columns hold is lost."""
-        capacity = max(capacity, 2 * self.capacity)
-        self.capacity = capacity
-        self.count = 0
-        self._block = array.array("q", bytes(9 * 8 * capacity))
-        # The block stays where it is: an array that exports a view cannot be resized.
-        view = memoryview(self._block)
-        self.start = view[:capacity]
-        self.offset_delta = view[capacity : 2 * capacity]
-        self.timestamp_delta = view[2 * capacity : 3 * capacity]
-        self.key_position = view[3 * capacity : 4 * capacity]
-        self.key_length = view[4 * capacity : 5 * capacity]
-        self.value_position = view[5 * capacity : 6 * capacity]
-        self.value_length = view[6 * capacity : 7 * capacity]
-        self.headers_position = view[7 * capacity : 8 * capacity]
-        self.headers_count = view[8 * capacity :]
-
-
 def scan(
     data: Buffer,
     position: int,
@@ -199,7 +153,7 @@ def scan(
         if columns.capacity < count:
             columns.grow(count)
         columns.count = count
-        rows = columns._block
+        rows = columns.block
         stride = columns.capacity
     fault, record, at, _, largest, first, smallest = _guarded(
         data, position, end, end, (count, 0, contiguous, 0, _MOST, stride, 0, 0), rows, _NO_ENTRIES

@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from tidelog.protocol.records import batch, compression, kernel
 from tidelog.protocol.records.batch import BatchHeader
+from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import (
     BatchTooLarge,
     CorruptBatch,
@@ -163,8 +164,8 @@ def _check_oldest(
         )
 
 
-def _columns(records: batch.Buffer, position: int, header: BatchHeader) -> kernel.Columns:
-    columns = kernel.Columns(header.record_count)
+def _columns(records: batch.Buffer, position: int, header: BatchHeader) -> Columns:
+    columns = Columns(header.record_count)
     kernel.scan(records, position, len(records), header.record_count, columns)
     return columns
 

@@ -10,6 +10,7 @@ from struct import Struct
 
 from tidelog.protocol.records import compression, kernel
 from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
+from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import BatchTooLarge, RecordError, RecordsError
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.search import by_offset, times_cache
@@ -162,7 +163,7 @@ def largest_record(
     try:
         header = read_header(data)
         records, start = _decompressed(header, data, limit_bytes)
-        columns = kernel.Columns(header.record_count)
+        columns = Columns(header.record_count)
         kernel.scan(records, start, len(records), header.record_count, columns, False)
     except (RecordsError, RecordError) as error:
         raise _corrupt(segment, position, error) from error

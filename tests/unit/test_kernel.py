@@ -72,9 +72,9 @@ def test_S79_an_empty_key_is_not_a_null_key(kernel: Any) -> None:
 
 def test_columns_are_reused_and_grow(kernel: Any) -> None:
     columns = kernel.Columns(1)
-    block = columns._block
+    block = columns.block
     kernel.scan(plain_record(), 0, 8, 1, columns)
-    assert columns._block is block
+    assert columns.block is block
     data = b"".join(plain_record(index, index) for index in range(100))
     kernel.scan(data, 0, len(data), 100, columns)
     assert list(columns.timestamp_delta[:100]) == list(range(100))
@@ -85,7 +85,7 @@ def test_columns_are_reused_and_grow(kernel: Any) -> None:
 def test_columns_cannot_be_resized_behind_the_kernels_back(kernel: Any) -> None:
     columns = kernel.Columns(4)
     with pytest.raises(BufferError):
-        columns._block.append(1)
+        columns.block.append(1)
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda data: array("B", data)])
