@@ -14,7 +14,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test test-all fault mutants check fmt fuzz bench profile docs lock show-codec clean
+.PHONY: help setup setup-test run test test-all fault mutants check fmt fuzz bench profile docs lock clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \

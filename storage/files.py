@@ -193,6 +193,8 @@ def status(path: Path) -> Status | None:
 
 
 _PART_BYTES = 65536
+# The tables of the system that are held open are shorter.
+_TABLE_BYTES = 8192
 
 
 def load(path: Path) -> bytes | None:
@@ -328,7 +330,7 @@ class SystemTable:
 
     def read(self) -> bytes:
         """Return what it says now."""
-        return os.pread(self._fd, _PART_BYTES, 0)
+        return os.pread(self._fd, _TABLE_BYTES, 0)
 
 
 class DirtyMemory:

@@ -76,21 +76,7 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
     if size < batch.HEADER_BYTES:
         _refuse_short(view)
     fields = _unpack_header(view)
-    (
-        _,
-        length,
-        _,
-        magic,
-        crc,
-        attributes,
-        last_delta,
-        base_time,
-        max_time,
-        producer,
-        _,
-        sequence,
-        count,
-    ) = fields
+    _, length, _, magic, crc, attributes, last, base_time, max_time, producer, _, sequence, count = fields
     header: BatchHeader = _new(BatchHeader, fields)
     if magic != batch.MAGIC or length != size - batch.PREFIX_BYTES:
         _refuse_framing(header, size)
@@ -98,7 +84,7 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
         raise BatchTooLarge(f"a batch of {size} bytes; max.message.bytes is {rules.max_batch_bytes}")
     if crc32c(view[batch.ATTRIBUTES_POSITION :]) != crc:
         raise CorruptBatch(f"the batch does not match its checksum, {crc:#010x}; send it again")
-    if attributes & _REFUSED or count < 1 or last_delta != count - 1:
+    if attributes & _REFUSED or count < 1 or last != count - 1:
         _refuse_header(header)
     if producer >= 0 and sequence < 0:
         raise InvalidRecord(f"producer {producer} sent base sequence {sequence}")

@@ -16,11 +16,13 @@ import cython  # type: ignore[import-untyped]
 if cython.compiled:
     from cython.cimports.cpython.ref import Py_INCREF  # type: ignore[import-untyped]
 
-__all__ = ["COMPILED", "Slot", "has_constructor", "initialize", "slot_offset"]
+__all__ = ["COMPILED", "Slot", "construct_by_keywords", "initialize", "offset_of"]
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
 _WORD_BYTES = cython.declare(cython.Py_ssize_t, cython.sizeof(cython.p_void))
+# How many arguments of a vectorcall are positional; the bit above says something else.
+_POSITIONAL = cython.declare(cython.size_t, (1 << 63) - 1)
 _slots: Final[dict[type, tuple["Slot", ...]]] = {}
 
 
@@ -44,32 +46,33 @@ class Slot:
 
 
 @cython.locals(slot=Slot)
-def has_constructor(cls: type, slots: tuple[Any, ...]) -> None:
-    """Have a class with these slots, in this order, make its objects of keywords."""
+def construct_by_keywords(cls: type, slots: tuple[Any, ...]) -> None:
+    """Have a class with these slots, in this order, called with keywords. Its `__init__` is to be `initialize`."""
     _slots[cls] = slots
-    for each in slots:
-        slot = each
-        slot.offset = slot_offset(cls, slot.name)
     if cython.compiled:
-        cython.cast(cython.pointer(PyTypeObject), cls).tp_vectorcall = cython.cast(  # type: ignore[name-defined] # noqa: F821
-            vectorcallfunc,  # type: ignore[name-defined] # noqa: F821
-            cython.address(_construct),
-        )
+        for each in slots:
+            slot = each
+            slot.offset = offset_of(cls, slot.name)
+        made = cython.cast(cython.pointer(PyTypeObject), cls)  # type: ignore[name-defined] # noqa: F821
+        made.tp_vectorcall = cython.cast(vectorcallfunc, cython.address(_construct))  # type: ignore[name-defined] # noqa: F821
 
 
 @cython.locals(at=cython.Py_ssize_t, place=cython.p_char)
-def slot_offset(cls: type, name: str) -> int:
-    """Return where an object of a class has a slot, in bytes from its begin; 0 where nothing is compiled."""
-    if cython.compiled:
-        probe: Any = cls.__new__(cls)  # type: ignore[call-overload]
-        marker = object()
-        setattr(probe, name, marker)
-        place = cython.cast(cython.p_char, cython.cast(cython.p_void, probe))
-        for at in range(0, cls.__basicsize__, _WORD_BYTES):
-            if cython.cast(cython.pp_void, place + at)[0] == cython.cast(cython.p_void, marker):
-                return at
-        raise TypeError(f"{cls.__name__}.{name} is no slot")
-    return 0
+def offset_of(cls: type, name: str) -> int:
+    """Return where the objects of a class have a slot, in bytes. Raise TypeError if they have none of that name.
+
+    Asked for by compiled modules; beside this one interpreted they would write anywhere.
+    """
+    if not cython.compiled:
+        raise ImportError("only a part of tidelog.protocol.wire is compiled; build all of it: make setup")
+    probe: Any = cls.__new__(cls)  # type: ignore[call-overload]
+    marker = object()
+    setattr(probe, name, marker)
+    place = cython.cast(cython.p_char, cython.cast(cython.p_void, probe))
+    for at in range(0, cls.__basicsize__, _WORD_BYTES):
+        if cython.cast(cython.pp_void, place + at)[0] == cython.cast(cython.p_void, marker):
+            return at
+    raise TypeError(f"{cls.__name__}.{name} is no slot")
 
 
 @cython.cfunc
@@ -110,22 +113,17 @@ def _construct(cls: Any, arguments: Any, flags: int, names: Any) -> Any:
         Py_INCREF(value)
         cython.cast(cython.pp_void, place + slot.offset)[0] = cython.cast(cython.p_void, value)
     else:
-        if taken == given and not flags << 1:
+        if taken == given and not flags & _POSITIONAL:
             return message
     # In another order, or not what it takes.
     values = {}
     for taken in range(given):
-        values[keywords[taken]] = cython.cast(object, arguments[taken + (flags & _COUNT)])
-    return fill(made.__new__(made), (flags & _COUNT) != 0, values)
-
-
-_COUNT = cython.declare(
-    cython.size_t, (1 << 63) - 1
-)  # of positional arguments; the bit above says something else
+        values[keywords[taken]] = cython.cast(object, arguments[(flags & _POSITIONAL) + taken])
+    return _fill(made.__new__(made), (flags & _POSITIONAL) != 0, values)
 
 
 @cython.locals(slot=Slot)
-def fill(message: Any, is_positional: bool, values: dict[str, Any]) -> Any:
+def _fill(message: Any, is_positional: bool, values: dict[str, Any]) -> Any:
     """Give an object the values of its fields, and their defaults. Raise TypeError for what it does not take."""
     name = type(message).__name__
     if is_positional:
@@ -148,4 +146,4 @@ def fill(message: Any, is_positional: bool, values: dict[str, Any]) -> Any:
 
 def initialize(self: Any, *positional: Any, **values: Any) -> None:
     """Give an object its values: the `__init__` of message classes."""
-    fill(self, bool(positional), values)
+    _fill(self, bool(positional), values)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import cython  # type: ignore[import-untyped]
 
 from tidelog.protocol.wire.errors import WireError, misfit, too_many
-from tidelog.protocol.wire.maker import slot_offset
+from tidelog.protocol.wire.maker import offset_of
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
@@ -135,9 +135,10 @@ class Reader:
         tagged: tuple[tuple[int, Any], ...],
     ) -> None:
         """Read what consists of these fields."""
-        for each in (*fields, *absent, *[known for _, known in tagged]):
-            field = each
-            field.offset = slot_offset(message, field.name)
+        if cython.compiled:
+            for each in (*fields, *absent, *[known for _, known in tagged]):
+                field = each
+                field.offset = offset_of(message, field.name)
         self.message = message
         self.version = version
         self.fields = fields

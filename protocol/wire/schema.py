@@ -13,7 +13,7 @@ change the nested message that a default gave you.
 import re
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
-from tidelog.protocol.wire.maker import Slot, has_constructor, initialize
+from tidelog.protocol.wire.maker import Slot, construct_by_keywords, initialize
 from tidelog.protocol.wire.types import Array, WireType
 
 __all__ = ["EVERY_VERSION", "NO_VERSION", "Field", "Versions", "default_of", "field", "fields_of", "message"]
@@ -142,7 +142,7 @@ def message(cls: type[_Message]) -> type[_Message]:
         Slot(name, None if field.is_required else default_of(field), field.is_required)
         for name, field in declared.items()
     ]
-    has_constructor(made, tuple(slots))
+    construct_by_keywords(made, tuple(slots))
     return made
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import cython  # type: ignore[import-untyped]
 
 from tidelog.protocol.wire.errors import EncodeError
-from tidelog.protocol.wire.maker import slot_offset
+from tidelog.protocol.wire.maker import offset_of
 
 if cython.compiled:
     from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
@@ -139,9 +139,10 @@ class Writer:
         tagged: tuple[tuple[int, Any], ...],
     ) -> None:
         """Write these fields."""
-        for each in (*fields, *refused, *[known for _, known in tagged]):
-            field = each
-            field.offset = slot_offset(message, field.name)
+        if cython.compiled:
+            for each in (*fields, *refused, *[known for _, known in tagged]):
+                field = each
+                field.offset = offset_of(message, field.name)
         self.message = message
         self.version = version
         self.fields = fields

@@ -22,12 +22,16 @@ from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.constructs import plain
 from tidelog.protocol.wire.schema import Field, Versions, default_of, fields_of
-from tidelog.protocol.wire.source import snake_case
 from tidelog.protocol.wire.types import UUID, Array, WireType
 
 # What Kafka has and we leave out, and the other way round.
 UNSTABLE = {"InitProducerId": 6}
 OLDER_THAN_UPSTREAM = {"ListOffsets": 0}
+
+
+def snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
 
 each_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 each_message = pytest.mark.parametrize(
