@@ -1,1 +1,1 @@
-"""The daemon: sockets, requests, topics, and the threads behind them."""
+"""The broker: sockets, requests, topics, and its threads."""

@@ -78,7 +78,7 @@ class Flusher:
         self._queue.append(commit)
         if not self._signalled:
             # Not at once: until this turn of the loop is over the thread would only wait for the interpreter's lock,
-            # and what the other connections send in the same turn belongs into this commit.
+            # and what the other connections send in the same turn belongs to this commit.
             self._signalled = True
             self._loop.call_soon(self._signal)
         return commit

@@ -24,12 +24,12 @@ from tidelog.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from tidelog.protocol.wire.types import ZERO_UUID
 from tidelog.storage.errors import StorageError
 
 # What a topic in a request takes in memory until it is deleted, about.
 TOPIC_BYTES = 400
 
-NO_ID = bytes(16)
 
 
 def handle(
@@ -55,7 +55,7 @@ def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> Work[DeleteTopicsRes
 
 def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:
     """Return what newer versions say where older ones have a name."""
-    return DeleteTopicState(name=wanted, topic_id=NO_ID) if isinstance(wanted, str) else wanted
+    return DeleteTopicState(name=wanted, topic_id=ZERO_UUID) if isinstance(wanted, str) else wanted
 
 
 def _delete_all(
@@ -80,9 +80,9 @@ def _refuse(
     by_topic: dict[bytes | str, list[DeleteTopicState]] = {}
     for state in map(_state, wanted):
         yield
-        if state.name is None and state.topic_id == NO_ID:
+        if state.name is None and state.topic_id == ZERO_UUID:
             refused.append(_result(state, None, ErrorCode.INVALID_REQUEST, "neither a name nor an id"))
-        elif state.name is not None and state.topic_id != NO_ID:
+        elif state.name is not None and state.topic_id != ZERO_UUID:
             message = "both a name and an id: send one of them"
             refused.append(_result(state, None, ErrorCode.INVALID_REQUEST, message))
         else:

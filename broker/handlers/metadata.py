@@ -35,9 +35,9 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tidelog.protocol.wire.types import ZERO_UUID
 from tidelog.storage.errors import StorageError
 
-NO_ID = bytes(16)
 ASKED_BY_ID_SINCE = 12
 # What a name takes in memory until its topic is created, about.
 NAME_BYTES = 600
@@ -171,7 +171,7 @@ def _topics(
 
 def _id_of(asked: MetadataRequestTopic, version: int) -> bytes | None:
     """Return the id by which a topic is asked for, None if that is its name; an id goes before a name."""
-    if version >= ASKED_BY_ID_SINCE and asked.topic_id != NO_ID:
+    if version >= ASKED_BY_ID_SINCE and asked.topic_id != ZERO_UUID:
         return asked.topic_id
     return asked.topic_id if asked.name is None else None
 

@@ -56,7 +56,7 @@ class Uvarint(Construct):  # type: ignore[misc]
 
 
 class _Counted(Subconstruct):  # type: ignore[misc]
-    """Something behind its length: a signed integer, or a varint of one more. Null has length -1."""
+    """Something after its length: a signed integer, or a varint of one more. Null has length -1."""
 
     def __init__(self, length: Any, nullable: bool, inner: Any = None) -> None:
         super().__init__(length if inner is None else inner)
@@ -143,7 +143,7 @@ class ArrayOf(_Counted):
 
 
 class NullableStruct(Subconstruct):  # type: ignore[misc]
-    """A struct behind one byte: -1 for null, 1 for present (KIP-893)."""
+    """A struct after one byte: -1 for null, 1 for present (KIP-893)."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         presence = stream_read(stream, 1, path)

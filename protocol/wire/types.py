@@ -39,7 +39,7 @@ class Fixed(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A type that is written behind its length."""
+    """A type that is written after its length."""
 
     name: str
     zero: object
