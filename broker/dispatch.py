@@ -19,7 +19,6 @@ from tidelog.broker.answers import (
     Deferred,
     Elsewhere,
     Later,
-    NextTurn,
     OnLoop,
     Streamed,
     answer_of,
@@ -58,7 +57,6 @@ MOST_REQUEST_BYTES = 64 * 1024
 MOST_ELEMENTS = 4096
 UNKNOWN = "unknown"  # which request it is, where that has not come
 _KEY_AND_VERSION = Struct(">HH")
-_TO_COME = (Later, Elsewhere, NextTurn)  # made once: a union is made anew each time that it is written
 
 _routes: dict[int, Route] = {}
 
@@ -92,13 +90,10 @@ def dispatch(
         return parts if len(parts) == 1 else answer_of(parts)
     if response is None:
         return None
-    if isinstance(response, _TO_COME):
-        if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:
-            return Deferred(response, route.answer, correlation_id, route.name)
-        steps = Steps(session, partial(route.answer, correlation_id))
-        return Deferred(steps.begin(response), _encoded, correlation_id, route.name, route.has_records)
-    parts = route.encode(correlation_id, response)
-    return parts if len(parts) == 1 else answer_of(parts)
+    if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:
+        return Deferred(response, route.answer, correlation_id, route.name)
+    steps = Steps(session, partial(route.answer, correlation_id))
+    return Deferred(steps.begin(response), _encoded, correlation_id, route.name, route.has_records)
 
 
 def gate(session: Session, route: Route, request: Any) -> Any:
