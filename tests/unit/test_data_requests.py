@@ -30,6 +30,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
 from tidelog.storage.errors import StorageError
 from tidelog.storage.files import File
+from tidelog.storage.sources import WAITING
 
 __all__ = ["connect", "serve"]
 
@@ -119,7 +120,7 @@ async def test_a_fetch_gets_what_the_log_has_from_its_offset_on(asked: Asked, ve
                 continue
             assert (part.error_code, part.high_watermark, part.last_stable_offset) == (0, end, end)
             assert bytes(part.records) == bytes(
-                log.read(offset, partition_max_bytes, at_least_one=True).read()
+                log.read(offset, partition_max_bytes, at_least_one=True, source=WAITING).read()
             )
 
 
@@ -249,7 +250,7 @@ async def test_a_tag_in_the_header_and_no_name_of_the_client_change_nothing(aske
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_fetch_with_exactly_min_bytes_is_answered_at_once(asked: Asked, more: int) -> None:
     log = asked.served.broker.topics.by_name["t"].partitions[0].log
-    there = log.read(0, 10**6, at_least_one=True).length
+    there = log.read(0, 10**6, at_least_one=True, source=WAITING).length
     want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=10**6)
     topics = [FetchTopic(topic="t", partitions=[want])]
     fetch = FetchRequest(max_wait_ms=600_000, min_bytes=there + more, topics=topics)
