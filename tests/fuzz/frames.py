@@ -150,7 +150,7 @@ def seeds(topic_id: bytes) -> tuple[Seed, ...]:
 
 def _understood(body: bytes) -> Seed:
     view, end = memoryview(body), len(body)
-    key_version, _, position = read_request_header(view, 0, end)
+    key_version, _, _, position = read_request_header(view, 0, end)
     api, version = APIS.get(key_version >> 16), key_version & 0xFFFF
     if api is None or not api.min_version <= version <= api.max_version:
         return Seed(body)
