@@ -1,4 +1,4 @@
-"""The one thing that pyproject.toml cannot say: compile the record kernel where that can be done, and go on where not.
+"""What pyproject.toml cannot say: compile the innermost loops where that can be done, and go on where not.
 
 setuptools' `optional=True` does not forgive a compiler that is there and fails, nor one that is missing, so every
 failure is caught here. What is compiled is plain Python as well: without the extensions it runs interpreted. All are
@@ -44,7 +44,7 @@ class BuildKernel(build_ext):
                     Path(self.get_ext_fullpath(extension.name)).unlink()
             self.extensions = []
             print(
-                "tidelog: the record kernel was not compiled and will run interpreted, slower; "
+                "tidelog: the innermost loops were not compiled and will run interpreted, slower; "
                 "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup): "
                 f"{error!s:.100}"
             )

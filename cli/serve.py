@@ -22,7 +22,7 @@ from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
 from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
-from tidelog.protocol.records import kernel
+from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -119,8 +119,8 @@ def _raise_file_limit() -> None:
 def _greet(broker: Broker, addresses: list[tuple[str, int]]) -> None:
     """Say in two lines that the broker is there, and what to try."""
     where = ", ".join(host_and_port(*address) for address in addresses)
-    which = "kernel compiled" if kernel.COMPILED else INTERPRETED
-    if not kernel.COMPILED:
+    which = "kernel compiled" if compiled.COMPILED else INTERPRETED
+    if not compiled.COMPILED:
         _log.warning("%s", INTERPRETED)
     data = broker.logs.directory
     host, port = addresses[0]

@@ -31,7 +31,6 @@ from tidelog.storage.errors import StorageError
 TOPIC_BYTES = 400
 
 
-
 def handle(
     session: Session, request: DeleteTopicsRequest, version: int
 ) -> DeleteTopicsResponse | Later | Elsewhere | OnLoop:

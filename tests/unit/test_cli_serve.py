@@ -10,7 +10,7 @@ import pytest
 
 from tidelog.broker.serve import ready_file_problem, write_ready_file
 from tidelog.cli import serve
-from tidelog.protocol.records import kernel
+from tidelog.protocol import compiled
 
 
 def greet(*addresses: tuple[str, int], folder: str = "/data") -> None:
@@ -26,7 +26,7 @@ def test_which_kernel_runs_is_said_and_what_to_do_about_a_slow_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """pip shows nothing of what a build says: here is where a person sees it, and the log keeps it."""
-    monkeypatch.setattr(kernel, "COMPILED", is_compiled)
+    monkeypatch.setattr(compiled, "COMPILED", is_compiled)
     with caplog.at_level(logging.WARNING):
         greet(("127.0.0.1", 9092))
     said = capsys.readouterr().out.splitlines()[0]

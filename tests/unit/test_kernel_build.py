@@ -1,4 +1,4 @@
-"""Installing without a working compiler: it succeeds, says so in a line, and the kernel runs interpreted."""
+"""Installing without a working compiler: it succeeds, says so in a line, and what it would compile runs interpreted."""
 
 import os
 import shutil
@@ -13,8 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 SAY_WHICH = (
-    "from tidelog.protocol.records import kernel as k;"
-    "print(k.COMPILED, k.__file__, k.scan(bytes([14, 0, 4, 0, 1, 2, 65, 0]), 0, 8, 1))"
+    "from tidelog.protocol.compiled import COMPILED;"
+    "from tidelog.protocol.messages.list_offsets import LIST_OFFSETS;"
+    "from tidelog.protocol.records import kernel;"
+    "walked = kernel.scan(bytes([14, 0, 4, 0, 1, 2, 65, 0]), 0, 8, 1);"
+    "request, _ = LIST_OFFSETS.reader(1)(bytes([0, 0, 0, 7, 0, 0, 0, 0]), 0, 8);"
+    "print(COMPILED, kernel.__file__, *walked, request.replica_id)"
 )
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -49,7 +53,7 @@ def build_in_place(tree: Path, compiler: str) -> str:
 
 
 def which_kernel(path: Path) -> list[str]:
-    """Import the kernel from path and nowhere else: compiled or not, its file, what it answers."""
+    """Import from path and nowhere else: all compiled or not, the kernel's file, what kernel and reader answer."""
     said = run(path, "-P", "-c", SAY_WHICH, PYTHONPATH=str(path), PYTHONDONTWRITEBYTECODE="1")
     return said.strip().split(" ", 2)
 
@@ -63,7 +67,7 @@ def test_without_a_compiler_the_build_succeeds_and_the_kernel_is_interpreted(
     os.utime(stale, (0, 0))
     said = [line for line in build_in_place(tree, compiler).splitlines() if line]
     assert len(said) == 1
-    assert said[0].startswith("tidelog: the record kernel was not compiled and will run interpreted")
+    assert said[0].startswith("tidelog: the innermost loops were not compiled and will run interpreted")
     assert (
         "apt-get install gcc python3-dev, then install Tidelog again (in its folder: make setup)" in said[0]
     )
@@ -71,7 +75,7 @@ def test_without_a_compiler_the_build_succeeds_and_the_kernel_is_interpreted(
     compiled, path, answer = which_kernel(tree / "src")
     assert compiled == "False"
     assert path.endswith("kernel.py")
-    assert answer == "(2, 0, 2)"
+    assert answer == "2 0 2 7"
 
 
 def test_a_wheel_built_without_a_compiler_holds_the_kernels_source(tree: Path, tmp_path: Path) -> None:
@@ -90,5 +94,6 @@ def test_a_wheel_built_without_a_compiler_holds_the_kernels_source(tree: Path, t
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_with_a_compiler_the_extension_lands_beside_its_source(tree: Path) -> None:
     assert build_in_place(tree, "cc").strip() == ""
-    assert (tree / "protocol" / "records" / f"kernel{SUFFIX}").is_file()
-    assert which_kernel(tree / "src")[::2] == ["True", "(2, 0, 2)"]
+    built = {path.name.removesuffix(SUFFIX) for path in tree.glob("protocol/*/*.so")}
+    assert built == {"kernel", "search", "maker", "reader", "writer"}
+    assert which_kernel(tree / "src")[::2] == ["True", "2 0 2 7"]
