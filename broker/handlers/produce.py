@@ -82,14 +82,16 @@ def _append_one(
     answers = TopicProduceResponse(
         name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
     )
+    response = ProduceResponse(responses=[answers])
+    later = None
     if topic is not None and not answer.error_code:
         partition = topic.partitions[data.index]
         if partition.awaits_disk(request.acks):
-            return _commit(broker, [(partition.log, answer)], ProduceResponse(responses=[answers]), 1)
-    if not request.acks:
-        _tell_by_closing([answers])
+            later = _commit(broker, [(partition.log, answer)], response, 1)
+    if request.acks == ACKS_NONE:
+        _tell_by_closing(response.responses)
         return None
-    return ProduceResponse(responses=[answers])
+    return later or response
 
 
 def _go_on(

@@ -378,3 +378,19 @@ async def test_what_cannot_be_read_fails_its_partition_alone(
     assert [part.error_code for part in answer] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert not answer[0].records
     assert bytes(answer[1].records) == bytes(good.responses[0].partitions[0].records)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_acks_0_is_not_answered_where_others_would_wait_for_the_disk(
+    serve: Serve, connect: Connect, partitions: int
+) -> None:
+    client = await connect(await serve(flush_policy="interval", log_flush_interval_messages="1"))
+    topic_id = await make_topic(client, "t")
+    sent = request("t", 0, records(b"one"), topic_id, 9, acks=0)
+    if partitions == 2:
+        more = PartitionProduceData(index=1, records=records(b"two"))
+        sent.topic_data[0].partition_data.append(more)
+    client.send(PRODUCE, 9, 1, sent)
+    client.send(LIST_OFFSETS, 7, 2, lookup(timestamp=-1))
+    correlation_id, answer = await client.receive(LIST_OFFSETS, 7)
+    assert (correlation_id, answer.topics[0].partitions[0].offset) == (2, 1)
