@@ -90,12 +90,10 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
         raise InvalidRecord(f"producer {producer} sent base sequence {sequence}")
 
     records: batch.Buffer = view
-    position = batch.HEADER_BYTES
-    timed_records = _TIMED_RECORDS
+    position, timed_records = batch.HEADER_BYTES, _TIMED_RECORDS
     if attributes & batch.CODEC_MASK:
         records = compression.decompress(header.codec, view[position:], rules.max_decompressed_bytes)
-        position = 0
-        timed_records = _TIMED_COMPRESSED_RECORDS
+        position, timed_records = 0, _TIMED_COMPRESSED_RECORDS
     times: bytes | None = None
     try:
         if not timed_records <= count <= _TIMED_RECORDS_MAX:
