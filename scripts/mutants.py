@@ -45,6 +45,7 @@ NOT_COPIED = (
 )
 
 _NO_PROCESS = ["-m", "not all and not e2e and not java and not slow"]
+_BOTH_WAYS = ["tests/property/test_both_ways.py", "-k", "[1]"]  # one of its seeds
 
 # Which tests have to notice, quickest first; those that are slower come once these have passed.
 TESTS = {
@@ -55,10 +56,12 @@ TESTS = {
     "broker": (
         ["tests/unit", "-k", "not storage and not bench and not budgets and not docker and not kernel"],
         ["tests/fault", "tests/conformance", *_NO_PROCESS],
+        _BOTH_WAYS,
     ),
     "protocol": (
         ["tests/unit", "-k", "wire or records or kernel or frame or validate"],
-        ["tests/property", "tests/conformance/test_messages.py"],
+        ["tests/property", "tests/conformance/test_messages.py", "-m", "not slow"],
+        _BOTH_WAYS,
     ),
     "config": (["tests/unit/test_config*.py"],),
     "cli": (["tests/unit/test_cli*.py"], ["tests/e2e/test_cli.py"]),
