@@ -59,17 +59,19 @@ TESTS = {
         _BOTH_WAYS,
     ),
     "protocol": (
-        ["tests/unit", "-k", "wire or records or kernel or frame or validate"],
+        ["tests/unit", "-k", "(wire or records or kernel or frame or validate) and not kernel_build"],
         ["tests/property", "tests/conformance/test_messages.py", "-m", "not slow"],
         _BOTH_WAYS,
     ),
     "config": (["tests/unit/test_config*.py"],),
     "cli": (["tests/unit/test_cli*.py"], ["tests/e2e/test_cli.py"]),
 }
-_UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py", "broker": "tests/unit/test_{}.py"}
+_UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}  # of the other rooms: tests/unit/test_{}.py
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
 _ANSWERS = ["handlers", "client_answers"]
-# What is run before all else for a file: most mutants die within a second of it.
+_CODEC = ["wire", "tests/property/test_wire.py"]
+_KERNEL = ["kernel", "tests/property/test_records_kernel.py"]
+# What is run before all else for a file, or the files of a folder: most mutants die within a second of it.
 FIRST = {
     "broker/answers": ["connection_bounds"],
     "broker/authorized_operations": ["handlers"],
@@ -119,6 +121,30 @@ FIRST = {
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting"],
     "broker/work": ["work", "client_answers", "topics"],
+    "protocol/describe": ["wire_describe"],
+    "protocol/frame": ["frame"],
+    "protocol/messages": ["tests/conformance/test_messages.py", "wire"],
+    "protocol/records/batch": ["records_batch"],
+    "protocol/records/build": ["records_batch", "tests/property/test_records.py"],
+    "protocol/records/columns": _KERNEL,
+    "protocol/records/compression": ["records_compression"],
+    "protocol/records/errors": ["records_validate"],
+    "protocol/records/kernel": _KERNEL,
+    "protocol/records/legacy": ["storage_walk", "cli_dump"],
+    "protocol/records/recompress": ["recompress"],
+    "protocol/records/search": _KERNEL,
+    "protocol/records/validate": ["records_validate"],
+    "protocol/registry": ["wire"],
+    "protocol/wire/api": _CODEC,
+    "protocol/wire/compiler": _CODEC,
+    "protocol/wire/constructs": ["wire", "wire_schema", "tests/property/test_wire.py"],
+    "protocol/wire/errors": _CODEC,
+    "protocol/wire/maker": ["wire_schema", *_CODEC],
+    "protocol/wire/reader": ["frame", *_CODEC],
+    "protocol/wire/schema": ["wire_schema", "wire", "tests/conformance/test_messages.py"],
+    "protocol/wire/structs": ["wire_schema", *_CODEC],
+    "protocol/wire/types": _CODEC,
+    "protocol/wire/writer": _CODEC,
     "storage/batch_rules": ["log", "tests/unit/test_large_batches.py", "tests/unit/test_recompress.py"],
     "storage/blocks": ["blocks"],
     "storage/checkpoints": ["checkpoints"],
@@ -191,6 +217,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 _LOG_CALLS = ("_log.", "logging.")
+# Functions that an interpreter never calls.
+_OF_THE_COMPILER = ("_construct", "__dealloc__")
 _processes = multiprocessing.get_context("forkserver")
 
 
@@ -247,15 +275,23 @@ def _mutations(tree: ast.Module) -> Iterator[tuple[str, ast.expr | ast.stmt, ast
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str, int | None, ast.expr | ast.stmt]]:
-    """Yield every expression and statement within a function, with where it hangs: (holder, field, index)."""
+    """Yield every expression and statement within a function, with where it hangs: (holder, field, index).
+
+    Not what only a compiler sees: a mutant of it would run nowhere (`_interpreted`).
+    """
 
     def walk(
         node: ast.AST, function: str
     ) -> Iterator[tuple[str, ast.AST, str, int | None, ast.expr | ast.stmt]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if node.name in _OF_THE_COMPILER:
+                return
             function = f"{function}.{node.name}".lstrip(".")
+        left_alone = ["annotation", "returns", "decorator_list", "type_params"]
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "cython.compiled":
+            left_alone += ["test", "body"]
         for field, value in ast.iter_fields(node):
-            if field in ("annotation", "returns", "decorator_list", "type_params"):
+            if field in left_alone:
                 continue
             for index, child in enumerate(value) if isinstance(value, list) else ((None, value),):
                 if not isinstance(child, ast.AST) or _is_left_alone(child):
@@ -300,7 +336,7 @@ def _changes(node: ast.expr | ast.stmt) -> Iterator[ast.expr | ast.stmt]:
             other_name = "min" if name == "max" else "max"
             changed.func = ast.copy_location(ast.Name(other_name, ast.Load()), node)  # type: ignore[attr-defined]
             yield changed
-        case ast.If(test=test):
+        case ast.If(test=test) if "cython.compiled" not in ast.unparse(test):
             for value in (True, False):
                 changed = copy.copy(node)
                 changed.test = ast.copy_location(ast.Constant(value), test)  # type: ignore[attr-defined]
@@ -349,15 +385,30 @@ def is_killed(copy_of: Path, mutant: Mutant, own_only: bool, limit_s: float) -> 
     unchanged, when = target.read_text(), target.stat()
     target.write_text(mutant.made_in(unchanged))
     first, *others = TESTS[mutant.room]
-    names = FIRST.get(str(relative.with_suffix("")), ())
-    names = [name if "/" in name else _UNIT_FILES[mutant.room].format(name) for name in names]
+    names = FIRST.get(str(relative.with_suffix(""))) or FIRST.get(str(relative.parent), ())
+    unit_files = _UNIT_FILES.get(mutant.room, "tests/unit/test_{}.py")
+    names = [name if "/" in name else unit_files.format(name) for name in names]
     try:
         phases = [names] if own_only and names else [[*names, *first], *others]
-        return any(_fails(copy_of, arguments, limit_s) for arguments in phases)
+        with _interpreted(copy_of, mutant.room):
+            return any(_fails(copy_of, arguments, limit_s) for arguments in phases)
     finally:
         target.write_text(unchanged)
         # With its time: what was compiled of it is good again.
         os.utime(target, ns=(when.st_atime_ns, when.st_mtime_ns))
+
+
+@contextlib.contextmanager
+def _interpreted(copy_of: Path, room: str) -> Iterator[None]:
+    """Have what is compiled of a room run from its source: an extension would know nothing of the mutant beside it."""
+    extensions = [*(copy_of / room).rglob("*.so")]
+    for extension in extensions:
+        extension.rename(extension.with_suffix(".away"))
+    try:
+        yield
+    finally:
+        for extension in extensions:
+            extension.with_suffix(".away").rename(extension)
 
 
 def _fails(copy_of: Path, arguments: list[str], limit_s: float) -> bool:
@@ -406,7 +457,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("paths", nargs="*", type=Path, help="files or rooms (storage and broker)")
+    parser.add_argument(
+        "paths", nargs="*", type=Path, help="files or rooms (storage and broker, if none is named)"
+    )
     parser.add_argument("--count", type=int, default=200, help="how many mutants; 0 for all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
@@ -446,7 +499,9 @@ def run(chosen: list[Mutant], workers: int, own_only: bool) -> int:
         for room in {mutant.room for mutant in chosen}:
             begun = time.monotonic()
             for arguments in TESTS[room][: 1 if own_only else None]:
-                if _fails(target, arguments, UNCHANGED_LIMIT_S):
+                with _interpreted(target, room):
+                    is_broken = _fails(target, arguments, UNCHANGED_LIMIT_S)
+                if is_broken:
                     print(_output_of(target).read_text()[-5000:])
                     print(f"the tests of {room} fail without any change: mend that first")
                     return 2
