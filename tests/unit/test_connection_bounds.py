@@ -491,6 +491,45 @@ async def test_a_large_request_is_served_elsewhere_and_those_behind_it_wait(
     assert log.log_end_offset == 3
 
 
+async def test_the_bytes_of_a_request_that_is_decoded_elsewhere_stay_its_own(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after it, in the same packet, takes its place in the buffer before it is decoded."""
+    monkeypatch.setattr(dispatch, "MOST_ELEMENTS", 10)
+    served = await serve()
+    client = await connect(served)
+    gate = threading.Event()
+    for number in range(2):
+        served.broker.readers.submit(lambda: gate.wait(20), str(number))
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    received = served.connection_of(client)._received
+    after = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 200)], allow_auto_topic_creation=False)
+    client.send(METADATA, 9, 1, names(100))
+    client.send(METADATA, 9, 2, after)
+    await until(lambda: received.filled > 4 and received.view[11] == 2)  # of the second, the correlation id
+    gate.set()
+    for correlation_id, asked in ((1, names(100)), (2, after)):
+        answered, response = await client.receive(METADATA, 9)
+        assert answered == correlation_id
+        assert [topic.name for topic in response.topics] == [topic.name for topic in asked.topics or []]
+
+
+async def test_every_request_passes_the_gate_on_the_loop_wherever_it_was_decoded(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect(await serve())
+    gate, passed = dispatch.gate, []
+
+    def note(session: Session, route: Any, request: Any) -> Any:
+        passed.append((route.name, len(request.topics), threading.current_thread()))
+        return gate(session, route, request)
+
+    monkeypatch.setattr(dispatch, "gate", note)
+    for count in (1, 20_000):
+        assert len((await client.ask(METADATA, 9, names(count))).topics) == count
+    assert passed == [("Metadata v9", count, threading.main_thread()) for count in (1, 20_000)]
+
+
 @pytest.mark.parametrize("count", [10, 4000])
 async def test_what_is_decoded_elsewhere_depends_on_elements_and_not_on_records(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int

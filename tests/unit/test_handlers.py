@@ -480,6 +480,8 @@ async def test_the_end_of_what_is_decided_is_asked_for_by_those_who_read_nothing
     await produce(client, "t", records(b"a", b"b", b"c"))
     part = await fetch_part(client, "t", 0)
     assert (part.high_watermark, part.last_stable_offset) == (3, 1)
+    refused = await fetch_part(client, "t", 4)
+    assert (refused.error_code, refused.last_stable_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
     want = ListOffsetsPartition(partition_index=0, timestamp=-1)
     for isolation_level, end in ((0, 3), (1, 1)):
         request = ListOffsetsRequest(
@@ -487,8 +489,10 @@ async def test_the_end_of_what_is_decided_is_asked_for_by_those_who_read_nothing
             isolation_level=isolation_level,
             topics=[ListOffsetsTopic(name="t", partitions=[want])],
         )
-        answer = (await client.ask(LIST_OFFSETS, 7, request)).topics[0].partitions[0]
-        assert (answer.error_code, answer.offset) == (ErrorCode.NONE, end)
+        for times in (1, 2):
+            request.topics *= times
+            answers = [topic.partitions[0] for topic in (await client.ask(LIST_OFFSETS, 7, request)).topics]
+            assert [(answer.error_code, answer.offset) for answer in answers] == [(0, end)] * times
 
 
 @versions(create.CREATE_TOPICS)

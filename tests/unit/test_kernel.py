@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.batches import batch_of, plain_record, record_bytes, some_records, varint
 from tests.support.kernels import BOTH, INSTALLED
-from tidelog.protocol.records.batch import HEADER_BYTES, PREFIX_BYTES
+from tidelog.protocol.records.batch import HEADER_BYTES, MAX_TIMESTAMP_POSITION, PREFIX_BYTES
 from tidelog.protocol.records.build import Record, build_batch
 
 pytestmark = pytest.mark.parametrize("kernel", BOTH, ids=["installed", "interpreted"])
@@ -360,6 +360,12 @@ def test_find_timestamp_by_the_headers(kernel: Any) -> None:
     ]  # fmt: skip
     assert kernel.find_timestamp(data, 0, len(data), 63) == -1 - len(data)
     assert kernel.find_timestamp(data, 0, len(data), -(2**63)) == 0
+    # No more of a header is needed than what is looked at.
+    end = 2 * size + MAX_TIMESTAMP_POSITION + 8
+    assert kernel.find_timestamp(data, 0, end, 62) == kernel.find_batch(data, 0, end, 7) == 2 * size
+    assert (
+        kernel.find_timestamp(data, 0, end - 1, 62) == kernel.find_batch(data, 0, end - 1, 7) == -1 - 2 * size
+    )
 
 
 def legacy(offset: int, magic: int, timestamp: int, size: int = 40) -> bytes:

@@ -248,6 +248,21 @@ def reads_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return reads
 
 
+@pytest.mark.parametrize("head_bytes", [43, 60, 61, 62])
+@pytest.mark.parametrize("source", [PATIENT, WAITING, WARM])
+def test_a_batch_of_which_not_even_the_header_was_read_on_the_way_is_searched(
+    tmp_path: Path, source: Source, head_bytes: int
+) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW, NOW + 1]])
+    segment = log.active
+    place = by_offset.locate(segment, 0, PATIENT)
+    place = place._replace(head=place.head[:head_bytes])
+    found = in_batch.first_record(segment, place, NOW + 1, 0, log.config.max_decompressed_bytes, source)
+    assert found is not None
+    assert found[:2] == (NOW + 1, 1)
+
+
 @pytest.mark.parametrize("source", [PATIENT, WAITING, WARM])
 def test_a_large_batch_is_read_up_to_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Source

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from construct import Byte, StreamError, Struct, VarInt  # type: ignore[import-untyped]
 
-from tests.support.wire import EVERYTHING, Case, Everything, Leaf, uvarint
+from tests.support.wire import EVERYTHING, INTERPRETED, Case, Everything, Leaf, uvarint
 from tidelog.protocol.messages.fetch import FETCH, FetchableTopicResponse, FetchResponse, PartitionData
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
@@ -216,8 +216,11 @@ def test_records_are_a_view_of_the_frame() -> None:
 class Slice:
     """Stands for a part of a log file: it has a length, and nothing else that a codec may use."""
 
+    def __init__(self, length: int = 300) -> None:
+        self.length = length
+
     def __len__(self) -> int:
-        return 300
+        return self.length
 
 
 @pytest.mark.parametrize("version", [4, 12])
@@ -400,6 +403,30 @@ def test_a_frame_begins_with_its_size() -> None:
     assert LIST_OFFSETS.request_writer(1)(ListOffsetsRequest(replica_id=-1, topics=[]), b"head") == [
         b"\x00\x00\x00\x0chead\xff\xff\xff\xff\x00\x00\x00\x00"
     ]
+
+
+BOTH_WRITERS = pytest.mark.parametrize(
+    "write", [PRODUCE.request_writer(9), INTERPRETED.writer_of(ProduceRequest, 9, True)]
+)
+
+
+@BOTH_WRITERS
+@pytest.mark.parametrize("size", [4097, 100_000])
+def test_the_size_of_a_frame_counts_what_is_a_piece_of_its_own(write: Any, size: int) -> None:
+    request = produce(b"r" * size)
+    whole = b"".join(write(request, b"head"))
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    assert whole[4:] == b"head" + written(write, request)
+
+
+@BOTH_WRITERS
+def test_a_frame_whose_size_has_no_place_in_its_four_bytes_is_an_encode_error(write: Any) -> None:
+    size = 1 << 30
+    others = sum(map(len, write(produce(Slice(size)), b"head"))) - size
+    largest = 0x7FFFFFFF - (others - 4)
+    assert write(produce(Slice(largest)), b"head")[0].startswith(b"\x7f\xff\xff\xffhead")
+    with pytest.raises(EncodeError, match="a frame of 2147483648 bytes"):
+        write(produce(Slice(largest + 1)), b"head")
 
 
 # --- the compiler

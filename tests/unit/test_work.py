@@ -377,9 +377,12 @@ async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_ove
     assert ["reader" in name for name in threads] == [False] * 5 + [True] * 5
 
 
+@pytest.mark.parametrize("isolation_level", [0, 1])
 async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, isolation_level: int
 ) -> None:
+    # What is not decided yet, though it is in the log, is nothing new to who does not read it.
+    monkeypatch.setattr(Log, "last_stable_offset", property(lambda _: 1))
     monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
     monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", 8192)
     served = await serve(log_index_interval_bytes="2147483647", num_partitions="2")
@@ -396,7 +399,9 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
     answer = await client.ask(FETCH, 12, fetches([59, 58]))
     assert [bool(part.records) for part in answer.responses[0].partitions] == [True, False]
     assert lanes == [Lane.LOOP, Lane.LONG, Lane.LONG]
-    client.send(FETCH, 12, 1, fetches([59, 60], min_bytes=600, max_wait_ms=60_000))
+    client.send(
+        FETCH, 12, 1, fetches([59, 60], min_bytes=600, max_wait_ms=60_000, isolation_level=isolation_level)
+    )
     await until(lambda: len(served.broker.parked) == 1)
     assert not await produced(other, build_batch([Record(0, T0, None, b"v" * 400)]))
     _, answer = await client.receive(FETCH, 12)
