@@ -14,7 +14,7 @@ import pytest
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_connection import fetch, hold_flushes, produce
 from tidelog.broker import answers, dispatch
-from tidelog.broker.answers import AT_ONCE_BYTES, Streamed, answer_of
+from tidelog.broker.answers import AT_ONCE_BYTES, Deferred, Later, Streamed, answer_of
 from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
 from tidelog.broker.net import connection as connections
@@ -188,7 +188,6 @@ async def test_large_answers_come_whole_whether_in_memory_or_not(
     monkeypatch.setattr(File, "pread", noted)
     if not is_warm:
         monkeypatch.setattr(File, "read_nowait", lambda *_: None)
-    # By the long way, and by the short one of requests that came before.
     for _ in range(5):
         assert await client.ask(FETCH, 11, fetch("t", 0, max_bytes=partition_bytes)) == expected
     assert threads == (set() if is_warm else {READER})
@@ -319,8 +318,9 @@ async def test_an_answer_that_cannot_be_read_to_its_end_ends_the_connection_and_
     assert served.broker.queued_answers.total_bytes == 0
 
 
+@pytest.mark.parametrize("is_warm", [True, False])
 async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_lost(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, is_warm: bool
 ) -> None:
     served = await serve(queued_max_response_bytes=str(MIB))
     deaf, client = await connect(served), await connect(served)
@@ -335,6 +335,8 @@ async def test_while_too_much_is_unread_in_all_pieces_are_small_and_nothing_is_l
         return first(piece, count)
 
     monkeypatch.setattr(FileSlice, "first", noted)
+    if not is_warm:
+        monkeypatch.setattr(File, "read_nowait", lambda *_: None)
     deaf.send(FETCH, 11, 1, fetch("t", 0, max_bytes=50 * MIB))
     response = await client.ask(FETCH, 11, fetch("t", 0, max_bytes=50 * MIB))
     assert len(response.responses[0].partitions[0].records) > 4 * 900_000
@@ -953,6 +955,14 @@ async def test_a_client_that_we_hold_back_is_not_slow(
     client.writer.write(frame[5000:])
     for _ in range(3):
         await client.receive(PRODUCE, 9)
+
+
+def test_the_exception_that_took_the_place_of_an_answer_is_raised() -> None:
+    later = Later()
+    later.response = fault = OSError("the answer was not made")
+    with pytest.raises(OSError, match="not made") as caught:
+        Deferred(later, lambda *_: [b"an answer"], 7, "Fetch v12").encoded()
+    assert caught.value is fault
 
 
 def test_a_few_parts_are_sent_as_they_are_and_many_as_one() -> None:

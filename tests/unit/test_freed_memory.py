@@ -4,6 +4,7 @@ import ctypes
 import errno
 import gc
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,6 +82,15 @@ def test_no_descriptor_is_needed_to_look(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def refuse_to_open(path: object, *_: object) -> int:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+
+def test_what_is_freed_is_kept_up_to_twice_sixteen_mebibytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[int, int]] = []
+    monkeypatch.setattr(freed_memory, "_libc", SimpleNamespace(mallopt=lambda *what: said.append(what)))
+    freed_memory.keep_some()
+    assert said == [(-3, 16 * MIB), (-1, 32 * MIB)]  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD of malloc.h
+    monkeypatch.setattr(freed_memory, "_libc", SimpleNamespace())
+    freed_memory.keep_some()
 
 
 def test_the_system_is_asked_what_is_resident_and_the_allocator_what_is_free() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,14 @@ def test_it_appends_and_reads_at_positions(file: files.File) -> None:
     file.truncate(5)
     file.append(b"x")
     assert (file.size, file.pread(99, 0)) == (6, b"01234x")
+
+
+def test_what_a_thread_reads_from_memory_is_its_own_until_it_reads_again(file: files.File) -> None:
+    here, there = WARM.read(file, 4, 0), []
+    thread = threading.Thread(target=lambda: there.append(bytes(WARM.read(file, 4, 6))))
+    thread.start()
+    thread.join()
+    assert (bytes(here), there) == (b"0123", [b"6789"])
 
 
 def test_a_read_that_stops_short_goes_on(file: files.File, monkeypatch: pytest.MonkeyPatch) -> None:

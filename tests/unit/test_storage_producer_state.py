@@ -2,8 +2,9 @@
 
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from crc32c import crc32c
@@ -15,6 +16,7 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import files, producer_snapshots, producer_state
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 from tidelog.storage.log import Appended, Log
+from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import (
     PRODUCER_BYTES,
     SEQUENCE_MAX,
@@ -24,6 +26,7 @@ from tidelog.storage.producer_state import (
     batches_of,
     encode,
 )
+from tidelog.storage.upkeep import enforce_retention
 
 PRODUCER = 7
 
@@ -181,6 +184,66 @@ def test_only_the_newest_snapshots_are_kept(tmp_path: Path) -> None:
         send(log, n)
         log.roll(NOW)
     assert snapshots(tmp_path) == [4, 5]
+
+
+class Lock:
+    """A log's lock, with what another thread does just before it is taken, or once it is let go of."""
+
+    def __init__(self, before: Callable[[], None] | None = None, after: Callable[[], None] | None = None):
+        self.before, self.after, self.is_held = before, after, False
+
+    def __enter__(self) -> None:
+        if self.before is not None:
+            self.before()
+        self.is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        self.is_held = False
+        if self.after is not None:
+            self.after()
+
+
+def test_a_snapshot_is_written_without_the_lock_of_the_log_and_with_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = Lock()
+    waiting = ProducerSnapshots(tmp_path, "t-0", cast(Any, lock))
+    held: list[tuple[bool, bool]] = []
+    write = files.write
+
+    def noted(path: Path, data: bytes) -> None:
+        held.append((lock.is_held, waiting.lock.locked()))
+        write(path, data)
+
+    monkeypatch.setattr(files, "write", noted)
+    waiting.keep(5, {})
+    waiting.write()
+    assert held == [(False, True)]
+    assert (snapshots(tmp_path), waiting.offsets) == ([5], [5])
+
+
+def test_the_latest_snapshot_that_waits_is_written_and_none_that_a_cut_overtakes(tmp_path: Path) -> None:
+    lock = Lock(before=lambda: waiting.keep(7, {}))
+    waiting = ProducerSnapshots(tmp_path, "t-0", cast(Any, lock))
+    waiting.keep(5, {})
+    waiting.write()
+    assert (snapshots(tmp_path), waiting.offsets) == ([7], [7])
+    lock.before, lock.after = None, waiting.cut
+    waiting.keep(8, {})
+    waiting.write()
+    assert (snapshots(tmp_path), waiting.offsets) == ([7], [7])
+
+
+def test_retention_takes_no_batch_before_a_snapshot_tells_of_its_producer(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "log", segment_bytes=400, retention_bytes=0)
+    send(log, 0)
+    for n in range(10):
+        send(log, n, producer=8)
+    assert snapshots(tmp_path / "log") == []
+    enforce_retention(log, NOW)
+    assert len(log.segments) == 1
+    again = open_log(crash(log, tmp_path / "again"))
+    assert set(again.producers.producers) == {PRODUCER, 8}
 
 
 def test_a_producer_is_forgotten_when_it_has_been_silent_for_long(tmp_path: Path) -> None:

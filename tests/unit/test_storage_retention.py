@@ -36,6 +36,21 @@ def test_S24_a_segment_goes_when_its_largest_timestamp_is_more_than_retention_ag
     assert (log.log_start_offset, log.log_end_offset, scan(log)) == (4, 4, [])
 
 
+def test_what_is_cut_off_goes_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a crash might leave a gap before what is still there."""
+    log = log_of(tmp_path, *[[NOW]] * 4)
+    gone: list[Path] = []
+    remove = files.remove
+
+    def noted(path: Path) -> None:
+        gone.append(path)
+        remove(path)
+
+    monkeypatch.setattr(files, "remove", noted)
+    log.truncate(1)
+    assert [path.name for path in gone if path.suffix == ".log"] == [f"{base:020d}.log" for base in (4, 3, 2)]
+
+
 def test_S24_minus_one_keeps_everything(tmp_path: Path) -> None:
     log = log_of(tmp_path, [0], [1], retention_ms=-1)
     enforce_retention(log, NOW * 2)

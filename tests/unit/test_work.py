@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import threading
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from tidelog.broker import readers as readers_module
 from tidelog.broker import work
 from tidelog.broker.answers import Elsewhere, Later
 from tidelog.broker.handlers import fetch as fetch_handler
+from tidelog.broker.handlers import list_offsets
 from tidelog.broker.readers import Readers
 from tidelog.broker.work import Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
@@ -406,6 +408,30 @@ async def test_a_fetch_that_walks_far_is_made_on_a_reader_and_parks_there_too(
     assert not await produced(other, build_batch([Record(0, T0, None, b"v" * 400)]))
     _, answer = await client.receive(FETCH, 12)
     assert all(not part.error_code for part in answer.responses[0].partitions)
+
+
+async def test_what_waits_for_the_disk_and_takes_long_is_made_by_who_has_the_time_for_it(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_offset, "PROMPT_WALK_BYTES", 8192)
+    monkeypatch.setattr(by_offset, "BRIEF_WALK_BYTES", 8192)
+    client = await connect(await serve(log_index_interval_bytes="2147483647"))
+    await filled(client, 60)
+
+    def cold(*_: object) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "preadv", cold)
+    lanes: list[Lane] = []
+    find = list_offsets._find
+
+    def found(*how: Any) -> Any:
+        lanes.append(next(lane for lane, source in work.SOURCES.items() if source is how[-1]))
+        return find(*how)
+
+    monkeypatch.setattr(list_offsets, "_find", found)
+    assert await looked_up(client, [T0 + 59]) == [(0, 59)]
+    assert list(dict.fromkeys(lanes)) == [Lane.LOOP, Lane.SHORT, Lane.LONG]
 
 
 async def test_what_was_not_looked_at_when_the_broker_stops_is_answered(
