@@ -178,6 +178,23 @@ def test_truncation_forgets_what_it_cut(tmp_path: Path) -> None:
     assert send(log, 2) == (2, 2, -1, False)
 
 
+def test_a_cut_and_a_snapshot_that_is_being_written_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    send(log, 0)
+    held: list[bool] = []
+    load = ProducerSnapshots.load
+
+    def noted(of: ProducerSnapshots, *what: Any) -> int | None:
+        held.append(of.lock.locked())
+        return load(of, *what)
+
+    monkeypatch.setattr(ProducerSnapshots, "load", noted)
+    log.truncate(0)
+    assert held == [True]
+
+
 def test_only_the_newest_snapshots_are_kept(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for n in range(5):
