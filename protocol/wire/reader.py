@@ -136,8 +136,7 @@ class Reader:
     ) -> None:
         """Read what consists of these fields."""
         if cython.compiled:
-            for each in (*fields, *absent, *[known for _, known in tagged]):
-                field = each
+            for field in (*fields, *absent, *[known for _, known in tagged]):
                 field.offset = offset_of(message, field.name)
         self.message = message
         self.version = version
@@ -184,11 +183,9 @@ def _make(reader: Any, source: Any) -> Any:
     """Make a message of the bytes that come next."""
     cls = reader.message
     message = cls.__new__(cls)
-    for each in reader.absent:
-        field = cython.cast(ReadField, each)
+    for field in reader.absent:
         _fill(message, field, [] if field.is_list else field.default)
-    for each in reader.fields:
-        field = cython.cast(ReadField, each)
+    for field in reader.fields:
         _fill(message, field, _value(field, source))
     if reader.is_flexible:
         _take_tags(reader, message, source)
@@ -322,7 +319,7 @@ def _uvarint(source: Any) -> int:
             if value >> 32:
                 break
             source.position = at
-            return cython.cast(cython.longlong, value)
+            return value
     raise WireError(f"varint at position {at - 1} is wider than 32 bits")
 
 
@@ -408,8 +405,7 @@ def _count(source: Any, count: int) -> int:
 )
 def _take_tags(reader: Any, message: Any, source: Any) -> int:
     """Read the tagged section: defaults first, then whatever is there; unknown tags are passed over."""
-    for _, each in reader.tagged:
-        field = cython.cast(ReadField, each)
+    for _, field in reader.tagged:
         _fill(message, field, [] if field.is_list else field.default)
     count = _uvarint(source)
     if count:
@@ -420,9 +416,8 @@ def _take_tags(reader: Any, message: Any, source: Any) -> int:
         if size > source.end - source.position:
             raise misfit("tagged field", size, source.position, source.end)
         end = source.position + size
-        for known, each in reader.tagged:
+        for known, field in reader.tagged:
             if known == tag:
-                field = cython.cast(ReadField, each)
                 setattr(message, field.name, _value(field, source))
                 if source.position != end:
                     raise misfit(field.path, size, source.position, end)

@@ -140,8 +140,7 @@ class Writer:
     ) -> None:
         """Write these fields."""
         if cython.compiled:
-            for each in (*fields, *refused, *[known for _, known in tagged]):
-                field = each
+            for field in (*fields, *refused, *[known for _, known in tagged]):
                 field.offset = offset_of(message, field.name)
         self.message = message
         self.version = version
@@ -200,14 +199,12 @@ def _put_message(writer: Any, message: Any, sink: Any) -> int:
     """Write the fields of a message; what its version cannot carry is an error, unless it may be dropped."""
     if type(message) is not writer.message:
         raise TypeError(f"a {writer.message.__name__} is due, and not {message!r:.100}")
-    for each in writer.refused:
-        field = cython.cast(WrittenField, each)
+    for field in writer.refused:
         value = _of(message, field)
         if _differs(field, value):
             what = f"{writer.message.__name__}.{field.name} does not exist in version {writer.version}"
             raise EncodeError(f"{what}, and is {value!r}")
-    for each in writer.fields:
-        field = cython.cast(WrittenField, each)
+    for field in writer.fields:
         sink.field = field
         _put_value(field, _of(message, field), sink)
     if writer.is_flexible:
@@ -353,7 +350,8 @@ def _put_integer(sink: Any, value: Any, width: int) -> int:
     """Write a signed big-endian integer."""
     number = value
     if width < 8:
-        half = cython.cast(cython.longlong, 1) << (8 * width - 1)
+        half = 1
+        half <<= 8 * width - 1
         if number < -half or number >= half:
             raise OverflowError(f"{value} does not fit in {width} bytes")
     _make_room(sink, width)
@@ -484,8 +482,7 @@ def _put_tags(writer: Any, message: Any, sink: Any) -> int:
     if not writer.tagged:
         return _put_octet(sink, 0)
     present: list[tuple[int, bytes]] = []
-    for tag, each in writer.tagged:
-        field = cython.cast(WrittenField, each)
+    for tag, field in writer.tagged:
         value = _of(message, field)
         if _differs(field, value):
             inner = _Sink()
