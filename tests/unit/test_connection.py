@@ -240,6 +240,11 @@ async def test_connections_per_address_are_bounded(serve: Serve, connect: Connec
     second = await connect(served)
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await asyncio.wait_for(second.frame(), 20)
+    for _ in range(2):  # who leaves makes room for the next
+        first.writer.close()
+        await until(lambda: not served.server.connections)
+        first = await connect(served)
+        await first.ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
 async def test_a_silent_connection_is_closed_and_a_talking_one_is_not(serve: Serve, connect: Connect) -> None:

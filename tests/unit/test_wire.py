@@ -114,6 +114,15 @@ def test_a_frame_that_claims_much_is_given_nothing(api: Any, huge: bytes) -> Non
             tracemalloc.stop()
 
 
+def test_an_end_that_lies_after_the_buffer_is_not_believed() -> None:
+    frame = written(PRODUCE.request_writer(9), produce(b"r" * 100))
+    for read in (PRODUCE.reader(9), INTERPRETED.reader_of(ProduceRequest, 9, True)):
+        assert read(frame, 0, len(frame) + 200)[1] == len(frame)
+        for end in range(len(frame)):
+            with pytest.raises(WireError):
+                read(frame[:end], 0, len(frame) + 200)
+
+
 def test_a_count_is_bounded_by_what_its_elements_need() -> None:
     # Three topics of at least three bytes each cannot be in eight.
     frame = b"\xff\xff\xff\xff" + b"\x00" + b"\x04" + b"\x01\x01\x00" * 2 + b"\x00\x00"

@@ -76,6 +76,8 @@ def test_the_constructor_demands_what_has_no_default() -> None:
         Sample(needed=1, wrong=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         Sample(1)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="keyword arguments only"):
+        Sample(1, needed=2)  # type: ignore[misc]
 
 
 def test_every_object_has_a_list_of_its_own() -> None:
