@@ -457,6 +457,7 @@ def read_request_header(buffer: Any, position: int, end: int) -> tuple[int, int,
         source.end = min(stop, view.len)
     else:
         source.octets = memoryview(buffer)[:end]
+        source.end = len(source.octets)
     try:
         key = _integer(source, 4) & 0xFFFFFFFF
         correlation_id = _integer(source, 4)

@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.kernels import load_source
 from tests.support.wire import uvarint
 from tidelog.broker import dispatch
 from tidelog.broker.routes import Served
@@ -28,6 +29,7 @@ from tidelog.protocol.messages.api_versions import (
     ApiVersionsResponse,
 )
 from tidelog.protocol.messages.list_offsets import LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse
+from tidelog.protocol.wire import reader
 from tidelog.protocol.wire.errors import WireError
 
 REQUEST = ListOffsetsRequest(replica_id=-1, topics=[])
@@ -131,6 +133,14 @@ def test_a_header_lies_anywhere_in_a_buffer() -> None:
     assert (key_version, correlation_id, client_id) == (2 << 16 | 7, 1, b"me")
     position = skip_header_tags(buffer, position, end)
     assert LIST_OFFSETS.reader(7)(buffer, position, end) == (REQUEST, end)
+
+
+@pytest.mark.parametrize("module", [reader, load_source(reader)], ids=["installed", "interpreted"])
+def test_a_header_ends_where_its_buffer_ends(module: ModuleType) -> None:
+    header = encode_request(LIST_OFFSETS, 1, 1, "a client", REQUEST)[4:22]
+    assert module.read_request_header(header, 0, 100) == (2 << 16 | 1, 1, b"a client", 18)
+    with pytest.raises(WireError, match="client id: length 8 at position 10 does not fit the 7 bytes left"):
+        module.read_request_header(header[:-1], 0, 100)
 
 
 @pytest.mark.parametrize("version", [1, 7])
