@@ -45,7 +45,7 @@ class Owed:
             if self._is_hurried:
                 later.hurry()
         self.size_bytes += _size_of(answer)
-        return self.size_bytes >= MAX_UNSENT_BYTES or len(self.answers) >= MAX_REQUESTS_IN_FLIGHT
+        return self.is_much
 
     def _lighten(self, size_bytes: int) -> None:
         """Count so much less for an answer to come."""

@@ -156,11 +156,7 @@ class Writer:
         With a head they are a frame: its size in four bytes, the head, the message. What a message carries, if it is
         large or no bytes at all, is a part as it is, never copied.
         """
-        sink = _Sink()
-        sink.pieces = []
-        sink.used = sink.room = sink.total = 0
-        if not cython.compiled:
-            sink.octets = bytearray()
+        sink = _empty_sink()
         try:
             if head is not None:
                 _put_integer(sink, 0, _SIZE_BYTES)
@@ -176,6 +172,19 @@ class Writer:
             _put_size(sink)
         _cut(sink)
         return sink.pieces
+
+
+@cython.cfunc
+@cython.inline
+@cython.locals(sink=_Sink)
+def _empty_sink() -> Any:
+    """Return where nothing has been written yet."""
+    sink = _Sink()
+    sink.pieces = []
+    sink.used = sink.room = sink.total = 0
+    if not cython.compiled:
+        sink.octets = bytearray()
+    return sink
 
 
 @cython.cfunc
@@ -485,12 +494,8 @@ def _put_tags(writer: Any, message: Any, sink: Any) -> int:
     for tag, field in writer.tagged:
         value = _of(message, field)
         if _differs(field, value):
-            inner = _Sink()
-            inner.pieces = []
-            inner.used = inner.room = inner.total = 0
+            inner = _empty_sink()
             inner.field = sink.field = field
-            if not cython.compiled:
-                inner.octets = bytearray()
             _put_value(field, value, inner)
             _cut(inner)
             present.append((tag, b"".join(inner.pieces)))
