@@ -11,7 +11,15 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-COMPILED = ("records/kernel", "records/search", "wire/maker", "wire/reader", "wire/writer")
+COMPILED = (
+    "records/batch",
+    "records/kernel",
+    "records/search",
+    "records/validate",
+    "wire/maker",
+    "wire/reader",
+    "wire/writer",
+)
 EXTENSIONS = [
     Extension(
         f"tidelog.protocol.{path.replace('/', '.')}",

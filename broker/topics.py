@@ -152,6 +152,10 @@ class Topics:
 
     # Maintenance thread.
 
+    def served(self, name: str, topic_id: bytes, by_id: bool) -> Topic | None:
+        """Return the topic that a request names, by its id or by its name. Event loop."""
+        return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
+
     def find(self, name: str | None, topic_id: bytes) -> Topic | None:
         """Return the topic of that name, or of that id if it has no name. Maintenance thread only."""
         return self._made_by_id.get(topic_id) if name is None else self._made.get(name)

@@ -63,12 +63,10 @@ def response_encoder(api: Api, version: int) -> ResponseEncoder:
     a part of its own, never copied here.
     """
     write = api.writer(version)
-    tags = b"\x00" * response_header_version(api, version)
-    pack = _CORRELATION_ID.pack
+    pack = Struct(">ix" if response_header_version(api, version) else ">i").pack  # x: no tags
 
     def encode(correlation_id: int, message: object) -> list[Any]:
-        parts: list[Any] = write(message, pack(correlation_id) + tags)
-        return parts
+        return write(message, pack(correlation_id))
 
     return encode
 

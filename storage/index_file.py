@@ -41,9 +41,13 @@ class IndexFile:
         """The CRC-32C of the entries in the file."""
         return self._saved_crc
 
-    def find(self, key: int) -> int:
-        """Return the number of the first entry whose key is at least this one, or how many entries there are."""
-        return find_entry(self.data, self.entry_bytes, self.key_bytes, key)
+    def find(self, key: int) -> tuple[int, int, int]:
+        """Return the number of the first entry whose key is at least this one, its key, and its other field.
+
+        If there is none, that is the number of entries, and -1 twice.
+        """
+        found: tuple[int, int, int] = find_entry(self.data, self.entry_bytes, self.key_bytes, key)
+        return found
 
     def keep(self, count: int) -> None:
         """Drop all entries after the first `count`; the file follows when it is next saved."""

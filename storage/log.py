@@ -312,10 +312,12 @@ class Log:
             )
         if offset < self.log_end_offset:
             try:
-                for number in range(segment_number(segments, offset), len(segments)):
+                number = segment_number(segments, offset)
+                while number < len(segments):
                     found = by_offset.read(segments[number], offset, max_bytes, at_least_one, source)
                     if found is not None:
                         return found
+                    number += 1
             except Mismatch as mismatch:
                 self.judge(mismatch.segment, source)
                 return self.read(offset, max_bytes, at_least_one, source)

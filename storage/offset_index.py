@@ -36,13 +36,8 @@ class OffsetIndex(IndexFile):
         Where to start looking: the position of the first's batch, or 0; the position of the other's batch, or -1; and
         the offset after the first's batch, or 0.
         """
-        data = self.data
-        end = len(data) - len(data) % ENTRY_BYTES
-        if end and (last := _unpack(data, end - ENTRY_BYTES))[0] <= relative_offset:
-            return last[1], -1, last[0] + 1  # Most readers are near the end.
-        at = self.find(relative_offset + 1) * ENTRY_BYTES
-        following = _unpack(data, at)[1] if at < end else -1
-        if not at:
+        after, _, following = self.find(relative_offset + 1)
+        if not after:
             return 0, following, 0
-        last_offset, position = _unpack(data, at - ENTRY_BYTES)
+        last_offset, position = _unpack(self.data, (after - 1) * ENTRY_BYTES)
         return position, following, last_offset + 1

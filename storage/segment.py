@@ -166,7 +166,7 @@ class Segment:
     def _deleted(self) -> OffsetOutOfRange:
         return OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
 
-    def read(self, count: int, position: int, source: Source) -> files.Readable | memoryview:
+    def read(self, count: int, position: int, source: Source) -> memoryview:
         """Read bytes of its log from a source; raise Mismatch if they are not what was written."""
         if self.unverified is not None:
             self.verify(position, position + count, source)
@@ -176,7 +176,7 @@ class Segment:
         """Return a slice of its log, verified now; `data` are its bytes, where they are known already."""
         if self.unverified is not None:
             self.verify(position, position + length, source)
-        return files.FileSlice(self.file, position, length, data)
+        return files.FileSlice(self._file or self._open(), position, length, data)
 
     def verify(self, start: int, end: int, source: Source) -> None:
         """Verify what was in a range when the segment was loaded, if nobody has; raise Mismatch if it has changed."""

@@ -8,13 +8,13 @@ import threading
 from typing import Final, NamedTuple, Protocol
 
 from tidelog.storage.errors import NotInMemory
-from tidelog.storage.files import File, Readable
+from tidelog.storage.files import File
 
 SCRATCH_BYTES: Final = 2 << 20
 
 
 class _Read(Protocol):
-    def __call__(self, file: File, count: int, position: int, /) -> Readable | memoryview: ...
+    def __call__(self, file: File, count: int, position: int, /) -> memoryview: ...
 
 
 class Source(NamedTuple):
@@ -46,8 +46,8 @@ def _read_warm(file: File, count: int, position: int) -> memoryview:
     return view
 
 
-def _read_waiting(file: File, count: int, position: int) -> Readable:
-    return file.pread(count, position)
+def _read_waiting(file: File, count: int, position: int) -> memoryview:
+    return memoryview(file.pread(count, position))
 
 
 # The event loop's: what is in memory, and little of it. What is read is good until the thread reads so again.

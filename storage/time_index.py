@@ -44,8 +44,8 @@ class TimeIndex(IndexFile):
         An entry is made with an entry of the offset index, unless the largest timestamp is still the same: up to the
         last offset entry below the returned offset every record is older than `timestamp`.
         """
-        number = self.find(timestamp)
-        return self.entry(number)[1] if number < len(self) else BEYOND
+        _, _, relative_offset = self.find(timestamp)
+        return relative_offset if relative_offset >= 0 else BEYOND
 
     def drop_final(self, relative_offset: int) -> None:
         """Drop the entry that closing the segment added: its offset is beyond the last offset entry's."""

@@ -15,13 +15,14 @@ Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and
 
 from collections.abc import Callable, Hashable
 from functools import partial
+from typing import NamedTuple
 
 from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
-from tidelog.broker.topics import Topic, Topics, missing
+from tidelog.broker.topics import Topic, missing
 from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter
 from tidelog.broker.work import LONG, LOOP, NONE, SHORT, SOURCES, Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
@@ -42,6 +43,7 @@ IDS_SINCE = 13  # the version from which topics are named by id
 ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
 NO_ERROR = int(ErrorCode.NONE)
+_new = tuple.__new__
 # Partitions, 2 to 4 us each, and some tenths of a millisecond at most, that are looked through in one step.
 STEP_PARTITIONS = 8
 # What a parked fetch holds for each.
@@ -49,8 +51,7 @@ WANTED_BYTES = 512
 
 
 def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
-    """Drop from a request what no answer depends on: it may be kept for long, while the fetch waits."""
-    request.forgotten_topics_data, request.rack_id, request.cluster_id = [], "", None
+    """Leave each partition once in a request."""
     topics = request.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         by_id = version >= IDS_SINCE
@@ -80,22 +81,19 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
     return _park(broker, request, fetch, partial(fetch_again, broker, request, version, session))
 
 
-def find_topic(topics: Topics, wanted: FetchTopic, version: int) -> Topic | None:
-    """Return the topic that a request names."""
-    return topics.by_id.get(wanted.topic_id) if version >= IDS_SINCE else topics.by_name.get(wanted.topic)
-
-
 def _park(
     broker: Broker, request: FetchRequest, fetch: "_Fetch", again: Callable[[], FetchResponse | Later]
 ) -> FetchWaiter:
     """Wait for more than a fetch has found."""
+    # It may be kept for long: of the request what no answer depends on goes.
+    request.forgotten_topics_data, request.rack_id, request.cluster_id = [], "", None
     missing_bytes = request.min_bytes - fetch.size_bytes
     # The largest leaves room for another request: a connection that takes none does not see its client leave.
-    weight_bytes = max(PARKED_WEIGHT_BYTES, WANTED_BYTES * len(fetch.partitions))
+    weight_bytes = max(PARKED_WEIGHT_BYTES, WANTED_BYTES * len(fetch.pieces))
     weight_bytes = min(weight_bytes, MAX_UNSENT_BYTES // 2)
     # What there is then is read when the answers before it have left.
     answer = OnLoop(again)
-    places = [partition.waiters for partition in fetch.partitions]
+    places = [piece.partition.waiters for piece in fetch.pieces]
     return FetchWaiter(
         broker.parked, places, missing_bytes, request.max_wait_ms, lambda: answer, weight_bytes
     )
@@ -136,39 +134,36 @@ def _load(fetch: "_Fetch", left: Elsewhere) -> Work[FetchResponse]:
     return fetch.load_cold()
 
 
-class _Fetch:
-    """One pass over the partitions of a fetch: its response, and the slices of the logs that fill it."""
+class _Piece(NamedTuple):
+    """What was found of a partition: the answer for it, and the slice of its log that fills that."""
 
-    __slots__ = (
-        "_ends",
-        "_isolation_level",
-        "_left_bytes",
-        "_slices",
-        "failed",
-        "partitions",
-        "response",
-        "size_bytes",
-    )
+    partition: Partition
+    end: int  # of what could be read, before it was
+    answer: PartitionData
+    records: FileSlice
+
+
+class _Fetch:
+    """One pass over the partitions of a fetch: what it found, which makes its response."""
+
+    __slots__ = ("_isolation_level", "_left_bytes", "_topics", "failed", "pieces", "size_bytes")
 
     def __init__(self, broker: Broker, request: FetchRequest) -> None:
-        self.failed = False
-        self.partitions: list[Partition] = []
-        self._ends: list[int] = []  # of their logs, before they were read
-        self.size_bytes = 0
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._isolation_level = request.isolation_level
-        self._slices: list[tuple[PartitionData, FileSlice]] = []
-        self.response = FetchResponse(responses=[])
+        self._topics: list[FetchableTopicResponse] = []
+        self.pieces: list[_Piece] = []
+        self.size_bytes = 0
+        self.failed = False
 
     def begin(self, broker: Broker, request: FetchRequest, version: int) -> Elsewhere | None:
         """Look at the partitions of the request on the event loop; return what is left for a reader thread."""
         topics = request.topics
         if len(topics) == 1 and len(topics[0].partitions) == 1:
             wanted = topics[0]
+            topic = broker.topics.served(wanted.topic, wanted.topic_id, version >= IDS_SINCE)
             try:
-                answer = self._look_at(
-                    find_topic(broker.topics, wanted, version), wanted.partitions[0], version, LOOP
-                )
+                answer = self._look_at(topic, wanted.partitions[0], version, LOOP)
             except (NotInMemory, TakesLong):
                 pass
             else:
@@ -181,7 +176,7 @@ class _Fetch:
         count = 0
         lane = yield LOOP
         for wanted in request.topics:
-            topic = find_topic(broker.topics, wanted, version)
+            topic = broker.topics.served(wanted.topic, wanted.topic_id, version >= IDS_SINCE)
             answers = []
             for want in wanted.partitions:
                 if count >= STEP_PARTITIONS:
@@ -200,7 +195,7 @@ class _Fetch:
             self._answer(wanted, answers)
 
     def _answer(self, wanted: FetchTopic, answers: list[PartitionData]) -> None:
-        self.response.responses.append(
+        self._topics.append(
             FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
         )
 
@@ -219,13 +214,14 @@ class _Fetch:
 
     def _read(self, partition: Partition, want: FetchPartition, lane: Lane) -> PartitionData:
         log = partition.log
+        level = self._isolation_level
         answer = PartitionData(
             partition_index=want.partition,
             error_code=NO_ERROR,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self._isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if level == READ_COMMITTED else None,
             records=EMPTY,
         )
         if want.last_fetched_epoch >= 0:
@@ -237,22 +233,20 @@ class _Fetch:
                 answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 self.failed = True
                 return answer
-        end = log.readable_end(self._isolation_level)
+        end = log.readable_end(level)
+        most_bytes, left_bytes = want.partition_max_bytes, self._left_bytes
+        if most_bytes > left_bytes:
+            most_bytes = left_bytes
         try:
-            piece = log.read(
-                want.fetch_offset,
-                min(want.partition_max_bytes, self._left_bytes),
-                at_least_one=not self.size_bytes,
-                source=SOURCES[lane],
-            )
+            records = log.read(want.fetch_offset, most_bytes, not self.size_bytes, SOURCES[lane])
         except StorageError as error:
             return self._failure(want.partition, error_code(error), partition)
-        self.partitions.append(partition)
-        self._ends.append(end)
-        if piece.length:
-            self.size_bytes += piece.length
-            self._left_bytes = max(self._left_bytes - piece.length, 0)
-            self._slices.append((answer, piece))
+        self.pieces.append(_new(_Piece, (partition, end, answer, records)))
+        length = records.length
+        self.size_bytes += length
+        self._left_bytes = (
+            left_bytes - length
+        )  # below 0 where the first batch is larger than all that was asked for
         return answer
 
     def _failure(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:
@@ -271,49 +265,46 @@ class _Fetch:
     def is_enough(self, request: FetchRequest) -> bool:
         """Tell whether there is something to answer, or nothing to wait for."""
         return (
-            self.size_bytes >= request.min_bytes
-            or self.failed
-            or request.max_wait_ms <= 0
-            or not self.partitions
+            self.size_bytes >= request.min_bytes or self.failed or request.max_wait_ms <= 0 or not self.pieces
         )
 
     @property
     def has_more(self) -> bool:
         """Tell whether a log has grown since it was read."""
-        return any(
-            partition.log.readable_end(self._isolation_level) != end
-            for partition, end in zip(self.partitions, self._ends, strict=True)
-        )
-
-    def _stream(self) -> FetchResponse:
-        """Fill the response with its slices as they are: they are read when they are sent."""
-        for answer, piece in self._slices:
-            answer.records = piece
-        return self.response
+        level = self._isolation_level
+        return any(piece.partition.log.readable_end(level) != piece.end for piece in self.pieces)
 
     def load(self, broker: Broker, owner: Hashable) -> FetchResponse | Later:
-        """Fill the response with the bytes of its slices: at once where they are in memory, later where not."""
+        """Return the response with the bytes of its slices: at once where they are in memory, later where not."""
         if self.size_bytes > AT_ONCE_BYTES:
             return self._stream()
         cold = []
-        for answer, piece in self._slices:
-            data = piece.read_nowait()
-            if data is None:
-                cold.append((answer, piece))
-            else:
-                answer.records = data
+        for piece in self.pieces:
+            _, _, answer, records = piece
+            if records.length:
+                data = records.read_nowait()
+                if data is None:
+                    cold.append(piece)
+                else:
+                    answer.records = data
         if cold:
-            self._slices = cold
+            self.pieces = cold
             return broker.readers.submit(self.load_cold, owner)
-        return self.response
+        return FetchResponse(responses=self._topics)
 
     def load_cold(self) -> FetchResponse:
-        """Fill the response, waiting for the disk. Reader thread."""
+        """Return the response with the bytes of its slices, waiting for the disk. Reader thread."""
         if self.size_bytes > AT_ONCE_BYTES:
             return self._stream()
-        for answer, piece in self._slices:
+        for _, _, answer, records in self.pieces:
             try:
-                answer.records = piece.read()
+                answer.records = records.read() if records.length else EMPTY
             except StorageError as error:
                 answer.error_code = error_code(error)
-        return self.response
+        return FetchResponse(responses=self._topics)
+
+    def _stream(self) -> FetchResponse:
+        """Return the response with its slices as they are: they are read when they are sent."""
+        for _, _, answer, records in self.pieces:
+            answer.records = records if records.length else EMPTY
+        return FetchResponse(responses=self._topics)

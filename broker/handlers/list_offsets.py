@@ -44,8 +44,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -6,
 )
 NO_ERROR = int(ErrorCode.NONE)
-# What was found already: equal questions are looked up once.
-_Known = dict[tuple[Log, int], Found | None]
+# Topic, partition, leader epoch, timestamp, most offsets.
+_Question = tuple[str, int, int, int, int]
 # The version that brought each question.
 _SINCE = {
     LATEST: 0,
@@ -64,7 +64,7 @@ def handle(session: Session, request: ListOffsetsRequest, version: int) -> ListO
         asked, want = topics[0], topics[0].partitions[0]
         topic = session.broker.topics.by_name.get(asked.name)
         try:
-            answer = _answer(topic, want, request.isolation_level, version, {}, LOOP)
+            answer = _answer(topic, want, request.isolation_level, version, LOOP)
         except (NotInMemory, TakesLong):
             pass
         else:
@@ -75,10 +75,11 @@ def handle(session: Session, request: ListOffsetsRequest, version: int) -> ListO
 
 
 def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[ListOffsetsResponse]:
-    """Answer any number of partitions, in steps."""
+    """Answer any number of partitions, in steps; what is asked again is looked up once."""
     by_name = broker.topics.by_name
     topics = []
-    known: _Known = {}
+    known: dict[_Question, ListOffsetsPartitionResponse] = {}
+    are_asked_again = len({asked.name for asked in request.topics}) < len(request.topics)
     for asked in request.topics:
         topic = by_name.get(asked.name)
         wanted = {want.partition_index: want for want in asked.partitions}
@@ -92,61 +93,49 @@ def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[
             if times and times[index] > 1:
                 answers.append(_failure(want, ErrorCode.INVALID_REQUEST))
                 continue
-            answer = None
+            question = asked.name, index, want.current_leader_epoch, want.timestamp, want.max_num_offsets
+            answer = known.get(question)
             while answer is None:
                 try:
-                    answer = _answer(topic, want, request.isolation_level, version, known, lane)
+                    answer = _answer(topic, want, request.isolation_level, version, lane)
                 except NotInMemory:
                     lane = yield SHORT
                 except TakesLong:
                     lane = yield LONG
+            if are_asked_again:
+                known[question] = answer
             answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
 
 def _answer(
-    topic: Topic | None,
-    want: ListOffsetsPartition,
-    isolation_level: int,
-    version: int,
-    known: _Known,
-    lane: Lane,
+    topic: Topic | None, want: ListOffsetsPartition, isolation_level: int, version: int, lane: Lane
 ) -> ListOffsetsPartitionResponse:
     """Answer for one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
-    partition = topic.partition(want.partition_index) if topic else None
+    index, timestamp = want.partition_index, want.timestamp
+    partition = topic.partition(index) if topic else None
     if partition is None:
         return _failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
         return _failure(want, problem)
-    if want.timestamp < 0 and version < _SINCE.get(want.timestamp, version + 1):
+    if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
     if lane is NONE:
         return _failure(want, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
-        return _look_up(partition.log, want, isolation_level, version, known, lane)
+        if version == 0:
+            offsets = by_time.offsets_before(partition.log, timestamp, want.max_num_offsets, SOURCES[lane])
+            return ListOffsetsPartitionResponse(
+                partition_index=index, error_code=NO_ERROR, old_style_offsets=offsets
+            )
+        found = _find(partition.log, timestamp, isolation_level, SOURCES[lane])
     except (StorageError, RecordsError) as error:
         return _failure(want, error_code(error))
-
-
-def _look_up(
-    log: Log, want: ListOffsetsPartition, isolation_level: int, version: int, known: _Known, lane: Lane
-) -> ListOffsetsPartitionResponse:
-    source = SOURCES[lane]
-    if version == 0:
-        offsets = by_time.offsets_before(log, want.timestamp, want.max_num_offsets, source)
-        return ListOffsetsPartitionResponse(
-            partition_index=want.partition_index, error_code=NO_ERROR, old_style_offsets=offsets
-        )
-    key = log, want.timestamp
-    if key in known:
-        found = known[key]
-    else:
-        found = known[key] = _find(log, want.timestamp, isolation_level, source)
     if found is None:
-        return ListOffsetsPartitionResponse(partition_index=want.partition_index, error_code=NO_ERROR)
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=NO_ERROR)
     return ListOffsetsPartitionResponse(
-        partition_index=want.partition_index,
+        partition_index=index,
         error_code=NO_ERROR,
         timestamp=found.timestamp,
         offset=found.offset,

@@ -24,7 +24,7 @@ from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
-from tidelog.broker.topics import Topic, Topics, missing
+from tidelog.broker.topics import Topic, missing
 from tidelog.broker.work import Lane, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
@@ -33,7 +33,6 @@ from tidelog.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from tidelog.protocol.records import batch, compression
@@ -62,19 +61,13 @@ def handle(
     session: Session, request: ProduceRequest, version: int
 ) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
     """Append every batch of the request, at once or in several turns."""
-    topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return _append_one(session.broker, request, version)
-    return _go_on(_append_all(session.broker, request, version), None)
-
-
-def _append_one(
-    broker: Broker, request: ProduceRequest, version: int
-) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
-    """Append the batch of a request that has one. Most requests are such, and need nothing of what makes turns."""
-    topic_data = request.topic_data[0]
+    broker, topics = session.broker, request.topic_data
+    if len(topics) != 1 or len(topics[0].partition_data) != 1:
+        return _go_on(_append_all(broker, request, version), None)
+    # Most requests have one batch, and need nothing of what makes turns.
+    topic_data = topics[0]
     data = topic_data.partition_data[0]
-    topic = find_topic(broker.topics, topic_data, version)
+    topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
     try:
         answer = _append(topic, data, request.acks, version, broker.clock.now_ms())
     except TakesLong:
@@ -132,7 +125,7 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
     responses: list[TopicProduceResponse] = []
     partitions = 0
     for topic_data in request.topic_data:
-        topic = find_topic(broker.topics, topic_data, version)
+        topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
         answers: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
             if (responses or answers) and monotonic() > turn_ends:
@@ -176,11 +169,6 @@ def _commit(
     """Have what was appended put on disk; return the response to come."""
     logs = [log for log, _ in durable]
     return broker.flusher.commit(logs, response, partial(_fail, durable, response), ANSWER_BYTES * partitions)
-
-
-def find_topic(topics: Topics, wanted: TopicProduceData, version: int) -> Topic | None:
-    """Return the topic that a request names."""
-    return topics.by_id.get(wanted.topic_id) if version >= IDS_SINCE else topics.by_name.get(wanted.name)
 
 
 def _append(

@@ -49,6 +49,8 @@ _SIZE = Struct(">i").unpack_from
 # take less than that goes on where the time of a turn is used up.
 BYTE_S = 0.2e-6
 QUICK_S = 0.0002
+# So much more at most than twice as long counts for as usual, at once.
+MORE_S = 0.00005
 # Where no connection takes longer in a turn of the loop, none waits for others: to keep time costs as much as two small
 # requests.
 BRIEF_S = 0.0001
@@ -177,7 +179,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         if took_s >= BRIEF_S:
             turns.begin(began_s)
         # Other threads may have had the processor meanwhile: once is not enough to count as slow.
-        self._usual_s = min(took_s, 2 * self._usual_s + QUICK_S / 4)
+        usual_s = 2 * self._usual_s + MORE_S
+        if took_s < usual_s:
+            usual_s = took_s
+        self._usual_s = usual_s
 
     def _dispatch_frames(self, out: Answer, began_s: float) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""

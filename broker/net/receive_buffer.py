@@ -71,7 +71,7 @@ class ReceiveBuffer:
             if end > SMALL_BUFFER_BYTES:
                 self.frame_end = end
                 return self.filled < len(self.view) or self.grow()
-        elif self._frame_memory.is_waited_for:
+        elif len(self.view) > SMALL_BUFFER_BYTES and self._frame_memory.is_waited_for:
             self.shrink()
         return True
 

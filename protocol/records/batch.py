@@ -1,3 +1,4 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
 """The 61-byte header of a batch (format v2): read it, check its checksum, give it its place in a log.
 
 Owns the header's layout, declared once in `HEADER`. Refuses to know what a record is. Invariant: what the log

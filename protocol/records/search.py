@@ -67,19 +67,52 @@ _INT64_MAX: Final = (1 << 63) - 1
 _INT64_MIN: Final = -(1 << 63)
 
 
-def find_entry(data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int, start: int = 0) -> int:
-    """Find the first entry whose key is at least wanted; the number of entries where none is.
+@cython.locals(
+    octets=cython.p_const_uchar,
+    size=cython.Py_ssize_t,
+    width=cython.Py_ssize_t,
+    key_width=cython.Py_ssize_t,
+    first=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    number=cython.Py_ssize_t,
+    at=cython.Py_ssize_t,
+    key=cython.longlong,
+    rest=cython.longlong,
+)
+def find_entry(
+    data: Buffer | mmap, entry_bytes: int, key_bytes: int, wanted: int, start: int = 0
+) -> tuple[int, int, int]:
+    """Find the first entry whose key is at least wanted; return its number, its key, and what is after the key.
 
     data holds, from start on, entries of entry_bytes each, which begin with their keys: signed big-endian integers
-    of key_bytes, at most 8, that never decrease.
+    of key_bytes, at most 8, that never decrease. What is after a key is such an integer too, 0 if it has no bytes.
+    Where no key is large enough the answer is the number of entries, -1, -1. The interpreter's lock is kept: data may
+    be an index that is being appended to.
     """
-    if not 1 <= key_bytes <= min(8, entry_bytes):
+    width, key_width, first = entry_bytes, key_bytes, start
+    if not 1 <= key_width <= 8 or not key_width <= width <= key_width + 8:
         raise ValueError(f"a key of {key_bytes} bytes in entries of {entry_bytes}")
-    if start < 0:
+    if first < 0:
         raise ValueError(f"entries from position {start} on")
-    return _search(
-        data, start, start, max(_INT64_MIN, min(wanted, _INT64_MAX)), False, entry_bytes, key_bytes
-    )
+    key = max(_INT64_MIN, min(wanted, _INT64_MAX))
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets = cython.cast(cython.p_const_uchar, view.buf)
+        size = view.len
+    else:
+        octets = memoryview(data)
+        size = octets.nbytes
+    count = (size - first) // width if size > first else 0
+    number = _bisect(octets, first, count, width, key_width, key)
+    key = rest = -1
+    if number < count:
+        at = first + number * width
+        key = _integer(octets, at, key_width)
+        rest = _integer(octets, at + key_width, width - key_width) if width > key_width else 0
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))
+    return number, key, rest
 
 
 def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:
@@ -88,7 +121,7 @@ def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:
     Return its position, or -1 - resume where the data ends first: resume is the position, maybe beyond end,
     of the first entry whose header is not wholly there. position must be an entry's start, else RecordError.
     """
-    return _search(data, position, end, max(offset, 0), False, 0, 0)
+    return _search(data, position, end, max(offset, 0), False)
 
 
 def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> int:
@@ -96,25 +129,20 @@ def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> int
 
     Entries of format v1 answer by their own timestamp, those of v0 have none.
     """
-    return _search(data, position, end, timestamp, True, 0, 0)
+    return _search(data, position, end, timestamp, True)
 
 
 @cython.cfunc
 @cython.exceptval(check=True)
 @cython.annotation_typing(True)
 def _search(
-    data: Buffer | mmap,
+    data: Buffer,
     position: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     wanted: cython.longlong,
     by_time: cython.bint,
-    entry_bytes: cython.Py_ssize_t,
-    key_bytes: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Run _bisect over entries, to the end of data, or else _find; turn its faults into errors.
-
-    A search among entries keeps the interpreter's lock: data may be an index that is being appended to.
-    """
+    """Run _find; turn its faults into errors."""
     sought: _SOUGHT
     if cython.compiled:
         view = cython.declare(Py_buffer)
@@ -124,9 +152,7 @@ def _search(
     else:
         octets = memoryview(data)
         size = octets.nbytes
-    if entry_bytes > 0:
-        sought = (_FOUND, _bisect(octets, position, size, entry_bytes, key_bytes, wanted))
-    elif position < 0 or end > size:
+    if position < 0 or end > size:
         sought = (_RANGE, size)
     elif end - position < _UNLOCK_BYTES:
         sought = _find(octets, position, end, wanted, by_time)
@@ -150,14 +176,17 @@ def _search(
 def _bisect(
     octets: cython.p_const_uchar,
     start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
+    count: cython.Py_ssize_t,
     entry_bytes: cython.Py_ssize_t,
     key_bytes: cython.Py_ssize_t,
     wanted: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Do find_entry's work without Python."""
+    """Do find_entry's search without Python."""
     low: cython.Py_ssize_t = 0
-    high: cython.Py_ssize_t = (end - start) // entry_bytes if end > start else 0
+    high: cython.Py_ssize_t = count
+    # Most readers are near the end; and what is before need not be in memory.
+    if count > 0 and _integer(octets, start + (count - 1) * entry_bytes, key_bytes) < wanted:
+        return count
     while low < high:
         middle: cython.Py_ssize_t = (low + high) >> 1
         if _integer(octets, start + middle * entry_bytes, key_bytes) < wanted:

@@ -1,3 +1,4 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False
 """Whether a batch that a producer sent may be stored: every rule, every record.
 
 Owns the rules of a produced batch and their order, cheapest first, so that finding a hostile one out is bounded

@@ -100,6 +100,8 @@ class ReadField:
 
 
 @cython.final
+@cython.no_gc
+@cython.freelist(8)
 @cython.cclass
 class _Source:
     """The bytes that a message is read from, and how far that has come."""

@@ -101,6 +101,8 @@ class WrittenField:
 
 
 @cython.final
+@cython.no_gc
+@cython.freelist(8)
 @cython.cclass
 class _Sink:
     """The bytes that a message is written to: pieces that are whole, and the one that is being written."""
@@ -352,8 +354,9 @@ def _put_size(sink: Any) -> int:
     number=cython.longlong,
     bits=cython.ulonglong,
     width=cython.Py_ssize_t,
-    at=cython.Py_ssize_t,
+    index=cython.Py_ssize_t,
     half=cython.longlong,
+    place=cython.p_uchar,
 )
 def _put_integer(sink: Any, value: Any, width: int) -> int:
     """Write a signed big-endian integer."""
@@ -366,10 +369,9 @@ def _put_integer(sink: Any, value: Any, width: int) -> int:
     _make_room(sink, width)
     if cython.compiled:
         bits = cython.cast(cython.ulonglong, number)
-        at = sink.used + width
-        while at > sink.used:
-            at -= 1
-            sink.octets[at] = bits & 0xFF
+        place = sink.octets + sink.used
+        for index in range(width):
+            place[width - 1 - index] = bits & 0xFF
             bits >>= 8
     else:
         sink.octets += number.to_bytes(width, "big", signed=True)

@@ -68,9 +68,10 @@ def read(
         length = first_bytes if at_least_one else 0
     end = segment.size
     for damage in segment.summary.damage:
-        if damage.start > position:
-            end = min(end, damage.start)
-    length = min(length, end - position)
+        if position < damage.start < end:
+            end = damage.start
+    if length > end - position:
+        length = end - position
     return segment.slice(position, length, bytes(head[:length]) if len(head) >= length else None, source)
 
 
@@ -93,7 +94,7 @@ def locate(segment: Segment, offset: int, source: Source) -> Place:
 def batch_at(segment: Segment, position: int, likely_size: int, source: Source) -> Place:
     """Return the batch at a position: all of it, if it is about as large as is thought, or its first part."""
     count = min(likely_size + likely_size // 8, PART_BYTES, segment.size - position)
-    chunk = memoryview(segment.read(count, position, source))
+    chunk = segment.read(count, position, source)
     size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
     return Place(position, size, chunk[:size])
 
@@ -126,14 +127,16 @@ def _search(
     if not SMALL_BATCH_BYTES < count <= MAX_READ_BYTES:
         count = FIRST_READ_BYTES
     while position < end:
-        chunk = segment.read(min(count, end - position), position, source)
+        if count > end - position:
+            count = end - position
+        chunk = segment.read(count, position, source)
         try:
             at = find(chunk, 0, len(chunk), wanted)
         except RecordError as error:
             raise CorruptLog(f"{segment.path(LOG)}@{position}: {error}") from error
         if at >= 0:
             size = PREFIX_BYTES + _batch_length(chunk, at + 8)[0]
-            return _new(Place, (position + at, size, memoryview(chunk)[at : at + size]))
+            return _new(Place, (position + at, size, chunk[at : at + size]))
         if at == -1:
             raise CorruptLog(f"{segment.path(LOG)}@{position}: a batch is cut short")
         position += -1 - at

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.search.in_batch import first_record, first_record_at, is_kept, largest_record
+from tidelog.storage.search.in_batch import first_record, first_record_at, largest_record
 from tidelog.storage.search.times_cache import Found
 from tidelog.storage.segment import LOG, Mismatch, Segment
 from tidelog.storage.sources import Source
@@ -22,8 +22,6 @@ from tidelog.storage.summary import NONE
 __all__ = ["RECORD_TIME", "Found", "Timeline", "first_at_or_after", "largest_timestamp", "offsets_before"]
 
 LATEST, EARLIEST = -1, -2
-# Twice the usual index interval.
-LARGE_BATCH_BYTES = 8192
 # Segments that are gone through, some 0.15 us each, and segments or batches that are searched in vain, some 2 ms each,
 # by those who have no time.
 PROMPT_SEGMENTS = 20_000
@@ -102,14 +100,15 @@ def _first_in_segment(
     first_offset = start - base_offset
     position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
     if (
-        (following - position >= LARGE_BATCH_BYTES or is_kept(segment, following))
-        and following < segment.size  # The index of an active segment is a moment ahead of what is published.
+        0
+        <= following
+        < segment.size  # The index of an active segment is a moment ahead of what is published.
         and last_offset >= first_offset
         and next_offset >= first_offset
         and not segment.summary.damage
     ):
-        # Between two entries so far apart there is one batch, as a rule, and the answer is in the next. Where the next
-        # can be searched without a read it costs nothing to try.
+        # Between two entries far apart there is one batch, as a rule, and the answer is in the next. Where the next can
+        # be searched without a read it costs nothing to try.
         found = first_record_at(
             segment, following, following - position, base_offset + next_offset, wanted, limit_bytes, source
         )

@@ -23,6 +23,8 @@ from tidelog.storage.sources import Source
 _KEPT_RECORDS_MIN = 32
 # More would push out too much else. A batch of 64 MiB, decompressed, whose times are close takes less.
 _KEPT_BYTES_MAX = times_cache.TimesCache.BYTES_MAX // 4
+# Twice the usual index interval.
+LARGE_BATCH_BYTES = 8192
 # Read and decompressed, and walked over: 2 ms or so.
 PROMPT_BYTES = 1 << 20
 _INT64_MIN = -(1 << 63)
@@ -48,7 +50,7 @@ def first_record(
         return times_cache.find(packed, timestamp)
     try:
         if len(head) < HEADER_BYTES:
-            head = memoryview(segment.read(min(size, PART_BYTES), position, source))
+            head = segment.read(min(size, PART_BYTES), position, source)
             place = Place(position, size, head)
         header = read_header(head)
         if header.base_offset < offset_min or _is_walk_best(header, key, cache):
@@ -61,11 +63,6 @@ def first_record(
     return times_cache.find(packed, timestamp)
 
 
-def is_kept(segment: Segment, position: int) -> bool:
-    """Tell whether the batch at a position can be searched without a read; a position of -1 is none."""
-    return segment.shared.times.get(times_cache.key_of(segment.identity, position)) is not None
-
-
 def first_record_at(
     segment: Segment,
     position: int,
@@ -75,10 +72,15 @@ def first_record_at(
     limit_bytes: int,
     source: Source,
 ) -> Found | None:
-    """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset."""
+    """Return what `first_record` does for the batch at a position; None as well if it does not begin with an offset.
+
+    One that seems to be small is not read for it, but may be searched by its times, where they are kept.
+    """
     packed = segment.shared.times.get(times_cache.key_of(segment.identity, position))
     if packed is not None:
         return times_cache.find(packed, timestamp) if times_cache.base_offset(packed) == base_offset else None
+    if likely_size < LARGE_BATCH_BYTES:
+        return None
     place = by_offset.batch_at(segment, position, likely_size, source)
     if _base_offset(place.head)[0] != base_offset:
         return None

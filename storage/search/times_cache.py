@@ -73,17 +73,16 @@ def packed_bytes(header: BatchHeader) -> int:
 def find(packed: bytes, timestamp: int) -> Found | None:
     """Return the first record of a batch at or after a time, or None."""
     base_offset, base_timestamp, leader_epoch, time_bytes, entry_bytes = _unpack_head(packed)
-    row = search.find_entry(packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES)
-    at = _HEAD_BYTES + row * entry_bytes
-    time_end = at + time_bytes
-    if time_end > len(packed):
-        return None
     # Where the largest timestamp so far reaches the one that is looked for, it is that record's own.
-    found = base_timestamp + int.from_bytes(packed[at:time_end], "big", signed=True)
-    if found < timestamp:
-        return None  # It lies further from the base than an int64 reaches.
+    row, delta, offset = search.find_entry(
+        packed, entry_bytes, time_bytes, timestamp - base_timestamp, _HEAD_BYTES
+    )
+    found = base_timestamp + delta
+    # Too early if there is none, or if it lies further from the base than an int64 reaches.
+    if offset < 0 or found < timestamp:
+        return None
     if entry_bytes > time_bytes:
-        row = int.from_bytes(packed[time_end : at + entry_bytes], "big")
+        row = offset
     return _new(Found, (found, base_offset + row, leader_epoch))
 
 

@@ -222,8 +222,9 @@ def test_both_kernels_find_a_time_alike_in_all_bytes_or_parts_or_a_list_of_times
     assert found == first
     entries, time_bytes, offset_bytes = listed
     entry_bytes = time_bytes + offset_bytes
-    at = INSTALLED.find_entry(entries, entry_bytes, time_bytes, time)
+    at, reached, _ = INSTALLED.find_entry(entries, entry_bytes, time_bytes, time)
     assert at == next((at for at, row in enumerate(rows) if row[2] >= time), count)
+    assert at == count or reached == rows[at][2]
     assert len(entries) == count * entry_bytes
     if offset_bytes:
         offsets = [

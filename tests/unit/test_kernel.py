@@ -265,8 +265,8 @@ def test_times_gives_the_largest_up_to_each_record(kernel: Any) -> None:
     for size in range(1, 9):
         entries = kernel.times(data, 0, len(data), 6, size, 0)
         assert entries == (packed(size, -5, -5, 2, 2, 2, 9), size, 0)
-        assert kernel.find_entry(entries[0], size, size, 3) == 5
-        assert kernel.find_entry(b"??" + entries[0], size, size, 3, 2) == 5
+        assert kernel.find_entry(entries[0], size, size, 3) == (5, 9, 0)
+        assert kernel.find_entry(b"??" + entries[0], size, size, 3, 2) == (5, 9, 0)
     gaps = plain_record(1, 3) + plain_record(4, 1)
     assert kernel.times(gaps, 0, len(gaps), 2, 1, 4) == (b"\3\0\0\0\1\3\0\0\0\4", 1, 4)
     assert kernel.times(b"", 0, 0, 0, 1, 0) == (b"", 1, 0)
@@ -317,9 +317,9 @@ def test_times_takes_more_room_where_something_does_not_fit(kernel: Any, delta: 
 
 
 def test_find_entry_looks_behind_the_start_only(kernel: Any) -> None:
-    assert kernel.find_entry(b"\0\0\1", 1, 1, 1, 2) == 0
-    assert kernel.find_entry(b"\0\0\1", 1, 1, 2, 2) == 1
-    assert kernel.find_entry(b"\0\0\1", 1, 1, 0, 7) == 0
+    assert kernel.find_entry(b"\0\0\1", 1, 1, 1, 2) == (0, 1, 0)
+    assert kernel.find_entry(b"\0\0\1", 1, 1, 2, 2) == (1, -1, -1)
+    assert kernel.find_entry(b"\0\0\1", 1, 1, 0, 7) == (0, -1, -1)
     with pytest.raises(ValueError, match="position -1"):
         kernel.find_entry(b"\0", 1, 1, 0, -1)
 
@@ -433,16 +433,22 @@ def test_both_refuse_in_the_same_words(kernel: Any) -> None:
 def test_find_entry_finds_the_first_key_that_is_at_least(kernel: Any, key_bytes: int, kind: Any) -> None:
     keys = [-300, -1, 0, 0, 5, 2**31 - 1]
     for count in range(len(keys) + 1):
-        data = b"".join(key.to_bytes(key_bytes, "big", signed=True) + b"????" for key in keys[:count])
+        rests = [n - 2 << 24 for n in range(count)]
+        data = b"".join(
+            packed(key_bytes, key) + packed(4, rest) for key, rest in zip(keys, rests, strict=False)
+        )
         for wanted in (-(2**80), -301, -300, -2, -1, 0, 1, 5, 6, 2**31 - 1, 2**31, 2**80):
             right = next((n for n, key in enumerate(keys[:count]) if key >= wanted), count)
+            found = (right, keys[right], rests[right]) if right < count else (count, -1, -1)
             # What does not make a whole entry is none.
-            assert kernel.find_entry(kind(data + b"\x00"), key_bytes + 4, key_bytes, wanted) == right
+            assert kernel.find_entry(kind(data + b"\x00"), key_bytes + 4, key_bytes, wanted) == found
 
 
 def test_find_entry_lets_go_of_its_data(kernel: Any) -> None:
     data = bytearray(16)
-    assert kernel.find_entry(data, 8, 4, 1) == 2
+    assert kernel.find_entry(data, 8, 4, 1) == (2, -1, -1)
+    assert kernel.find_entry(data, 8, 4, 0) == (0, 0, 0)
     data += bytes(8)  # A BufferError, if it were still held.
-    with pytest.raises(ValueError, match="a key of 9 bytes"):
-        kernel.find_entry(data, 16, 9, 1)
+    for entry_bytes, key_bytes in ((16, 9), (9, 0), (17, 8), (3, 4)):
+        with pytest.raises(ValueError, match=f"a key of {key_bytes} bytes in entries of {entry_bytes}"):
+            kernel.find_entry(data, entry_bytes, key_bytes, 1)
