@@ -51,7 +51,8 @@ WANTED_BYTES = 512
 
 
 def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
-    """Leave each partition once in a request."""
+    """Drop from a request what no answer depends on: it may be kept for long, while the fetch waits."""
+    request.forgotten_topics_data, request.rack_id, request.cluster_id = [], "", None
     topics = request.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         by_id = version >= IDS_SINCE
@@ -85,8 +86,6 @@ def _park(
     broker: Broker, request: FetchRequest, fetch: "_Fetch", again: Callable[[], FetchResponse | Later]
 ) -> FetchWaiter:
     """Wait for more than a fetch has found."""
-    # It may be kept for long: of the request what no answer depends on goes.
-    request.forgotten_topics_data, request.rack_id, request.cluster_id = [], "", None
     missing_bytes = request.min_bytes - fetch.size_bytes
     # The largest leaves room for another request: a connection that takes none does not see its client leave.
     weight_bytes = max(PARKED_WEIGHT_BYTES, WANTED_BYTES * len(fetch.pieces))
