@@ -128,6 +128,10 @@ class Topics:
             self._all = tuple(self.by_name.values())
         return self._all
 
+    def served(self, name: str, topic_id: bytes, by_id: bool) -> Topic | None:
+        """Return the topic that a request names, by its id or by its name, as of now."""
+        return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
+
     def open(self) -> None:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
         options = {record.name: record.options for record in self._catalog.topics()}
@@ -151,10 +155,6 @@ class Topics:
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
 
     # Maintenance thread.
-
-    def served(self, name: str, topic_id: bytes, by_id: bool) -> Topic | None:
-        """Return the topic that a request names, by its id or by its name. Event loop."""
-        return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
 
     def find(self, name: str | None, topic_id: bytes) -> Topic | None:
         """Return the topic of that name, or of that id if it has no name. Maintenance thread only."""
