@@ -1,7 +1,7 @@
 """From a frame to its handler and back: decode, gate, answer, encode.
 
-One table, filled as it is used: (api key, version) -> the compiled reader of its request, the compiled writer of
-its response, and its handler. A request that asks for an API or version that is not served ends the connection
+One table, filled as it is used: (api key, version) -> the reader of its request, the writer of its
+response, and its handler. A request that asks for an API or version that is not served ends the connection
 with a line in the log, as in Kafka (there is no form in which to answer it); ApiVersions alone is always answered.
 """
 
@@ -139,8 +139,8 @@ def _decode_elsewhere(
 def _find_route(key_version: int) -> Route:
     """Return the route of a version that is served, made when it is first asked for. Raises WireError."""
     key, version = key_version >> 16, key_version & 0xFFFF
-    api = APIS.get(key)
-    if api is None:
+    api, served = APIS.get(key), SERVED.get(key)
+    if api is None or served is None:
         raise WireError(
             f"api key {key} is not served; upgrade Tidelog, or turn the feature off in the client"
         )
@@ -148,7 +148,7 @@ def _find_route(key_version: int) -> Route:
         if key == API_VERSIONS:
             return _unsupported_api_versions(api)
         raise WireError(f"{api.name} v{version} is not served, only v{api.min_version} to v{api.max_version}")
-    route = _route(api, version, SERVED[key], api.reader(version), api.is_flexible(version))
+    route = _route(api, version, served, api.reader(version), api.is_flexible(version))
     _routes[key_version] = route
     return route
 

@@ -37,9 +37,7 @@ class Steps(Later):
     def __init__(
         self, session: Session, encode: Callable[..., Answer | Streamed], *, is_large: bool = False
     ) -> None:
-        """Make an answer, which `encode(response, join)` encodes: on a reader thread where that has made it, and all
-        that is large.
-        """
+        """Make an answer, which `encode(response)` encodes: on a reader thread where it was made there, or is large."""
         super().__init__()
         self._session = session
         self._broker = session.broker

@@ -2,9 +2,12 @@
 
 from typing import Final
 
-from tidelog.protocol.records import kernel, search
+from tidelog.protocol.records import batch, kernel, search, validate
 from tidelog.protocol.wire import maker, reader, writer
 
 __all__ = ["COMPILED"]
 
-COMPILED: Final = all(module.COMPILED for module in (kernel, search, maker, reader, writer))
+COMPILED: Final = not any(
+    str(module.__file__).endswith(".py")
+    for module in (batch, kernel, search, validate, maker, reader, writer)
+)

@@ -88,6 +88,7 @@ def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[
         else:
             times = None
         answers = []
+        yield LOOP  # It may have no partitions, as may all the others.
         for index, want in wanted.items():
             lane = yield LOOP
             if times and times[index] > 1:

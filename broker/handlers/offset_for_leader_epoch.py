@@ -33,6 +33,7 @@ def _respond(
     for asked in request.topics:
         topic = by_name.get(asked.topic)
         answers = []
+        yield LOOP  # It may have no partitions, as may all the others.
         for want in asked.partitions:
             if (yield LOOP) is NONE:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER

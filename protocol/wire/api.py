@@ -1,6 +1,6 @@
 """An API: its key, its versions, its two messages, and the codecs of each version.
 
-Codecs are compiled when a version is first used, because a broker speaks a handful of the versions it knows.
+Readers and writers are made when a version is first used, because a broker speaks a handful of the versions it knows.
 """
 
 from typing import TYPE_CHECKING

@@ -67,7 +67,6 @@ class ReadField:
     nullable = cython.declare(cython.bint)
     default = cython.declare(object)
     is_list = cython.declare(cython.bint)  # the default, of which each message gets its own
-    is_object = cython.declare(cython.bint)  # and no number: what an array of them makes is counted
     least = cython.declare(cython.Py_ssize_t)  # the fewest bytes of an element
     offset = cython.declare(cython.Py_ssize_t)  # of its slot in an object, in bytes
     element = cython.declare(object)  # of an array: a ReadField
@@ -89,7 +88,6 @@ class ReadField:
         self.name = sys.intern(name)
         self.path = path
         self.kind = ord(kind)
-        self.is_object = kind in "UTBVAM"
         self.compact = compact
         self.nullable = nullable
         self.least = least
@@ -375,8 +373,7 @@ def _array(field: Any, source: Any) -> Any:
     if count < 0 or count > (source.end - source.position) // field.least:
         raise misfit(field.path, count, source.position, source.end)
     element = field.element
-    if element.is_object:
-        _count(source, count)
+    _count(source, count)
     return [_value(element, source) for _ in range(count)]
 
 

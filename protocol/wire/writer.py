@@ -446,7 +446,7 @@ def _put_text(field: Any, value: Any, sink: Any) -> int:
         return _put_length(field, -1, sink)
     data = value.encode()
     if len(data) > _MAX_STRING_BYTES:
-        raise EncodeError(f"string of {len(data)} bytes: at most {_MAX_STRING_BYTES} are allowed")
+        raise OverflowError(f"string of {len(data)} bytes: at most {_MAX_STRING_BYTES} are allowed")
     _put_length(field, len(data), sink)
     return _put_bytes(sink, data)
 

@@ -248,6 +248,15 @@ def of_many_elements(what: str) -> tuple[int, int, object]:
             data = [TopicProduceData(name="t", partition_data=parts)]
             request = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1000, topic_data=data)
             return PRODUCE, 9, request
+        case "produce_to_nothing":
+            empty = [TopicProduceData(name="t", partition_data=[]) for _ in numbers]
+            return PRODUCE, 7, ProduceRequest(acks=1, timeout_ms=1000, topic_data=empty)
+        case "list_offsets_of_nothing":
+            nowhere = [ListOffsetsTopic(name="t", partitions=[]) for _ in numbers]
+            return LIST_OFFSETS, 5, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=nowhere)
+        case "offset_for_leader_epoch_of_nothing":
+            no_topics = [OffsetForLeaderTopic(topic="t", partitions=[]) for _ in numbers]
+            return OFFSET_FOR_LEADER_EPOCH, 3, OffsetForLeaderEpochRequest(topics=no_topics)
     raise AssertionError(what)
 
 
@@ -275,6 +284,9 @@ for _what, _is_slow in {
     "offset_for_leader_epoch": True,
     "describe_configs": True,
     "produce": True,
+    "produce_to_nothing": False,
+    "list_offsets_of_nothing": False,
+    "offset_for_leader_epoch_of_nothing": True,
 }.items():
     _name = f"many_elements_{_what}"
     SCENARIOS[_name] = Scenario(_name, many_elements(_what), is_slow=_is_slow)

@@ -125,6 +125,15 @@ def test_what_is_not_in_the_table_is_refused(dispatched: Dispatched, key: int, v
         dispatched(frame)
 
 
+def test_what_is_listed_and_not_routed_yet_is_refused(
+    dispatched: Dispatched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(dispatch.SERVED, LIST_OFFSETS.key)
+    monkeypatch.setattr(dispatch, "_routes", {})
+    with pytest.raises(WireError, match="api key 2 is not served"):
+        dispatched(encode_request(LIST_OFFSETS, 7, 1, "me", REQUEST)[4:])
+
+
 def test_a_header_lies_anywhere_in_a_buffer() -> None:
     frame = encode_request(LIST_OFFSETS, 7, 1, "me", REQUEST)
     buffer = memoryview(bytearray(b"..." + frame + b"..."))

@@ -20,7 +20,7 @@ SAY_WHICH = (
     "request, _ = LIST_OFFSETS.reader(1)(bytes([0, 0, 0, 7, 0, 0, 0, 0]), 0, 8);"
     "print(COMPILED, kernel.__file__, *walked, request.replica_id)"
 )
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What `make setup` says where something that it needs is missing."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,22 @@ def test_what_is_missing_is_named_with_the_package_that_brings_it(
 def test_an_interpreter_that_is_not_there_is_named() -> None:
     result = setup(Path("unused"), "python9.9")
     assert (result.returncode, "python9.9 does not start here" in result.stderr) == (1, True)
+
+
+def test_a_change_of_whatever_is_compiled_is_a_reason_to_build_again() -> None:
+    """An extension of an earlier build runs in place of its source."""
+    root = SETUP.parents[1]
+    (listing,) = re.findall("^mapfile .*$", SETUP.read_text(), re.MULTILINE)
+    told = subprocess.run(
+        ["bash", "-c", f"{listing}; printf '%s\\n' \"${{compiled[@]}}\""],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    (paths,) = re.findall(
+        r"^COMPILED = \((.*?)\)$", (root / "setup.py").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert told == [f"protocol/{path}.py" for path in re.findall('"(.+?)"', paths)]
+    assert len(told) > 5
+    assert all((root / path).is_file() for path in told)

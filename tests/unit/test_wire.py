@@ -142,6 +142,20 @@ def test_a_message_holds_so_many_elements_and_no_more() -> None:
                 PRODUCE.reader(9)(frame, 0, len(frame))
 
 
+def test_numbers_count_as_elements() -> None:
+    """Four bytes of a frame become an int: 40 bytes, and as much time as any other."""
+    fields = bytes(4 + 4 + 4 + 4 + 1 + 4 + 4) + bytes(4)  # to the topics, of which there are none
+    for count in (MAX_ELEMENTS - 1, MAX_ELEMENTS):
+        forgotten = (1).to_bytes(4, "big") + b"\0\1t" + count.to_bytes(4, "big") + bytes(4 * count)
+        frame = fields + forgotten + b"\0\0"
+        if count < MAX_ELEMENTS:
+            request, _ = FETCH.reader(11)(frame, 0, len(frame))
+            assert len(request.forgotten_topics_data[0].partitions) == count
+        else:
+            with pytest.raises(WireError, match="more than 262144 elements"):
+                FETCH.reader(11)(frame, 0, len(frame))
+
+
 @pytest.mark.parametrize("version", [9, 13])
 def test_tags_count_as_elements(version: int) -> None:
     """Version 9 of the response knows no tags of a partition's, version 13 knows one."""
@@ -467,6 +481,8 @@ def test_an_encode_error_names_the_field() -> None:
         EVERYTHING[2].write(everything(a_string=None))
     with pytest.raises(EncodeError, match=r"Everything v\d+: an_int8: 128 does not fit in 1 bytes"):
         EVERYTHING[2].write(everything(an_int8=128))
+    with pytest.raises(EncodeError, match=r"Everything v\d+: a_string: string of 32768 bytes"):
+        EVERYTHING[2].write(everything(a_string="x" * 32768))
 
 
 def test_readers_and_writers_are_made_once() -> None:
