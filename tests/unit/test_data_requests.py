@@ -296,6 +296,29 @@ async def test_a_topic_may_stand_twice_in_a_request(asked: Asked) -> None:
     assert [part.partition_index for each in fetched.responses for part in each.partitions] == [0, 1]
 
 
+async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -> None:
+    """What is asked again is looked up once: by all that its answer depends on."""
+    await make_topic(asked.client, "other")
+
+    def ask(name: str, timestamp: int, most: int = 1, epoch: int = -1) -> ListOffsetsTopic:
+        want = ListOffsetsPartition(
+            partition_index=0, timestamp=timestamp, max_num_offsets=most, current_leader_epoch=epoch
+        )
+        return ListOffsetsTopic(name=name, partitions=[want])
+
+    async def answers(version: int, *topics: ListOffsetsTopic) -> list[Any]:
+        wanted = ListOffsetsRequest(replica_id=-1, topics=list(topics))
+        return [topic.partitions[0] for topic in (await asked.client.ask(LIST_OFFSETS, version, wanted)).topics]
+
+    log = asked.served.broker.topics.by_name["t"].partitions[0].log
+    found = await answers(7, ask("t", -1), ask("other", -1), ask("t", -2), ask("t", -1))
+    assert [each.offset for each in found] == [log.log_end_offset, 0, 0, log.log_end_offset]
+    found = await answers(7, ask("t", -1), ask("t", -1, epoch=1000))
+    assert [each.error_code for each in found] == [ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
+    found = await answers(0, ask("t", -1, most=1), ask("t", -1, most=2))
+    assert [len(each.old_style_offsets) for each in found] == [1, 2]
+
+
 async def test_there_are_no_fetch_sessions(asked: Asked) -> None:
     session = FetchRequest(
         max_wait_ms=1, min_bytes=1, session_id=7, session_epoch=1, topics=fetch_from(0).topics
