@@ -9,6 +9,9 @@ import pytest
 
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.support.wire import uvarint
+from tidelog.broker.answers import Elsewhere
+from tidelog.broker.handlers import fetch as fetches
+from tidelog.broker.waiting import FetchWaiter
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.frame import decode_response, encode_request
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
@@ -308,7 +311,9 @@ async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -
 
     async def answers(version: int, *topics: ListOffsetsTopic) -> list[Any]:
         wanted = ListOffsetsRequest(replica_id=-1, topics=list(topics))
-        return [topic.partitions[0] for topic in (await asked.client.ask(LIST_OFFSETS, version, wanted)).topics]
+        return [
+            topic.partitions[0] for topic in (await asked.client.ask(LIST_OFFSETS, version, wanted)).topics
+        ]
 
     log = asked.served.broker.topics.by_name["t"].partitions[0].log
     found = await answers(7, ask("t", -1), ask("other", -1), ask("t", -2), ask("t", -1))
@@ -317,6 +322,32 @@ async def test_a_question_is_another_one_where_any_part_of_it_is(asked: Asked) -
     assert [each.error_code for each in found] == [ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
     found = await answers(0, ask("t", -1, most=1), ask("t", -1, most=2))
     assert [len(each.old_style_offsets) for each in found] == [1, 2]
+
+
+async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsewhere(asked: Asked) -> None:
+    """Between the look of a reader thread and the wait on the loop nobody tells a waiter of what is appended."""
+    served, client = asked.served, asked.client
+    broker, topic = served.broker, served.broker.topics.by_name["t"]
+    wanted = fetch_from(topic.partitions[0].log.log_end_offset)
+    wanted.max_wait_ms = 10_000
+    session = served.connection_of(client).session
+
+    def looked() -> Any:
+        fetch = fetches._Fetch(broker, wanted)
+        work = fetches._look_on(broker, wanted, 11, session, fetch, fetch.look(broker, wanted, 11))
+        lane = next(work)
+        while True:
+            try:
+                lane = work.send(lane)
+            except StopIteration as end:
+                return end.value
+
+    nothing_new, late = looked(), looked()
+    waiter = nothing_new.go_on()
+    assert type(waiter) is FetchWaiter
+    waiter.cancel()
+    await client.ask(PRODUCE, 9, request("t", 0, records(b"new"), asked.topic_id, 9))
+    assert type(late.go_on()) is Elsewhere
 
 
 async def test_there_are_no_fetch_sessions(asked: Asked) -> None:
