@@ -350,6 +350,16 @@ async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsew
     assert type(late.go_on()) is Elsewhere
 
 
+@pytest.mark.parametrize("index", [-1, 2, 99])
+async def test_the_only_batch_of_a_produce_may_be_for_a_partition_that_is_not_there(
+    asked: Asked, index: int
+) -> None:
+    for acks in (1, -1):
+        wanted = request("t", index, records(b"v"), asked.topic_id, 9, acks)
+        answer = (await asked.client.ask(PRODUCE, 9, wanted)).responses[0].partition_responses[0]
+        assert (answer.index, answer.error_code) == (index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
 async def test_there_are_no_fetch_sessions(asked: Asked) -> None:
     session = FetchRequest(
         max_wait_ms=1, min_bytes=1, session_id=7, session_epoch=1, topics=fetch_from(0).topics
