@@ -360,6 +360,16 @@ async def test_the_only_batch_of_a_produce_may_be_for_a_partition_that_is_not_th
         assert (answer.index, answer.error_code) == (index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
+async def test_a_large_batch_is_fetched_whole_after_partitions_that_have_nothing(asked: Asked) -> None:
+    data = records(b"v" * 500)
+    await asked.client.ask(PRODUCE, 9, request("t", 1, data, asked.topic_id, 9))
+    end = asked.served.broker.topics.by_name["t"].partitions[0].log.log_end_offset
+    wanted = fetch_from(end)
+    wanted.topics[0].partitions.append(FetchPartition(partition=1, fetch_offset=0, partition_max_bytes=10))
+    nothing, found = (await asked.client.ask(FETCH, 11, wanted)).responses[0].partitions
+    assert (len(nothing.records), len(found.records)) == (0, len(data))
+
+
 async def test_there_are_no_fetch_sessions(asked: Asked) -> None:
     session = FetchRequest(
         max_wait_ms=1, min_bytes=1, session_id=7, session_epoch=1, topics=fetch_from(0).topics
