@@ -370,6 +370,11 @@ async def test_a_large_batch_is_fetched_whole_after_partitions_that_have_nothing
     assert (len(nothing.records), len(found.records)) == (0, len(data))
 
 
+async def test_a_question_that_no_version_knows_is_refused(asked: Asked) -> None:
+    found = await asked.client.ask(LIST_OFFSETS, 7, lookup(timestamp=-7))
+    assert found.topics[0].partitions[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 async def test_there_are_no_fetch_sessions(asked: Asked) -> None:
     session = FetchRequest(
         max_wait_ms=1, min_bytes=1, session_id=7, session_epoch=1, topics=fetch_from(0).topics
