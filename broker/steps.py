@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Self
 
 from tidelog.broker.answers import (
+    HOLDS_UP,
     Answer,
     Elsewhere,
     Later,
@@ -72,7 +73,8 @@ class Steps(Later):
         elif isinstance(outcome, Elsewhere):
             self._submit(outcome)
         elif isinstance(outcome, Later):
-            self._work(False)
+            # Another thread makes it, of as much as was asked for, unless it is something to wait for.
+            self._work(self._is_large and outcome.weight_bytes >= HOLDS_UP)
             self._wait_for(outcome, self._take)
         elif outcome is None:
             self._hand_over([])

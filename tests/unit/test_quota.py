@@ -2,12 +2,17 @@
 
 import gc
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tidelog.broker import collector as collector_module
+from tidelog.broker.answers import HOLDS_UP, Later
 from tidelog.broker.collector import LONGEST_S, Collector
 from tidelog.broker.quota import LITTLE_BYTES, Quota
+from tidelog.broker.session import Session
+from tidelog.broker.steps import Steps
 
 
 class Client:
@@ -84,3 +89,20 @@ def test_the_collector_waits_until_the_last_lets_it_go_but_not_for_ever(
         collector.let_go()
     collector.hold_off()
     assert not gc.isenabled(), "nobody held it off before"
+
+
+@pytest.mark.usefixtures("_collecting")
+@pytest.mark.parametrize(
+    ("is_large", "weight_bytes", "held_off"), [(True, HOLDS_UP, 1), (True, 1000, 0), (False, HOLDS_UP, 0)]
+)
+def test_the_collector_waits_for_what_another_thread_makes_of_a_large_request(
+    is_large: bool, weight_bytes: int, held_off: int
+) -> None:
+    """Not for a fetch that is parked, which weighs little."""
+    collector = Collector()
+    session = cast(Session, SimpleNamespace(broker=SimpleNamespace(collector=collector)))
+    under_way = Later(weight_bytes)
+    steps = Steps(session, lambda response: [response], is_large=is_large).begin(under_way)
+    assert collector._holders == held_off
+    steps.cancel()
+    assert collector._holders == 0
