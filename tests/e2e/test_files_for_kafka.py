@@ -60,7 +60,7 @@ def fill(client: RawClient, topic: str, codec: int) -> None:
 
 @needs_java
 @pytest.mark.java
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_dump_log_segments_has_no_complaint(new_broker: Callable[..., Broker]) -> None:
     """Over every codec, both timestamp types, rolled segments, snapshots; after a stop and after a crash."""
     broker = new_broker(SETTINGS)

@@ -10,6 +10,8 @@ import pytest
 from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tidelog.broker import turns as turns_module
 from tidelog.broker.net import connection as connections
+from tidelog.broker.net.connection import QUICK_S
+from tidelog.broker.net.hold import TURN
 from tidelog.broker.turns import TURN_S, Turns
 from tidelog.protocol.frame import encode_request
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -221,3 +223,37 @@ async def test_only_who_takes_long_has_time_kept(
     begun.clear()
     await ask(2)
     assert begun[0] == 0, "the second in a packet finds that the first has taken long"
+
+
+@pytest.mark.parametrize(("usual_s", "waits"), [(QUICK_S / 2, False), (2 * QUICK_S, True)])
+async def test_who_is_quick_as_a_rule_goes_on_where_a_turn_is_used_up(
+    serve: Serve, connect: Connect, usual_s: float, waits: bool
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    connection, turns = served.connection_of(client), served.broker.turns
+    connection._usual_s = usual_s
+    turns.begin()
+    turns.ends_s = time.monotonic() - 1
+    frame = encode_request(API_VERSIONS, 2, 7, "test", ApiVersionsRequest())
+    connection.get_buffer(-1)[: len(frame)] = frame
+    connection.buffer_updated(len(frame))
+    assert connection._reading.hold == (TURN if waits else 0)
+    assert (await client.receive(API_VERSIONS, 2))[0] == 7
+
+
+async def test_who_was_slow_once_does_not_count_as_slow_at_once(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    connection, dispatch = served.connection_of(client), connections.dispatch
+    connection._usual_s = 0.0001
+    monkeypatch.setattr(connections, "dispatch", lambda *asked: time.sleep(0.02) or dispatch(*asked))
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert connection._usual_s == pytest.approx(0.0002 + connections.MORE_S)
+    for _ in range(9):
+        await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    assert connection._usual_s >= 0.02
