@@ -99,10 +99,9 @@ def _first_in_segment(
     last_offset = timeline.offset_from(segment, wanted) - 1
     first_offset = start - base_offset
     position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
+    # The index of an active segment is a moment ahead of what is published.
     if (
-        0
-        <= following
-        < segment.size  # The index of an active segment is a moment ahead of what is published.
+        0 <= following < segment.size
         and last_offset >= first_offset
         and next_offset >= first_offset
         and not segment.summary.damage
