@@ -110,12 +110,13 @@ def _ask_as_of_many(code: Code) -> None:
         code[f"broker.handlers.{name}"] for name in ("produce", "fetch", "list_offsets")
     )
     work = code["broker.work"]
-    produce._append_one = lambda broker, request, version: produce._go_on(
-        produce._append_all(broker, request, version), None
-    )
+    assert "begin" in vars(fetch._Fetch)
     fetch._Fetch.begin = lambda self, broker, request, version: work.begin(
         self.look(broker, request, version)
     )
+
+    def append(session: Any, request: Any, version: int) -> Any:
+        return produce._go_on(produce._append_all(session.broker, request, version), None)
 
     def look_up(session: Any, request: Any, version: int) -> Any:
         return work.begin(list_offsets._respond(session.broker, request, version))
@@ -125,7 +126,11 @@ def _ask_as_of_many(code: Code) -> None:
             topic.partitions = topic.partitions * 2  # The last that names a partition counts.
         return fetch.keep_needed(request, version)
 
-    instead = {list_offsets.handle: {"handle": look_up}, fetch.handle: {"keep": keep_needed}}
+    instead = {
+        produce.handle: {"handle": append},
+        list_offsets.handle: {"handle": look_up},
+        fetch.handle: {"keep": keep_needed},
+    }
     routes = code["broker.dispatch"]._routes
     for key_version, route in routes.items():
         fields = {name: getattr(route, name) for name in route.__slots__}
