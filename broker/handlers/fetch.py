@@ -43,11 +43,12 @@ IDS_SINCE = 13  # the version from which topics are named by id
 ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
 NO_ERROR = int(ErrorCode.NONE)
-_new = tuple.__new__
 # Partitions, 2 to 4 us each, and some tenths of a millisecond at most, that are looked through in one step.
 STEP_PARTITIONS = 8
 # What a parked fetch holds for each.
 WANTED_BYTES = 512
+
+_new = tuple.__new__
 
 
 def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
@@ -243,9 +244,8 @@ class _Fetch:
         self.pieces.append(_new(_Piece, (partition, end, answer, records)))
         length = records.length
         self.size_bytes += length
-        self._left_bytes = (
-            left_bytes - length
-        )  # below 0 where the first batch is larger than all that was asked for
+        # Below 0 where the first batch is larger than all that was asked for.
+        self._left_bytes = left_bytes - length
         return answer
 
     def _failure(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:

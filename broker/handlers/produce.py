@@ -125,13 +125,14 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
     responses: list[TopicProduceResponse] = []
     partitions = 0
     for topic_data in request.topic_data:
-        topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
-        answers: list[PartitionProduceResponse] = []
-        if responses and not topic_data.partition_data and monotonic() > turn_ends:
+        # Asked for each topic as well: it may have no partitions, as may all the others.
+        if responses and monotonic() > turn_ends:
             yield None
             now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
+        topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
+        answers: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
-            if (responses or answers) and monotonic() > turn_ends:
+            if answers and monotonic() > turn_ends:
                 yield None
                 now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
             try:
