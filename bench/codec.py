@@ -52,7 +52,7 @@ def measure(api: Api, version: int, request: Any) -> list[tuple[str, float, floa
     """Give our time and construct's, of decoding and encoding a request."""
     write, read = api.request_writer(version), api.reader(version)
     struct = struct_of(api.request, version, flexible=api.is_flexible(version))
-    data = b"".join(write(request))
+    data = b"".join(write(request)[0])
     frame, end, values = memoryview(bytearray(data)), len(data), plain(request)
     assert struct.build(values) == data
     return [

@@ -6,15 +6,17 @@ an `Elsewhere`, an `OnLoop`, a `NextTurn`, or None where no answer is due; dispa
 """
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 from tidelog.broker.quota import Owner
 from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.files import FileSlice
 
-# Parts that are written at once, together at most AT_ONCE_BYTES.
-Answer = list[bytes | bytearray]
 Part = bytes | bytearray | FileSlice
+# Parts that are written at once.
+Parts = list[bytes | bytearray]
+# A small answer: its parts, and how many bytes they are together; at most AT_ONCE_BYTES, or a little more.
+Answer = tuple[Parts, int]
 
 # Up to here records are read and sent with their answer. What is larger is read while the client takes it.
 AT_ONCE_BYTES = 64 * 1024
@@ -26,6 +28,7 @@ MAX_UNSENT_BYTES = 1024 * 1024
 HOLDS_UP = 1 << 40
 
 
+@final
 class Streamed(NamedTuple):
     """A large answer, sent part by part as its client takes it."""
 
@@ -107,6 +110,7 @@ class BadRequest(Exception):
         self.request = request
 
 
+@final
 class Deferred(NamedTuple):
     """An answer to come, and what encodes it when it has."""
 
@@ -138,13 +142,15 @@ def outcome_of(call: Callable[[], Any]) -> Any:
         return fault
 
 
-def answer_of(parts: list[Any]) -> Answer | Streamed:
-    """Return the encoded parts of a response in the form in which they leave."""
+def answer_of(encoded: tuple[list[Any], int]) -> Answer | Streamed:
+    """Return an encoded response, its parts and size, in the form in which it leaves."""
+    parts, size = encoded
     if len(parts) == 1:
-        return parts
-    size = sum(map(len, parts))
+        return encoded
     if size > AT_ONCE_BYTES and (
         size > AT_ONCE_BYTES + 4096 or any(type(part) is FileSlice for part in parts)
     ):
         return Streamed(parts, size)
-    return parts if len(parts) <= MOST_PARTS else [b"".join(parts)]
+    if len(parts) > MOST_PARTS:
+        parts = [b"".join(parts)]
+    return parts, size

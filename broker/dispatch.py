@@ -13,7 +13,9 @@ from struct import Struct
 from typing import Any
 
 from tidelog.broker.answers import (
+    AT_ONCE_BYTES,
     HOLDS_UP,
+    MOST_PARTS,
     NO_ANSWER,
     Answer,
     Deferred,
@@ -86,8 +88,11 @@ def dispatch(
         request = route.keep(request, route.version)
     response = gate(session, route, request)
     if type(response) is route.response:
-        parts = route.encode(correlation_id, response)
-        return parts if len(parts) == 1 else answer_of(parts)
+        encoded = route.encode(correlation_id, response)
+        # Most are small: what `answer_of` would say of them costs as much as a call.
+        return (
+            encoded if encoded[1] <= AT_ONCE_BYTES and len(encoded[0]) <= MOST_PARTS else answer_of(encoded)
+        )
     if response is None:
         return None
     if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:

@@ -77,7 +77,7 @@ class Steps(Later):
             self._work(self._is_large and outcome.weight_bytes >= HOLDS_UP)
             self._wait_for(outcome, self._take)
         elif outcome is None:
-            self._hand_over([])
+            self._hand_over(([], 0))
         elif isinstance(outcome, Exception):
             self._hand_over(outcome)
         elif self._is_large:

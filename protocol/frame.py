@@ -27,7 +27,7 @@ __all__ = [
     "skip_header_tags",
 ]
 
-ResponseEncoder = Callable[[int, Any], list[Any]]  # (correlation id, message)
+ResponseEncoder = Callable[[int, Any], tuple[list[Any], int]]  # (correlation id, message)
 
 SIZE_BYTES = 4
 # Kafka defines two so far. Each takes half a microsecond to pass over.
@@ -57,7 +57,7 @@ def response_header_version(api: Api, version: int) -> int:
 
 
 def response_encoder(api: Api, version: int) -> ResponseEncoder:
-    """Give what encodes the responses of one version: (correlation id, message) -> the parts of a frame.
+    """Give what encodes the responses of one version: (correlation id, message) -> the parts of a frame, its bytes.
 
     The first part begins with the size and the header. Of a large frame whatever stands for `records` in the message is
     a part of its own, never copied here.
@@ -65,7 +65,7 @@ def response_encoder(api: Api, version: int) -> ResponseEncoder:
     write = api.writer(version)
     pack = Struct(">ix" if response_header_version(api, version) else ">i").pack  # x: no tags
 
-    def encode(correlation_id: int, message: object) -> list[Any]:
+    def encode(correlation_id: int, message: object) -> tuple[list[Any], int]:
         return write(message, pack(correlation_id))
 
     return encode
@@ -78,7 +78,7 @@ def encode_request(
     text = b"" if client_id is None else client_id.encode()
     header = _REQUEST_HEADER.pack(api.key, version, correlation_id, -1 if client_id is None else len(text))
     head = header + text + bytes(1) * api.is_flexible(version)
-    return b"".join(api.request_writer(version)(message, head))
+    return b"".join(api.request_writer(version)(message, head)[0])
 
 
 def decode_response(api: Api, version: int, frame: Buffer) -> tuple[int, Any]:

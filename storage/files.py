@@ -40,7 +40,7 @@ def _open(path: Path, flags: int) -> int:
 class File:
     """An open file; `size` is where `append` writes next."""
 
-    __slots__ = ("_fd", "_nowait", "path", "size")
+    __slots__ = ("_fd", "_nowait_flags", "path", "size")
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         """Open for reading and writing; `create` makes it if it is missing."""
@@ -48,7 +48,7 @@ class File:
         self._fd = _open(path, os.O_RDWR | (os.O_CREAT if create else 0))
         self.path = path
         self.size = os.fstat(self._fd).st_size
-        self._nowait = True
+        self._nowait_flags = os.RWF_NOWAIT
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """Close the descriptor with the last reference; `os` may be gone by then."""
@@ -90,16 +90,15 @@ class File:
 
     def fill_nowait(self, buffer: bytearray | memoryview, position: int) -> bool:
         """Fill a buffer from the file; return whether all that was in memory."""
-        flags = os.RWF_NOWAIT if self._nowait else 0
         try:
-            return os.preadv(self._fd, [buffer], position, flags) == len(buffer)
+            return os.preadv(self._fd, [buffer], position, self._nowait_flags) == len(buffer)
         except BlockingIOError:
             return False
         except OSError as error:
-            if not flags or error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            if not self._nowait_flags or error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
             # This file system cannot tell (tmpfs keeps everything in memory anyway).
-            self._nowait = False
+            self._nowait_flags = 0
             return self.fill_nowait(buffer, position)
 
     def sync(self) -> None:

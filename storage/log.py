@@ -450,7 +450,7 @@ class Log:
                 self.segments[0]
             ]
             try:
-                self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT).position)
+                self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
             except OSError as error:
                 raise self.health.distrust(f"a cut failed half way ({error})") from error
 

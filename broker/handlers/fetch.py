@@ -15,7 +15,6 @@ Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import NamedTuple
 
 from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
@@ -47,8 +46,6 @@ NO_ERROR = int(ErrorCode.NONE)
 STEP_PARTITIONS = 8
 # What a parked fetch holds for each.
 WANTED_BYTES = 512
-
-_new = tuple.__new__
 
 
 def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
@@ -93,7 +90,7 @@ def _park(
     weight_bytes = min(weight_bytes, MAX_UNSENT_BYTES // 2)
     # What there is then is read when the answers before it have left.
     answer = OnLoop(again)
-    places = [piece.partition.waiters for piece in fetch.pieces]
+    places = [partition.waiters for partition, _, _ in fetch.pieces]
     return FetchWaiter(
         broker.parked, places, missing_bytes, request.max_wait_ms, lambda: answer, weight_bytes
     )
@@ -134,17 +131,11 @@ def _load(fetch: "_Fetch", left: Elsewhere) -> Work[FetchResponse]:
     return fetch.load_cold()
 
 
-class _Piece(NamedTuple):
-    """What was found of a partition: the answer for it, and the slice of its log that fills that."""
-
-    partition: Partition
-    end: int  # of what could be read, before it was
-    answer: PartitionData
-    records: FileSlice
-
-
 class _Fetch:
-    """One pass over the partitions of a fetch: what it found, which makes its response."""
+    """One pass over the partitions of a fetch: what it found, which makes its response.
+
+    What it found are slices, which `load` has read unless they are many bytes: those are read when they are sent.
+    """
 
     __slots__ = ("_isolation_level", "_left_bytes", "_topics", "failed", "pieces", "size_bytes")
 
@@ -152,7 +143,8 @@ class _Fetch:
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._isolation_level = request.isolation_level
         self._topics: list[FetchableTopicResponse] = []
-        self.pieces: list[_Piece] = []
+        # Of each partition that was read: the end of what could be, before it was, and the answer for it.
+        self.pieces: list[tuple[Partition, int, PartitionData]] = []
         self.size_bytes = 0
         self.failed = False
 
@@ -167,7 +159,9 @@ class _Fetch:
             except (NotInMemory, TakesLong):
                 pass
             else:
-                self._answer(wanted, [answer])
+                self._topics = [
+                    FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[answer])
+                ]
                 return None
         return begin(self.look(broker, request, version))
 
@@ -192,12 +186,9 @@ class _Fetch:
                     except TakesLong:
                         lane = yield LONG
                 answers.append(answer)
-            self._answer(wanted, answers)
-
-    def _answer(self, wanted: FetchTopic, answers: list[PartitionData]) -> None:
-        self._topics.append(
-            FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
-        )
+            self._topics.append(
+                FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
+            )
 
     def _look_at(self, topic: Topic | None, want: FetchPartition, version: int, lane: Lane) -> PartitionData:
         """Look at one partition. Raise NotInMemory or TakesLong for what is not done in that lane."""
@@ -241,11 +232,13 @@ class _Fetch:
             records = log.read(want.fetch_offset, most_bytes, not self.size_bytes, SOURCES[lane])
         except StorageError as error:
             return self._failure(want.partition, error_code(error), partition)
-        self.pieces.append(_new(_Piece, (partition, end, answer, records)))
         length = records.length
-        self.size_bytes += length
-        # Below 0 where the first batch is larger than all that was asked for.
-        self._left_bytes = left_bytes - length
+        if length:
+            answer.records = records
+            self.size_bytes += length
+            # Below 0 where the first batch is larger than all that was asked for.
+            self._left_bytes = left_bytes - length
+        self.pieces.append((partition, end, answer))
         return answer
 
     def _failure(self, index: int, code: ErrorCode, partition: Partition | None = None) -> PartitionData:
@@ -271,39 +264,27 @@ class _Fetch:
     def has_more(self) -> bool:
         """Tell whether a log has grown since it was read."""
         level = self._isolation_level
-        return any(piece.partition.log.readable_end(level) != piece.end for piece in self.pieces)
+        return any(partition.log.readable_end(level) != end for partition, end, _ in self.pieces)
 
     def load(self, broker: Broker, owner: Hashable) -> FetchResponse | Later:
         """Return the response with the bytes of its slices: at once where they are in memory, later where not."""
-        if self.size_bytes > AT_ONCE_BYTES:
-            return self._stream()
-        cold = []
-        for piece in self.pieces:
-            _, _, answer, records = piece
-            if records.length:
-                data = records.read_nowait()
-                if data is None:
-                    cold.append(piece)
-                else:
+        if self.size_bytes <= AT_ONCE_BYTES:
+            for _, _, answer in self.pieces:
+                records = answer.records
+                if isinstance(records, FileSlice):
+                    data = records.read_nowait()
+                    if data is None:
+                        return broker.readers.submit(self.load_cold, owner)
                     answer.records = data
-        if cold:
-            self.pieces = cold
-            return broker.readers.submit(self.load_cold, owner)
         return FetchResponse(responses=self._topics)
 
     def load_cold(self) -> FetchResponse:
         """Return the response with the bytes of its slices, waiting for the disk. Reader thread."""
-        if self.size_bytes > AT_ONCE_BYTES:
-            return self._stream()
-        for _, _, answer, records in self.pieces:
-            try:
-                answer.records = records.read() if records.length else EMPTY
-            except StorageError as error:
-                answer.error_code = error_code(error)
-        return FetchResponse(responses=self._topics)
-
-    def _stream(self) -> FetchResponse:
-        """Return the response with its slices as they are: they are read when they are sent."""
-        for _, _, answer, records in self.pieces:
-            answer.records = records if records.length else EMPTY
+        if self.size_bytes <= AT_ONCE_BYTES:
+            for _, _, answer in self.pieces:
+                if isinstance(answer.records, FileSlice):
+                    try:
+                        answer.records = answer.records.read()
+                    except StorageError as error:
+                        answer.records, answer.error_code = EMPTY, error_code(error)
         return FetchResponse(responses=self._topics)

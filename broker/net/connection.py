@@ -18,11 +18,11 @@ from typing import cast
 from tidelog.broker.answers import (
     HOLDS_UP,
     MAX_UNSENT_BYTES,
-    Answer,
     BadRequest,
     ClosesConnection,
     Deferred,
     Part,
+    Parts,
     Streamed,
 )
 from tidelog.broker.broker import Broker
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         if turns.ends_s and began_s > turns.ends_s and self._expected_s() >= QUICK_S:
             self._wait_for_turn()
             return
-        out: Answer = []
+        out: Parts = []
         try:
             start = self._dispatch_frames(out, began_s)
         except Exception as fault:
@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             usual_s = took_s
         self._usual_s = usual_s
 
-    def _dispatch_frames(self, out: Answer, began_s: float) -> int:
+    def _dispatch_frames(self, out: Parts, began_s: float) -> int:
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
         received, owed, reading, turns = self._received, self._owed, self._reading, self._turns
         view, filled, start = received.view, received.filled, 0
@@ -208,18 +208,20 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             except (WireError, ClosesConnection) as why:
                 raise BadRequest(name_of(view, start + 4, end), why) from why
             start = end
-            if type(answer) is list and not owed.answers:
-                out += answer
-                for part in answer:
-                    out_bytes += len(part)
-            elif type(answer) is Streamed and not owed.answers:
-                self._send_large(out, answer)
-                out_bytes = 0
-            elif answer is not None:
+            if answer is None:
+                pass
+            elif type(answer) is Deferred or owed.answers:
                 if type(answer) is Deferred and answer.keeps_request:
                     received.lend()
                 if owed.put(answer):
                     reading.hold_for(OWED)
+            elif type(answer) is Streamed:
+                self._send_large(out, answer)
+                out_bytes = 0
+            else:
+                parts, answer_bytes = answer
+                out += parts
+                out_bytes += answer_bytes
             if reading.hold:
                 break
         return start
@@ -304,14 +306,14 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
 
     # -- responses -------------------------------------------------------------------------------------------
 
-    def _send(self, out: Answer) -> None:
+    def _send(self, out: Parts) -> None:
         """Send small answers, after the large ones that are still being sent."""
         if self._sender.queued_bytes:
             self._stream(out)
         elif out:
             self._outbox.send(self._transport, out)
 
-    def _send_large(self, out: Answer, answer: Streamed) -> None:
+    def _send_large(self, out: Parts, answer: Streamed) -> None:
         """Send a large answer after the small ones, which are then off the list."""
         self._send(out[:])
         out.clear()
@@ -331,7 +333,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Send every answer that is ready and stands after none that is not; then go on with the requests."""
         if self._reading.hold & CLOSING or self._transport.is_closing():
             return
-        out: Answer = []
+        out: Parts = []
         try:
             while not self._sender.is_full and (large := self._owed.collect(out)) is not None:
                 self._send_large(out, large)

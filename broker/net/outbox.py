@@ -9,7 +9,7 @@ to see whether it is still alone.
 import asyncio
 import logging
 
-from tidelog.broker.answers import Answer
+from tidelog.broker.answers import Parts
 
 _log = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ class Outbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
-        self._held: list[tuple[asyncio.Transport, Answer]] = []
+        self._held: list[tuple[asyncio.Transport, Parts]] = []
         self._sent_at_once = 0
 
-    def send(self, transport: asyncio.Transport, answers: Answer) -> None:
+    def send(self, transport: asyncio.Transport, answers: Parts) -> None:
         """Send now, or with the other answers of this turn."""
         if self._held:
             self._held.append((transport, answers))
@@ -52,7 +52,7 @@ class Outbox:
                 transport.abort()
 
 
-def _write(transport: asyncio.Transport, answers: Answer) -> None:
+def _write(transport: asyncio.Transport, answers: Parts) -> None:
     if transport.is_closing():
         return  # Its client has gone while they were held.
     if len(answers) == 1:

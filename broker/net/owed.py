@@ -7,7 +7,7 @@ sent.
 from collections import deque
 from collections.abc import Callable
 
-from tidelog.broker.answers import HOLDS_UP, MAX_UNSENT_BYTES, Answer, Deferred, Streamed
+from tidelog.broker.answers import HOLDS_UP, MAX_UNSENT_BYTES, Answer, Deferred, Parts, Streamed
 from tidelog.broker.session import Session
 
 # Clients send 5 (Java) to a million (librdkafka's default) ahead; beyond this TCP holds them back.
@@ -52,7 +52,7 @@ class Owed:
         self.size_bytes -= size_bytes
         self._lighter()
 
-    def collect(self, out: Answer) -> Streamed | None:
+    def collect(self, out: Parts) -> Streamed | None:
         """Move to `out` what is ready, up to what is not, for which None is returned, or to a large answer."""
         answers = self.answers
         while answers:
@@ -69,7 +69,7 @@ class Owed:
             self.size_bytes -= _size_of(answers.popleft())
             if isinstance(ready, Streamed):
                 return ready
-            out += ready
+            out += ready[0]
         return None
 
     def hurry(self) -> bool:
@@ -91,6 +91,4 @@ class Owed:
 
 def _size_of(answer: Answer | Streamed | Deferred) -> int:
     """Return what an answer counts for while it waits for its turn; one that is to come, for what it may hold."""
-    if isinstance(answer, Deferred):
-        return answer.later.weight_bytes
-    return answer.size_bytes if isinstance(answer, Streamed) else sum(map(len, answer))
+    return answer.later.weight_bytes if isinstance(answer, Deferred) else answer[1]

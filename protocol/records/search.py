@@ -115,16 +115,16 @@ def find_entry(
     return number, key, rest
 
 
-def find_batch(data: Buffer, position: int, end: int, offset: int) -> int:
+def find_batch(data: Buffer, position: int, end: int, offset: int) -> tuple[int, int]:
     """Find the first batch or legacy entry in [position, end) whose last offset is at least offset.
 
-    Return its position, or -1 - resume where the data ends first: resume is the position, maybe beyond end,
-    of the first entry whose header is not wholly there. position must be an entry's start, else RecordError.
+    Return its position and its size in bytes; where the data ends first, the position, maybe beyond end, of the first
+    entry whose header is not wholly there, and 0. position must be an entry's start, else RecordError.
     """
     return _search(data, position, end, max(offset, 0), False)
 
 
-def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> int:
+def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> tuple[int, int]:
     """Find the first batch in [position, end) whose max timestamp is at least timestamp; answer as find_batch.
 
     Entries of format v1 answer by their own timestamp, those of v0 have none.
@@ -133,7 +133,6 @@ def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> int
 
 
 @cython.cfunc
-@cython.exceptval(check=True)
 @cython.annotation_typing(True)
 def _search(
     data: Buffer,
@@ -141,7 +140,7 @@ def _search(
     end: cython.Py_ssize_t,
     wanted: cython.longlong,
     by_time: cython.bint,
-) -> cython.Py_ssize_t:
+) -> tuple[int, int]:
     """Run _find; turn its faults into errors."""
     sought: _SOUGHT
     if cython.compiled:
@@ -159,14 +158,15 @@ def _search(
     else:
         with cython.nogil:
             sought = _find(octets, position, end, wanted, by_time)
+    fault, at = sought
+    found_bytes: cython.longlong = 0
+    if fault == _FOUND:
+        found_bytes = _PREFIX_BYTES + _integer(octets, at + _LENGTH_AT, 4)
     if cython.compiled:
         PyBuffer_Release(cython.address(view))
-    fault, at = sought
-    if fault == _FOUND:
-        return at
-    if fault == _RAN_OUT:
-        return -1 - at
-    raise RecordError(f"batch at position {at}: {_REASONS[fault]}")
+    if fault > _RAN_OUT:
+        raise RecordError(f"batch at position {at}: {_REASONS[fault]}")
+    return at, found_bytes
 
 
 @cython.cfunc

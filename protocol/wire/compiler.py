@@ -38,13 +38,13 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """Give the parts of an encoded message, in order, or raise `EncodeError`.
+    """Give the parts of an encoded message, in order, and how many bytes they are; or raise `EncodeError`.
 
     With a head they are a frame: its size in four bytes, the head, the message. What a message carries, if it is large
     or no bytes at all, is a part as it is, never copied.
     """
 
-    def __call__(self, message: Any, head: bytes | None = None) -> list[Any]:
+    def __call__(self, message: Any, head: bytes | None = None) -> tuple[list[Any], int]:
         """Write one message."""
 
 

@@ -152,8 +152,8 @@ class Writer:
         self.tagged = tagged
 
     @cython.locals(sink=_Sink, field=WrittenField)
-    def write(self, message: Any, head: bytes | None = None) -> list[Any]:
-        """Return the parts of an encoded message, in order, or raise EncodeError.
+    def write(self, message: Any, head: bytes | None = None) -> tuple[list[Any], int]:
+        """Return the parts of an encoded message, in order, and how many bytes they are; or raise EncodeError.
 
         With a head they are a frame: its size in four bytes, the head, the message. What a message carries, if it is
         large or no bytes at all, is a part as it is, never copied.
@@ -173,7 +173,7 @@ class Writer:
         if head is not None:
             _put_size(sink)
         _cut(sink)
-        return sink.pieces
+        return sink.pieces, sink.total
 
 
 @cython.cfunc

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from struct import Struct
-from typing import NamedTuple
 
 from tidelog.protocol.records.batch import PREFIX_BYTES, BatchHeader, Buffer
 from tidelog.protocol.records.errors import RecordError
@@ -34,19 +33,12 @@ PROMPT_WALK_BYTES = 256 << 10
 BRIEF_WALK_BYTES = 2 << 20
 _NO_BYTES = memoryview(b"")
 
-_new = tuple.__new__
 _batch_length = Struct(">i").unpack_from
 
 
-class Place(NamedTuple):
-    """Where a batch is: its position and size, and as many of its bytes as were read on the way; size 0 for none.
-
-    Read from WARM, the bytes are good until the next read (`sources`).
-    """
-
-    position: int
-    size: int
-    head: memoryview
+# Where a batch is: its position, its size (0 for none), and as many of its bytes as were read on the way; read from
+# WARM, these are good until the next read (`sources`). A plain tuple: to make one with names takes as long as a search.
+Place = tuple[int, int, memoryview]
 
 
 def segment_number(segments: tuple[Segment, ...], offset: int) -> int:
@@ -80,7 +72,7 @@ def locate(segment: Segment, offset: int, source: Source) -> Place:
     position, following, _ = segment.offset_index.around(offset - segment.base_offset)
     for damage in segment.summary.damage:
         found = _search(find_batch, segment, position, following, damage.start, offset, source)
-        if found.size:
+        if found[1]:
             return found
         if offset < damage.next_offset:
             place = f"{segment.path(LOG)}@{damage.start}-{damage.end}"
@@ -96,7 +88,7 @@ def batch_at(segment: Segment, position: int, likely_size: int, source: Source) 
     count = min(likely_size + likely_size // 8, PART_BYTES, segment.size - position)
     chunk = segment.read(count, position, source)
     size = PREFIX_BYTES + _batch_length(chunk, 8)[0]
-    return Place(position, size, chunk[:size])
+    return position, size, chunk[:size]
 
 
 def locate_timestamp(
@@ -105,14 +97,14 @@ def locate_timestamp(
     """Return the first batch from `position` on with such a maximum; `following`: where more are known, or -1."""
     for damage in segment.summary.damage:
         found = _search(find_timestamp, segment, position, following, damage.start, timestamp, source)
-        if found.size:
+        if found[1]:
             return found
         position = max(position, damage.end)
     return _search(find_timestamp, segment, position, following, segment.size, timestamp, source)
 
 
 def _search(
-    find: Callable[[Buffer, int, int, int], int],
+    find: Callable[[Buffer, int, int, int], tuple[int, int]],
     segment: Segment,
     position: int,
     following: int,
@@ -131,15 +123,14 @@ def _search(
             count = end - position
         chunk = segment.read(count, position, source)
         try:
-            at = find(chunk, 0, len(chunk), wanted)
+            at, size = find(chunk, 0, len(chunk), wanted)
         except RecordError as error:
             raise CorruptLog(f"{segment.path(LOG)}@{position}: {error}") from error
-        if at >= 0:
-            size = PREFIX_BYTES + _batch_length(chunk, at + 8)[0]
-            return _new(Place, (position + at, size, chunk[at : at + size]))
-        if at == -1:
+        if size:
+            return position + at, size, chunk[at : at + size]
+        if not at:
             raise CorruptLog(f"{segment.path(LOG)}@{position}: a batch is cut short")
-        position += -1 - at
+        position += at
         walked_bytes += len(chunk)
         if (
             walked_bytes >= PROMPT_WALK_BYTES
@@ -148,7 +139,7 @@ def _search(
         ):
             raise TakesLong(f"{segment.path(LOG)}@{position}: what is looked for lies further on")
         count = min(2 * count, MAX_READ_BYTES)
-    return Place(end, 0, _NO_BYTES)
+    return end, 0, _NO_BYTES
 
 
 def headers(segment: Segment, offset: int = 0) -> Iterator[tuple[int, BatchHeader]]:

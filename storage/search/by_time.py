@@ -116,7 +116,8 @@ def _first_in_segment(
     searched = 0
     while True:
         place = by_offset.locate_timestamp(segment, wanted, position, following, source)
-        if not place.size:
+        position, size, _ = place
+        if not size:
             return None
         if searched == PROMPT_SEARCHES and source.prompt:
             raise TakesLong(f"{segment.path(LOG)}@{position}: {searched} batches were searched in vain")
@@ -124,7 +125,7 @@ def _first_in_segment(
         found = first_record(segment, place, wanted, start, limit_bytes, source)
         if found is not None:
             return found
-        position = place.position + place.size
+        position += size
 
 
 def largest_timestamp(log: Log, source: Source) -> Found | None:

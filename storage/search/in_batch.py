@@ -51,7 +51,7 @@ def first_record(
     try:
         if len(head) < HEADER_BYTES:
             head = segment.read(min(size, PART_BYTES), position, source)
-            place = Place(position, size, head)
+            place = position, size, head
         header = read_header(head)
         if header.base_offset < offset_min or _is_walk_best(header, key, cache):
             return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, source)
@@ -82,7 +82,7 @@ def first_record_at(
     if likely_size < LARGE_BATCH_BYTES:
         return None
     place = by_offset.batch_at(segment, position, likely_size, source)
-    if _base_offset(place.head)[0] != base_offset:
+    if _base_offset(place[2])[0] != base_offset:
         return None
     return first_record(segment, place, timestamp, base_offset, limit_bytes, source)
 
@@ -185,15 +185,16 @@ def _records(
     segment: Segment, place: Place, header: BatchHeader, limit_bytes: int, source: Source
 ) -> tuple[Buffer, int]:
     """Return the records of a batch, uncompressed, and where they begin."""
-    if source.prompt and place.size > PROMPT_BYTES:
-        raise _takes_long(segment, place.position)
+    position, size, _ = place
+    if source.prompt and size > PROMPT_BYTES:
+        raise _takes_long(segment, position)
     data = _whole(segment, place, source)
     if not source.prompt or limit_bytes <= PROMPT_BYTES:
         return _decompressed(header, data, limit_bytes)
     try:
         return _decompressed(header, data, PROMPT_BYTES)
     except BatchTooLarge:
-        raise _takes_long(segment, place.position) from None
+        raise _takes_long(segment, position) from None
 
 
 def _decompressed(header: BatchHeader, data: Buffer, limit_bytes: int) -> tuple[Buffer, int]:

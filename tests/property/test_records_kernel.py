@@ -255,24 +255,24 @@ def test_both_kernels_walk_batches_alike_and_say_where_to_read_on(
     batches: list[list[Record]], changes: list[tuple[float, int]], cut: int, wanted: int
 ) -> None:
     data = bytearray()
-    starts: list[tuple[int, int, int]] = []
+    starts: list[tuple[int, int, int, int]] = []
     base = 0
     for each in batches:
         built = build_batch(each, base_offset=0)
         header = batch.read_header(built)
         batch.set_base(moved := bytearray(built), 0, base, 0)
-        starts.append((len(data), base + header.last_offset_delta, header.max_timestamp))
+        starts.append((len(data), len(built), base + header.last_offset_delta, header.max_timestamp))
         data += moved
         base += header.last_offset_delta + 1
     if not changes:
         # What a walk over whole batches must answer, said in one line each.
-        by_offset = next((at for at, last, _ in starts if last >= wanted), -1 - len(data))
-        by_time = next((at for at, _, newest in starts if newest >= wanted), -1 - len(data))
+        by_offset = next(((at, size) for at, size, last, _ in starts if last >= wanted), (len(data), 0))
+        by_time = next(((at, size) for at, size, _, newest in starts if newest >= wanted), (len(data), 0))
         assert findings(INSTALLED, bytes(data), wanted) == [by_offset, by_time]
     for place, value in changes:
         data[int(place * len(data))] = value
     part = bytes(data[: max(0, len(data) - cut)])
     found = findings(INSTALLED, part, wanted)
     assert found == findings(INTERPRETED, part, wanted)
-    for position in found:
-        assert isinstance(position, str) or -1 - position >= 0 or position <= len(part)
+    for each in found:
+        assert isinstance(each, str) or not each[1] or each[0] < len(part)

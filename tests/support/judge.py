@@ -202,7 +202,7 @@ class Side:
         if type(outcome) is self._code["broker.answers"].Streamed:
             parts = [part.read() if hasattr(part, "read") else part for part in outcome.parts]
             return "streamed", outcome.size_bytes, [bytes(part) for part in parts]
-        return "at once", [self._anywhere(bytes(part)) for part in outcome]
+        return "at once", [self._anywhere(bytes(part)) for part in outcome[0]], outcome[1]
 
     def _anywhere(self, told: bytes) -> bytes:
         """Name the data folder otherwise: both names are of one length."""

@@ -108,7 +108,7 @@ class Requests:
         api, make = rng.choices(kinds, weights)[0]
         version = rng.randint(api.min_version, api.max_version)
         request = make(self, version)
-        body = b"".join(bytes(part) for part in api.request_writer(version)(request))
+        body = b"".join(bytes(part) for part in api.request_writer(version)(request)[0])
         kind = rng.random()
         if kind < 0.08 and api in _SPOILED:
             # Its client id is short, so that spoiling hits what follows.

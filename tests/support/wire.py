@@ -145,7 +145,7 @@ class Case(NamedTuple):
 
     def write(self, value: object) -> bytes:
         """Encode by the writer."""
-        return b"".join(self.writer(value))
+        return b"".join(self.writer(value)[0])
 
     def judge(self, data: bytes) -> tuple[Any, int]:
         """Decode by the Struct: give the plain values and the position after them."""

@@ -961,15 +961,16 @@ def test_the_exception_that_took_the_place_of_an_answer_is_raised() -> None:
     later = Later()
     later.response = fault = OSError("the answer was not made")
     with pytest.raises(OSError, match="not made") as caught:
-        Deferred(later, lambda *_: [b"an answer"], 7, "Fetch v12").encoded()
+        Deferred(later, lambda *_: ([b"an answer"], 9), 7, "Fetch v12").encoded()
     assert caught.value is fault
 
 
 def test_a_few_parts_are_sent_as_they_are_and_many_as_one() -> None:
-    assert answers.answer_of([b"one"]) == [b"one"]
-    assert answers.answer_of([b"a"] * answers.MOST_PARTS) == [b"a"] * answers.MOST_PARTS
-    assert answers.answer_of([b"a"] * (answers.MOST_PARTS + 1)) == [b"a" * (answers.MOST_PARTS + 1)]
-    large = answers.answer_of([b"a" * 50_000] * 2)
+    few, many = answers.MOST_PARTS, answers.MOST_PARTS + 1
+    assert answers.answer_of(([b"one"], 3)) == ([b"one"], 3)
+    assert answers.answer_of(([b"a"] * few, few)) == ([b"a"] * few, few)
+    assert answers.answer_of(([b"a"] * many, many)) == ([b"a" * many], many)
+    large = answers.answer_of(([b"a" * 50_000] * 2, 100_000))
     assert isinstance(large, answers.Streamed)
     assert large.size_bytes == 100_000
 
@@ -988,8 +989,9 @@ async def test_a_client_that_has_left_as_much_as_it_may_gets_no_further_answers(
 def test_records_that_are_still_in_the_log_are_streamed_however_few_there_are(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(bytes(AT_ONCE_BYTES + 1))
     piece = FileSlice(File(tmp_path / "log"), 0, AT_ONCE_BYTES + 1)
-    assert answer_of([b"head", piece, b"end"]) == Streamed([b"head", piece, b"end"], AT_ONCE_BYTES + 8)
-    assert answer_of([b"head", bytes(AT_ONCE_BYTES), b"end"]) == [b"head", bytes(AT_ONCE_BYTES), b"end"]
+    slices, in_memory = [b"head", piece, b"end"], [b"head", bytes(AT_ONCE_BYTES), b"end"]
+    assert answer_of((slices, AT_ONCE_BYTES + 8)) == Streamed(slices, AT_ONCE_BYTES + 8)
+    assert type(answer_of((in_memory, AT_ONCE_BYTES + 7))) is tuple
 
 
 # -- what is answered on the event loop, and what elsewhere -----------------------------------------------------

@@ -90,7 +90,7 @@ def test_the_client_id_of_the_last_request_is_kept(
 @pytest.mark.parametrize("version", range(12))
 def test_a_response_survives_its_frame(version: int) -> None:
     response = ListOffsetsResponse(topics=[])
-    frame = b"".join(response_encoder(LIST_OFFSETS, version)(77, response))
+    frame = b"".join(response_encoder(LIST_OFFSETS, version)(77, response)[0])
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert decode_response(LIST_OFFSETS, version, frame[4:]) == (77, response)
 
@@ -102,14 +102,16 @@ def test_the_bytes_of_a_header_by_hand() -> None:
     flexible = encode_request(LIST_OFFSETS, 6, 258, "me", REQUEST)
     assert flexible[4:17] == b"\x00\x02\x00\x06\x00\x00\x01\x02\x00\x02me\x00"
     response = ListOffsetsResponse(topics=[])
-    assert response_encoder(LIST_OFFSETS, 1)(258, response)[0][:8] == b"\x00\x00\x00\x08\x00\x00\x01\x02"
-    assert response_encoder(LIST_OFFSETS, 6)(258, response)[0][:9] == b"\x00\x00\x00\x0b\x00\x00\x01\x02\x00"
+    assert response_encoder(LIST_OFFSETS, 1)(258, response)[0][0][:8] == b"\x00\x00\x00\x08\x00\x00\x01\x02"
+    assert (
+        response_encoder(LIST_OFFSETS, 6)(258, response)[0][0][:9] == b"\x00\x00\x00\x0b\x00\x00\x01\x02\x00"
+    )
 
 
 def test_the_response_header_of_api_versions_stays_at_0() -> None:
     assert [response_header_version(API_VERSIONS, version) for version in range(5)] == [0] * 5
     assert [response_header_version(LIST_OFFSETS, version) for version in (5, 6)] == [0, 1]
-    assert response_encoder(API_VERSIONS, 3)(1, ApiVersionsResponse(error_code=0, api_keys=[]))[0][:8] == (
+    assert response_encoder(API_VERSIONS, 3)(1, ApiVersionsResponse(error_code=0, api_keys=[]))[0][0][:8] == (
         b"\x00\x00\x00\x0c\x00\x00\x00\x01"
     )
 
@@ -171,7 +173,7 @@ def test_bytes_behind_a_request_are_passed_over(dispatched: Dispatched, version:
 
 @pytest.mark.parametrize("version", [1, 7])
 def test_bytes_behind_a_response_are_a_wire_error(version: int) -> None:
-    response = b"".join(response_encoder(LIST_OFFSETS, version)(1, ListOffsetsResponse(topics=[])))[4:]
+    response = b"".join(response_encoder(LIST_OFFSETS, version)(1, ListOffsetsResponse(topics=[]))[0])[4:]
     with pytest.raises(WireError, match="ends at position"):
         decode_response(LIST_OFFSETS, version, response + b"\x00")
 

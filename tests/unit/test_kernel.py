@@ -336,36 +336,35 @@ def test_find_batch_by_last_offset(kernel: Any) -> None:
     data = log_of(0, 3, 6)
     size = len(data) // 3
     found = [kernel.find_batch(data, 0, len(data), offset) for offset in range(9)]
-    assert found == [0, 0, 0, size, size, size, 2 * size, 2 * size, 2 * size]
-    assert kernel.find_batch(data, size, len(data), 0) == size
-    assert kernel.find_batch(data, 0, len(data), -5) == 0
+    assert found == [(at, size) for at in (0, 0, 0, size, size, size, 2 * size, 2 * size, 2 * size)]
+    assert kernel.find_batch(data, size, len(data), 0) == (size, size)
+    assert kernel.find_batch(data, 0, len(data), -5) == (0, size)
 
 
 def test_find_batch_that_ends_first_says_where_to_read_on(kernel: Any) -> None:
     data = log_of(0, 3, 6)
     size = len(data) // 3
-    assert kernel.find_batch(data, 0, len(data), 9) == -1 - 3 * size
+    assert kernel.find_batch(data, 0, len(data), 9) == (3 * size, 0)
     # The header is there, the batch is not: it is known not to be the one, so reading goes on behind it.
-    assert kernel.find_batch(data, 0, size + 50, 9) == -1 - 2 * size
-    assert kernel.find_batch(data, 0, size + 50, 4) == size
-    assert kernel.find_batch(data, 0, size + 20, 9) == -1 - size
-    assert kernel.find_batch(data, 0, 0, 9) == -1
+    assert kernel.find_batch(data, 0, size + 50, 9) == (2 * size, 0)
+    assert kernel.find_batch(data, 0, size + 50, 4) == (size, size)
+    assert kernel.find_batch(data, 0, size + 20, 9) == (size, 0)
+    assert kernel.find_batch(data, 0, 0, 9) == (0, 0)
 
 
 def test_find_timestamp_by_the_headers(kernel: Any) -> None:
     data = log_of(0, 3, 6)
     size = len(data) // 3
     assert [kernel.find_timestamp(data, 0, len(data), at) for at in (0, 2, 3, 32, 33, 62)] == [
-        0, 0, size, size, 2 * size, 2 * size,
-    ]  # fmt: skip
-    assert kernel.find_timestamp(data, 0, len(data), 63) == -1 - len(data)
-    assert kernel.find_timestamp(data, 0, len(data), -(2**63)) == 0
+        (at, size) for at in (0, 0, size, size, 2 * size, 2 * size)
+    ]
+    assert kernel.find_timestamp(data, 0, len(data), 63) == (len(data), 0)
+    assert kernel.find_timestamp(data, 0, len(data), -(2**63)) == (0, size)
     # No more of a header is needed than what is looked at.
     end = 2 * size + MAX_TIMESTAMP_POSITION + 8
-    assert kernel.find_timestamp(data, 0, end, 62) == kernel.find_batch(data, 0, end, 7) == 2 * size
-    assert (
-        kernel.find_timestamp(data, 0, end - 1, 62) == kernel.find_batch(data, 0, end - 1, 7) == -1 - 2 * size
-    )
+    for find, wanted in ((kernel.find_timestamp, 62), (kernel.find_batch, 7)):
+        assert find(data, 0, end, wanted) == (2 * size, size)
+        assert find(data, 0, end - 1, wanted) == (2 * size, 0)
 
 
 def legacy(offset: int, magic: int, timestamp: int, size: int = 40) -> bytes:
@@ -375,10 +374,10 @@ def legacy(offset: int, magic: int, timestamp: int, size: int = 40) -> bytes:
 
 def test_legacy_entries_are_stepped_over(kernel: Any) -> None:
     data = legacy(5, 0, 0) + legacy(6, 1, 700) + log_of(7)
-    assert kernel.find_batch(data, 0, len(data), 6) == 52
-    assert kernel.find_batch(data, 0, len(data), 9) == 104
-    assert kernel.find_timestamp(data, 0, len(data), 1) == 52
-    assert kernel.find_timestamp(data, 0, len(data), 701) == -1 - len(data)
+    assert kernel.find_batch(data, 0, len(data), 6) == (52, 52)
+    assert kernel.find_batch(data, 0, len(data), 9) == (104, len(data) - 104)
+    assert kernel.find_timestamp(data, 0, len(data), 1) == (52, 52)
+    assert kernel.find_timestamp(data, 0, len(data), 701) == (len(data), 0)
 
 
 @pytest.mark.parametrize(
@@ -404,9 +403,9 @@ def test_what_is_no_batch_is_refused_and_named(kernel: Any, data: bytes, reason:
 def test_offsets_at_the_ends_of_an_int64(kernel: Any) -> None:
     data = bytes(batch_of(b"", base_offset=2**63 - 1, last_offset_delta=2**31 - 1))
     for offset in (-(2**63), 0, 2**63 - 1):
-        assert kernel.find_batch(data, 0, len(data), offset) == 0
+        assert kernel.find_batch(data, 0, len(data), offset) == (0, len(data))
     late = bytes(batch_of(b"", max_timestamp=2**63 - 1))
-    assert kernel.find_timestamp(late, 0, len(late), 2**63 - 1) == 0
+    assert kernel.find_timestamp(late, 0, len(late), 2**63 - 1) == (0, len(late))
 
 
 def test_buffers_are_let_go(kernel: Any) -> None:

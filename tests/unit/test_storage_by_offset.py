@@ -51,10 +51,10 @@ def test_every_offset_is_found_in_its_batch(log: Log, source: Source) -> None:
     data = log.active.path(".log").read_bytes()
     for position, header in batches_of(log):
         for offset in (header.base_offset, header.last_offset):
-            place = by_offset.locate(log.active, offset, source)
-            assert place[:2] == (position, header.size_bytes)
-            assert 0 < len(place.head) <= header.size_bytes
-            assert place.head == data[position : position + len(place.head)]
+            *place, head = by_offset.locate(log.active, offset, source)
+            assert place == [position, header.size_bytes]
+            assert 0 < len(head) <= header.size_bytes
+            assert head == data[position : position + len(head)]
     assert by_offset.locate(log.active, log.log_end_offset, source)[:2] == (len(data), 0)
 
 
@@ -108,7 +108,7 @@ def test_reads_on_the_way_grow_up_to_a_bound(log: Log, monkeypatch: pytest.Monke
         return read(segment, count, position, source)
 
     monkeypatch.setattr(Segment, "read", read)
-    assert by_offset.locate(log.active, 27, PATIENT).size
+    assert by_offset.locate(log.active, 27, PATIENT)[1]
     assert reads[:3] == [150, 300, 600]
     assert max(reads) == 600
 
@@ -133,7 +133,7 @@ def test_a_batch_is_read_whole_where_it_is_about_as_large_as_is_thought(log: Log
     data = log.active.path(".log").read_bytes()
     for position, header in batches_of(log):
         # From memory as well: the last batch is there, though it may be smaller than is thought.
-        place = by_offset.batch_at(log.active, position, max(likely, 12), WARM)
-        assert place[:2] == (position, header.size_bytes)
-        assert place.head == data[position : position + len(place.head)]
-        assert len(place.head) == min(header.size_bytes, max(likely, 12) + max(likely, 12) // 8)
+        *place, head = by_offset.batch_at(log.active, position, max(likely, 12), WARM)
+        assert place == [position, header.size_bytes]
+        assert head == data[position : position + len(head)]
+        assert len(head) == min(header.size_bytes, max(likely, 12) + max(likely, 12) // 8)

@@ -256,8 +256,8 @@ def test_a_batch_of_which_not_even_the_header_was_read_on_the_way_is_searched(
     log = open_log(tmp_path)
     fill(log, [[NOW, NOW + 1]])
     segment = log.active
-    place = by_offset.locate(segment, 0, PATIENT)
-    place = place._replace(head=place.head[:head_bytes])
+    position, size, head = by_offset.locate(segment, 0, PATIENT)
+    place = position, size, head[:head_bytes]
     found = in_batch.first_record(segment, place, NOW + 1, 0, log.config.max_decompressed_bytes, source)
     assert found is not None
     assert found[:2] == (NOW + 1, 1)

@@ -27,7 +27,10 @@ from tidelog.protocol.wire.writer import Writer, WrittenField
 
 
 def written(write: Any, message: object) -> bytes:
-    return b"".join(write(message))
+    parts, size = write(message)
+    whole = b"".join(parts)
+    assert len(whole) == size
+    return whole
 
 
 class Blob:
@@ -253,7 +256,7 @@ def test_records_are_handed_on_as_they_are(version: int) -> None:
         partition_index=0, error_code=0, high_watermark=1, aborted_transactions=None, records=records
     )
     response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
-    parts = FETCH.writer(version)(response)
+    parts, _ = FETCH.writer(version)(response)
     at = parts.index(records)
     length = b"\xad\x02" if version >= 12 else b"\x00\x00\x01\x2c"
     assert b"".join(parts[:at]).endswith(length)
@@ -400,10 +403,11 @@ def test_a_tag_whose_size_is_wrong_is_a_wire_error(tags: bytes) -> None:
 @pytest.mark.parametrize("size", [4096, 4097])
 def test_large_records_are_a_piece_of_their_own_and_small_ones_are_copied(size: int) -> None:
     records = b"r" * size
-    parts = PRODUCE.request_writer(9)(produce(records))
+    parts, written_bytes = PRODUCE.request_writer(9)(produce(records))
+    assert written_bytes == sum(map(len, parts))
     assert len(parts) == (1 if size == 4096 else 3)
     assert (parts[-2] is records) is (size == 4097) if len(parts) > 1 else True
-    assert b"".join(parts) == PRODUCE.request_writer(9)(produce(b""))[0].replace(
+    assert b"".join(parts) == written(PRODUCE.request_writer(9), produce(b"")).replace(
         b"\x01" + bytes(3), uvarint(size + 1) + records + bytes(3)
     )
 
@@ -412,20 +416,22 @@ def test_what_is_long_comes_in_pieces_that_are_bounded() -> None:
     topics = [ListOffsetsTopic(name=f"{number:010d}", partitions=[]) for number in range(20_000)]
     request = ListOffsetsRequest(replica_id=-1, topics=topics)
     head = b"the head"
-    parts = LIST_OFFSETS.request_writer(7)(request, head)
+    parts, frame_bytes = LIST_OFFSETS.request_writer(7)(request, head)
     assert len(parts) > 3
     assert max(map(len, parts)) <= 65536
     assert min(map(len, parts[:-1])) > 32_000
     whole = b"".join(parts)
+    assert frame_bytes == len(whole)
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     assert whole[4:] == head + written(LIST_OFFSETS.request_writer(7), request)
     assert LIST_OFFSETS.reader(7)(whole, 12, len(whole)) == (request, len(whole))
 
 
 def test_a_frame_begins_with_its_size() -> None:
-    assert LIST_OFFSETS.request_writer(1)(ListOffsetsRequest(replica_id=-1, topics=[]), b"head") == [
-        b"\x00\x00\x00\x0chead\xff\xff\xff\xff\x00\x00\x00\x00"
-    ]
+    assert LIST_OFFSETS.request_writer(1)(ListOffsetsRequest(replica_id=-1, topics=[]), b"head") == (
+        [b"\x00\x00\x00\x0chead\xff\xff\xff\xff\x00\x00\x00\x00"],
+        16,
+    )
 
 
 BOTH_WRITERS = pytest.mark.parametrize(
@@ -437,7 +443,7 @@ BOTH_WRITERS = pytest.mark.parametrize(
 @pytest.mark.parametrize("size", [4097, 100_000])
 def test_the_size_of_a_frame_counts_what_is_a_piece_of_its_own(write: Any, size: int) -> None:
     request = produce(b"r" * size)
-    whole = b"".join(write(request, b"head"))
+    whole = b"".join(write(request, b"head")[0])
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     assert whole[4:] == b"head" + written(write, request)
 
@@ -445,9 +451,9 @@ def test_the_size_of_a_frame_counts_what_is_a_piece_of_its_own(write: Any, size:
 @BOTH_WRITERS
 def test_a_frame_whose_size_has_no_place_in_its_four_bytes_is_an_encode_error(write: Any) -> None:
     size = 1 << 30
-    others = sum(map(len, write(produce(Slice(size)), b"head"))) - size
+    others = write(produce(Slice(size)), b"head")[1] - size
     largest = 0x7FFFFFFF - (others - 4)
-    assert write(produce(Slice(largest)), b"head")[0].startswith(b"\x7f\xff\xff\xffhead")
+    assert write(produce(Slice(largest)), b"head")[0][0].startswith(b"\x7f\xff\xff\xffhead")
     with pytest.raises(EncodeError, match="a frame of 2147483648 bytes"):
         write(produce(Slice(largest + 1)), b"head")
 
