@@ -94,6 +94,43 @@ async def test_of_fetches_in_one_packet_no_more_are_served_than_the_client_reads
     assert served.broker.queued_answers.total_bytes == 0
 
 
+@pytest.mark.parametrize("partitions", [1, 10])
+async def test_small_answers_to_one_packet_leave_in_several_turns_and_in_few_parts(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    monkeypatch.setattr(connections, "BRIEF_S", 60)  # what is counted here is bytes, not time
+    served = await serve(num_partitions=str(partitions))
+    client = await connect(served)
+    await client.make_topic("t")
+    size = 60_000 // partitions
+    for index in range(partitions):
+        request = produce("t", b"v" * size, acks=1)
+        request.topic_data[0].partition_data[0].index = index
+        await client.ask(PRODUCE, 9, request)
+    sent: list[list[int]] = []
+    send = Connection._send
+
+    def noted(connection: Connection, out: answers.Parts) -> None:
+        sent.append([len(part) for part in out])
+        send(connection, out)
+
+    monkeypatch.setattr(Connection, "_send", noted)
+    wanted = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=MIB) for n in range(partitions)]
+    fetches = FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=MIB, topics=[FetchTopic(topic="t", partitions=wanted)]
+    )
+    packet = b"".join(encode_request(FETCH, 11, number, "test", fetches) for number in range(40))
+    client.writer.write(packet)
+    for number in range(40):
+        correlation_id, response = await client.receive(FETCH, 11)
+        assert correlation_id == number
+        assert [len(part.records) > size for part in response.responses[0].partitions] == [True] * partitions
+    assert max(map(sum, sent)) <= answers.MAX_UNSENT_BYTES + 64 * 1024
+    # The head and what is large; or, of more than a few, all of them as one.
+    most = 1 + answers.MAX_UNSENT_BYTES // 60_000
+    assert max(map(len, sent)) <= most * (2 if partitions == 1 else 1)
+
+
 async def test_answers_behind_one_that_is_owed_count_too(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -992,6 +1029,7 @@ def test_records_that_are_still_in_the_log_are_streamed_however_few_there_are(tm
     slices, in_memory = [b"head", piece, b"end"], [b"head", bytes(AT_ONCE_BYTES), b"end"]
     assert answer_of((slices, AT_ONCE_BYTES + 8)) == Streamed(slices, AT_ONCE_BYTES + 8)
     assert type(answer_of((in_memory, AT_ONCE_BYTES + 7))) is tuple
+    assert type(answer_of((slices, AT_ONCE_BYTES))) is tuple
 
 
 # -- what is answered on the event loop, and what elsewhere -----------------------------------------------------
