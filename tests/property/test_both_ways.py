@@ -18,6 +18,8 @@ from tests.support import judge
 from tests.support.judge import Answer, Side
 from tests.support.requests import NOTHING, TOPICS, Asked, Requests, Seen
 from tests.support.served import until
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS
+from tidelog.protocol.messages.produce import PRODUCE
 
 # All seeds together ask for 100,000.
 REQUESTS = int(os.environ.get("BOTH_WAYS_REQUESTS") or 10_000)
@@ -96,6 +98,8 @@ class Differ:
     async def _ask(self, asked: Asked) -> None:
         """Ask both; wait where a client could have no other request answered before."""
         client = self._rng.randrange(judge.CLIENTS)
+        if asked.frame[4:6] == DELETE_TOPICS.key.to_bytes(2, "big"):
+            await self._end_produces()
         ours, judged = (side.ask(client, asked.frame, self._hear) for side in self.sides)
         pair = Pair(self._number, asked, ours, judged)
         if ours.is_deferred or judged.is_deferred:
@@ -104,6 +108,13 @@ class Differ:
             self._owed.append(pair)
         else:
             self._compare(pair)
+
+    async def _end_produces(self) -> None:
+        """Have the disk take what it is to take: which comes first, that or a deletion, is chance on either side."""
+        produces = [pair for pair in self._owed if pair.asked.frame[4:6] == PRODUCE.key.to_bytes(2, "big")]
+        self._owed = [pair for pair in self._owed if pair not in produces]
+        for pair in produces:
+            await self._bring_to_an_end(pair)
 
     def _hear(self, *_: Any) -> None:
         self._heard.set()
