@@ -46,7 +46,7 @@ class Producing:
             out, err = self.process.communicate(timeout=timeout_s)
         finally:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
         words = out.decode().split()
         assert words[1:] in (["records", "acknowledged"], ["record", "acknowledged"]), (out, err)
         return self.process.returncode, int(words[0]), err.decode()
@@ -112,7 +112,9 @@ def test_ctrl_c_ends_produce_soon_with_the_count(new_broker: NEW_BROKER, is_gone
     began = time.monotonic()
     status, count, said = producing.end(20)
     assert time.monotonic() - began < 5  # two seconds, and what a busy machine adds
-    assert (status, count, said) == (130, 500, "tidelog: stopped by Ctrl-C; no more lines were read\n")
+    assert (status, said) == (130, "tidelog: stopped by Ctrl-C; no more lines were read\n")
+    # Answers of a broker that was killed may be lost on their way.
+    assert count <= 500 if is_gone else count == 500
 
 
 @pytest.mark.parametrize("how", [["topics", "list"], ["offsets", "t"], ["tail", "t"]])
