@@ -7,6 +7,7 @@ wait is longer than STALLED_S without an acknowledgement, whatever has become of
 
 import os
 import select
+import signal
 import sys
 import time
 from collections import deque
@@ -35,6 +36,8 @@ def run(topic: str, key_separator: str | None, as_json: bool, bootstrap: str) ->
     """Produce standard input and report how many lines were acknowledged; return the exit code."""
     with client.producer(bootstrap) as session, progress(f"produce {topic}") as advance:
         sending = Sending(session, topic, key_separator, advance)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, sending.interrupt)
         error = sending.all_lines(lines(sys.stdin.buffer, sending.settle))
     count = sending.acknowledged
     if as_json:
@@ -91,6 +94,15 @@ class Sending:
         self._in_flight: deque[tuple[int, Any]] = deque()
         # When the oldest line on its way became the oldest: since then nothing was acknowledged.
         self._since = 0.0
+        self._is_interrupted = False
+
+    def interrupt(self, _number: int, _frame: object) -> None:
+        """Break off what is under way: the handler of Ctrl-C.
+
+        It is remembered, since it may come amid what catches everything, and would be waited for in vain.
+        """
+        self._is_interrupted = True
+        raise KeyboardInterrupt
 
     def all_lines(self, lines: Iterable[bytes]) -> CommandError | None:
         """Send every line and wait for the answers; return what ended it before the last line was acknowledged."""
@@ -111,6 +123,8 @@ class Sending:
 
     def settle(self, in_flight_max: int = IN_FLIGHT_MAX) -> None:
         """Take the answers that are there, and wait for those of all but the latest lines."""
+        if self._is_interrupted:
+            raise KeyboardInterrupt
         while self._in_flight:
             number, answer = self._in_flight[0]
             left_s = self._since + STALLED_S - time.monotonic()

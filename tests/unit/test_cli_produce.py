@@ -2,8 +2,10 @@
 
 import io
 import os
+import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,6 +140,23 @@ def test_ctrl_c_while_a_line_is_waited_for_counts_it_if_its_answer_comes() -> No
     error = to.all_lines(lines())
     assert error is not None
     assert (error.exit_code, to.acknowledged) == (INTERRUPTED, 2)
+
+
+def test_ctrl_c_amid_what_catches_it_ends_it_before_the_next_line() -> None:
+    """As a callback does, whose exceptions go nowhere."""
+    session = sending("ok", "ok", None)
+    real_send = session._session.send
+
+    def send(*arguments: Any) -> Answer:
+        with suppress(KeyboardInterrupt):
+            session.interrupt(signal.SIGINT, None)
+        answer: Answer = real_send(*arguments)
+        return answer
+
+    session._session.send = send
+    error = session.all_lines([b"a\n", b"b\n", b"c\n"])
+    assert error is not None
+    assert (error.exit_code, session.acknowledged, len(session._session.sent)) == (INTERRUPTED, 1, 1)
 
 
 def test_lines_come_whole_and_silence_is_noticed() -> None:
