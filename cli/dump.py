@@ -32,7 +32,7 @@ from tidelog.protocol.records.batch import (
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.compression import NAMES
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage import offset_index, producer_state, time_index
+from tidelog.storage import append_index, offset_index, producer_state, time_index
 from tidelog.storage.summary import DIGEST_BYTES, Summary
 
 # What a file is called after it was put aside, by deletion or by compaction.
@@ -245,6 +245,23 @@ def _time_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance
         last = entry
 
 
+def _append_index(file: IO[bytes], base_offset: int, _deep: bool, advance: Advance) -> Iterator[Part]:
+    data, size = file.read(), append_index.ENTRY.size
+    for number, entry in enumerate(append_index.sound_entries(data, base_offset)):
+        if entry is None:
+            yield _part({"kind": "entry", "position": number * size}, is_sound=False)
+        else:
+            fields = {
+                "kind": "entry",
+                "append_ms": entry.time_ms,
+                "offset": base_offset + entry.relative_offset,
+            }
+            yield _part(fields | {"bound": True} if entry.is_bound else fields)
+        advance(size)
+    if len(data) % size:
+        yield _rest("torn", len(data) % size)
+
+
 def _index_entries(data: bytes, layout: Struct, advance: Advance) -> Iterator[tuple[int, int] | Part]:
     """Yield the entries, and at the end what is none: space that was set aside, an entry being written."""
     whole = len(data) - len(data) % layout.size
@@ -293,6 +310,7 @@ _KINDS: Final[dict[str, PartsOf]] = {
     "log": _log,
     "index": _offset_index,
     "timeindex": _time_index,
+    "appendindex": _append_index,
     "snapshot": _snapshot,
     "summary": _summary,
 }

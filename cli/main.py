@@ -288,7 +288,10 @@ def offsets(
 @app.command()
 def dump(
     file: Annotated[
-        Path, typer.Argument(help="A .log, .index, .timeindex, .snapshot or .summary of a partition.")
+        Path,
+        typer.Argument(
+            help="A .log, .index, .timeindex, .appendindex, .snapshot or .summary of a partition."
+        ),
     ],
     records: Annotated[
         bool, typer.Option("--records", "--deep", help="Show the records in each batch too.")

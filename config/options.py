@@ -157,6 +157,16 @@ class TopicConfig:
         at_least=0,
         doc="Bytes of log between two entries of the offset index, and of the time index.",
     )
+    lookup_clock: str = option(
+        "lookup.clock",
+        STRING,
+        "record",
+        broker="lookup.clock",
+        choices=("record", "append"),
+        ours=True,
+        doc="Clock by which ListOffsets finds the first record at or after a time. `record`: the timestamp that it "
+        "carries. `append`: when the broker took it, which is the timestamp in the answer then.",
+    )
     max_decompressed_bytes: int = option(
         "max.decompressed.bytes",
         LONG,
@@ -226,6 +236,17 @@ class TopicConfig:
         broker="log.retention.bytes",
         at_least=-1,
         doc="Size of a partition above which its oldest segments are deleted; -1 for no limit.",
+    )
+    retention_clock: str = option(
+        "retention.clock",
+        STRING,
+        "bounded",
+        broker="retention.clock",
+        choices=("bounded", "record", "append"),
+        ours=True,
+        doc="Where the age of a segment begins. `bounded`: at its largest record timestamp, but no later than its last "
+        "append, so that a record from the future keeps nothing. `record`: at its largest record timestamp, as in "
+        "Kafka. `append`: at its last append, whatever records say. Without timestamps it is the last append.",
     )
     retention_ms: int = option(
         "retention.ms",

@@ -167,7 +167,7 @@ class Log:
         """
         rules = self._rules
         if rules.log_append_time and now_ms < self.last_append_ms:
-            now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
+            now_ms = self.last_append_ms
         if checked is not None:
             data, valid = checked
             if rules.log_append_time:
@@ -208,6 +208,8 @@ class Log:
             if sent is not None:
                 append_ms = sent.append_ms if self._rules.log_append_time else -1
                 return sent.base_offset, sent.last_offset, append_ms, True
+        if now_ms < self.last_append_ms:
+            now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         segment, roll_times = self.active, self._roll_times
@@ -492,7 +494,7 @@ class Log:
         self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
 
     def release(self) -> None:
-        """Close the files of sealed segments; they are opened again when they are read."""
+        """Close the files that are opened again when they are needed; the active segment keeps its log."""
         for segment in self.segments:
             segment.release()
 

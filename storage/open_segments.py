@@ -1,4 +1,4 @@
-"""Which sealed segments hold files open, so that those of all logs together stay within a bound.
+"""Which segments hold files open that they can open again, so that those of all logs together stay within a bound.
 
 Owns the order in which they opened them. At the bound the one that opened its files longest ago lets go of them: it
 opens them again when it is read, and readers keep what they hold. Knows nothing of what is in a segment, and keeps none
@@ -14,8 +14,8 @@ from weakref import ref
 # Of all descriptors a quarter, and so many at most: opening a file again costs some 20 us.
 DESCRIPTORS_MAX = 4096
 _SHARE = 4
-# A log and two indexes, each of which is a map that has a descriptor of its own.
-_DESCRIPTORS = 3
+# A log and three indexes, each of which is a map that has a descriptor of its own.
+SEALED_DESCRIPTORS = 4
 
 
 class Openable(Protocol):
@@ -28,8 +28,9 @@ class Openable(Protocol):
 class OpenSegments:
     """For any thread. `lock` is held while a segment takes or lets go of files, not while they are opened."""
 
-    def __init__(self) -> None:
-        """Hold nothing."""
+    def __init__(self, descriptors: int) -> None:
+        """Hold nothing; each may have so many descriptors."""
+        self._descriptors = descriptors
         self.lock = threading.Lock()
         # Changed by whole operations only: a segment may go, and its entry with it, at any time and on any thread.
         self._opened: OrderedDict[ref[Openable], None] = OrderedDict()
@@ -39,12 +40,12 @@ class OpenSegments:
         return len(self._opened)
 
     def note(self, segment: Openable) -> None:
-        """Take note that a sealed segment has opened a file. Call with `lock` held."""
+        """Take note that one has opened a file. Call with `lock` held."""
         opened = self._opened
         entry = ref(segment, self._forget)
         opened[entry] = None
         opened.move_to_end(entry)
-        most = max(1, min(DESCRIPTORS_MAX, _descriptors_max() // _SHARE) // _DESCRIPTORS)
+        most = max(1, min(DESCRIPTORS_MAX, _descriptors_max() // _SHARE) // self._descriptors)
         while len(opened) > most:
             oldest, _ = opened.popitem(last=False)
             if (released := oldest()) is not None:

@@ -184,7 +184,8 @@ def _open_segment(
         if size:
             segment.file.forget_clean(0)
             segment.rebuild()
-        return Opened(_dated(segment, modified_ms), flushed_to)
+        _dated(segment, modified_ms, known)
+        return Opened(segment, flushed_to)
     is_whole = summary.log_bytes == size
     # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
     segment.believe(summary, finished=is_whole and known.clean)
@@ -199,7 +200,7 @@ def _open_segment(
         segment.size = size
         segment.file.forget_clean(summary.log_bytes)
         segment.scan()
-        _dated(segment, modified_ms)
+        _dated(segment, modified_ms, known)
     return Opened(segment, flushed_to)
 
 
@@ -217,15 +218,11 @@ def _epoch_at(folder: Path) -> Callable[[int], int]:
     return LeaderEpochs(folder).at if epochs is None else epochs.at
 
 
-def _dated(segment: Segment, modified_ms: int) -> Segment:
-    """Let the time of the file stand in for append times that nobody wrote down, where retention goes by them."""
-    summary = segment.summary
-    if summary.batch_count:
-        if summary.max_timestamp <= 0 or summary.last_append_ms < summary.max_timestamp:
-            summary.last_append_ms = max(summary.last_append_ms, modified_ms)
-        if summary.first_append_ms == NONE:
-            summary.first_append_ms = min(summary.created_ms, summary.last_append_ms)
-    return segment
+def _dated(segment: Segment, by_ms: int, known: Known) -> None:
+    """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells."""
+    if segment.summary.batch_count:
+        bound_ms = max(segment.summary.last_append_ms, by_ms)
+        segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
 
 
 def _load_epochs(log: Log, clean: bool) -> None:

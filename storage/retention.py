@@ -2,7 +2,8 @@
 
 Owns the rules of `retention.ms` and `retention.bytes`: arithmetic over what is known of the segments. Knows nothing of
 logs and locks, or of what becomes of a segment that has expired. Segments go oldest first, up to the first that has not
-expired. A record from the future keeps nothing: a segment is never younger than its last append.
+expired. Unless `retention.clock=record`, a record from the future keeps nothing: a segment is never younger than its
+last append.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ def expired(segments: Sequence[Segment], log_start_offset: int, config: TopicCon
     """
     number = _before_start(segments, log_start_offset)
     number += _surplus(segments[number:], config.retention_bytes)
-    return number + _too_old(segments[number:], config.retention_ms, now_ms)
+    return number + _too_old(segments[number:], config, now_ms)
 
 
 def next_due_ms(oldest: Segment, config: TopicConfig, now_ms: int) -> int | None:
@@ -31,19 +32,25 @@ def next_due_ms(oldest: Segment, config: TopicConfig, now_ms: int) -> int | None
     """
     if config.retention_ms == UNLIMITED:
         return None
-    return (now_ms if _has_nothing_to_expire(oldest) else stamp_ms(oldest)) + config.retention_ms + 1
+    return (
+        (now_ms if _has_nothing_to_expire(oldest) else stamp_ms(oldest, config.retention_clock))
+        + config.retention_ms
+        + 1
+    )
 
 
-def stamp_ms(segment: Segment) -> int:
-    """Return when a segment's age begins: its largest timestamp, but not later than its last append.
+def stamp_ms(segment: Segment, clock: str) -> int:
+    """Return when a segment's age begins, by a clock of `retention.clock`; without timestamps it is the last append.
 
     One that stands for records that were lost (`recovery`) is as old as that discovery.
     """
     summary = segment.summary
     if not summary.batch_count:
         return summary.created_ms
-    if summary.max_timestamp <= 0:
+    if clock == "append" or summary.max_timestamp <= 0:
         return summary.last_append_ms
+    if clock == "record":
+        return summary.max_timestamp
     return min(summary.max_timestamp, summary.last_append_ms)
 
 
@@ -74,12 +81,13 @@ def _surplus(segments: Sequence[Segment], retention_bytes: int) -> int:
     return number
 
 
-def _too_old(segments: Sequence[Segment], retention_ms: int, now_ms: int) -> int:
+def _too_old(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> int:
     """Count the segments that are too old, up to the first that is not."""
     number = 0
-    if retention_ms != UNLIMITED:
+    if config.retention_ms != UNLIMITED:
         for segment in segments:
-            if _has_nothing_to_expire(segment) or now_ms - stamp_ms(segment) <= retention_ms:
+            age_ms = now_ms - stamp_ms(segment, config.retention_clock)
+            if _has_nothing_to_expire(segment) or age_ms <= config.retention_ms:
                 break
             number += 1
     return number

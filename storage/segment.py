@@ -1,6 +1,6 @@
-"""One segment: its log file, its two indexes, its summary.
+"""One segment: its log file, its three indexes, its summary.
 
-Owns the bytes of one `<base>.log` and keeps its indexes a pure function of them and of the index interval: whether a
+Owns the bytes of one `<base>.log` and keeps two indexes a pure function of them and of the index interval: whether a
 batch arrives by append, by recovery or by a rebuild, it goes through `_note`. Knows nothing of other segments, of
 producers, of when to roll or of how it is searched (`search`). Not locked: the log that owns it is.
 
@@ -18,7 +18,8 @@ from crc32c import crc32c
 
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.validate import ValidBatch
-from tidelog.storage import files, walk
+from tidelog.storage import append_index, files, walk
+from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
 from tidelog.storage.offset_index import OffsetIndex
@@ -28,8 +29,8 @@ from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
-LOG, INDEX, TIME_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".summary"
-SUFFIXES = (LOG, INDEX, TIME_INDEX, SUMMARY)
+LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 OFFSET_MAX = (1 << 63) - 1
 
 _log = logging.getLogger(__name__)
@@ -53,7 +54,9 @@ class Segment:
 
     __slots__ = (
         "__weakref__",
+        "_append_index",
         "_digests",
+        "_entry_ms",
         "_file",
         "_finished_size",
         "_offset_index",
@@ -89,9 +92,11 @@ class Segment:
         self.is_active = False
         self.index_bytes_max = index_bytes_max
         self.last_offset_max = 0
-        self._limit_offsets(summary.offset_entries, summary.time_entries)
+        self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)
         self._finished_size = -1
         self._file: files.File | None = None
+        self._append_index: AppendIndex | None = None
+        self._entry_ms = NONE  # the append time for which the last batch needed no entry any more
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._digests: Digests | None = None
@@ -126,6 +131,7 @@ class Segment:
         segment.is_active = True
         segment._finished_size = 0
         segment._empty_indexes(file_bytes=0)
+        segment._append_index = segment._append_index_of(bytearray())
         return segment
 
     def path(self, suffix: str) -> Path:
@@ -208,6 +214,12 @@ class Segment:
         index = self._time_index
         return self._load_indexes()[1] if index is None else index
 
+    @property
+    def append_index(self) -> AppendIndex:
+        """The append index, loaded on first use."""
+        index = self._append_index
+        return self._load_append_index() if index is None else index
+
     # Writing.
 
     def append(
@@ -223,19 +235,24 @@ class Segment:
         """
         if self._offset_index is None:
             self._load_indexes()
-        digests = self._digests or self.digests
+        digests, summary = self._digests or self.digests, self.summary
         position = self.size
         end = position + len(data)
-        (self._file or self.file).append(data)
+        file = self._file or self.file
+        if now_ms != self._entry_ms:
+            # First, so that no batch is ever there without it.
+            self.append_index.append_if_later(base_offset - self.base_offset, now_ms)
+            self._entry_ms = now_ms
+        file.append(data)
         if end <= digests.block_end:
             digests.running = crc32c(data, digests.running)
         else:
             digests.add(data, position)
         self._note(position, base_offset, valid)
-        self.summary.last_append_ms = now_ms
+        summary.last_append_ms = now_ms
         self.size = end
         if position == 0:
-            self.summary.first_append_ms = now_ms
+            summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
                 self._remember_creation()
         return position
@@ -282,24 +299,28 @@ class Segment:
             summary.max_timestamp, summary.max_timestamp_last_offset - self.base_offset
         )
         summary.indexed_position = position
-        self._limit_offsets(len(offset_index), len(time_index))
+        self._limit_offsets(len(offset_index), len(time_index), self._append_entries)
+
+    @property
+    def _append_entries(self) -> int:
+        return self.summary.append_entries if self._append_index is None else len(self._append_index)
 
     def bound_indexes(self, index_bytes_max: int) -> None:
         """Let no index grow beyond a size from now on."""
         self.index_bytes_max = index_bytes_max
-        offset_index, time_index, summary = self._offset_index, self._time_index, self.summary
-        if offset_index is not None and time_index is not None:
-            self._limit_offsets(len(offset_index), len(time_index))
-        else:
-            self._limit_offsets(summary.offset_entries, summary.time_entries)
+        offsets, times = self.summary.offset_entries, self.summary.time_entries
+        if self._offset_index is not None and self._time_index is not None:
+            offsets, times = len(self._offset_index), len(self._time_index)
+        self._limit_offsets(offsets, times, self._append_entries)
 
-    def _limit_offsets(self, offset_entries: int, time_entries: int) -> None:
+    def _limit_offsets(self, offset_entries: int, time_entries: int, append_entries: int) -> None:
         """Set the last offset that fits: by its distance from the base, or none where an index is full."""
         self.last_offset_max = self.base_offset + INT32_MAX
         # One slot of the time index is kept for the entry that sealing adds.
         if (
             offset_entries >= self.index_bytes_max // OffsetIndex.entry_bytes
             or time_entries >= self.index_bytes_max // TimeIndex.entry_bytes - 1
+            or append_entries >= max(self.index_bytes_max // AppendIndex.entry_bytes, 1)
         ):
             self.last_offset_max = -1
 
@@ -307,6 +328,9 @@ class Segment:
         """Remove what a failed append left after the published end: nothing, if the file could not be opened."""
         if self._file is not None:
             self._file.truncate(self.size)
+        self._entry_ms = NONE
+        if self._append_index is not None:
+            self._append_index.cut(self.next_offset - self.base_offset)
 
     def save(self, *, final: bool = False, flushed: bool = False, durably: bool = False) -> bytes:
         """Write indexes and summary as they stand, with `final` as if sealed; `durably` forces the summary to disk.
@@ -322,6 +346,8 @@ class Segment:
         summary.digests = self.digests.encode(self.size)
         summary.offset_entries, summary.offset_crc = len(offset_index), offset_index.save()
         summary.time_entries, summary.time_crc = len(time_index) + bool(entry), time_index.save(entry)
+        if self._append_index is not None:  # else nothing was appended since the summary was read
+            summary.append_entries, summary.append_crc = len(self._append_index), self._append_index.save()
         summary.flushed = 1
         once_flushed = summary.encode()
         summary.flushed = int(flushed)
@@ -352,7 +378,7 @@ class Segment:
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
         self._become_sealed()
-        self._offset_index = self._time_index = self._digests = None
+        self._offset_index = self._time_index = self._append_index = self._digests = None
 
     def _become_sealed(self) -> None:
         with self.shared.open_segments.lock:
@@ -361,19 +387,23 @@ class Segment:
                 self.shared.open_segments.note(self)
 
     def release(self) -> None:
-        """Let go of what a sealed segment can open again; readers keep what they hold."""
+        """Let go of what can be opened again; readers keep what they hold."""
         with self.shared.open_segments.lock:
             self.let_go()
+            if self._append_index is not None:
+                self._append_index.let_go()
 
     def let_go(self) -> None:
         """Do as `release` does, where the lock of `open_segments` is held."""
         if not self.is_active:
-            self._file = self._offset_index = self._time_index = self._digests = None
+            self._file = self._offset_index = self._time_index = self._append_index = self._digests = None
 
     def close(self) -> None:
         """Let go of the log's file, which has been flushed, even while active: no more is appended."""
         with self.shared.open_segments.lock:
             self._file = None
+            if self._append_index is not None:
+                self._append_index.let_go()
 
     def sync(self) -> None:
         """Return once the files of a sealed segment are on disk; one that was deleted meanwhile need not be."""
@@ -382,7 +412,7 @@ class Segment:
             file.sync()
         else:
             files.sync(self.path(LOG))
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in (INDEX, TIME_INDEX, APPEND_INDEX):
             files.sync(self.path(suffix))
 
     def note_flushed(self) -> None:
@@ -407,7 +437,7 @@ class Segment:
         self.summary = summary
         if summary.log_bytes:
             self.unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
-        self._limit_offsets(summary.offset_entries, summary.time_entries)
+        self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)
         self._finished_size = self.size if finished else -1
 
     def load_indexes(self) -> tuple[OffsetIndex, TimeIndex] | None:
@@ -443,13 +473,50 @@ class Segment:
             raise Mismatch(f"{self.path(INDEX)}: missing, or not of this log", self)
         return indexes
 
+    def _load_append_index(self) -> AppendIndex:
+        summary = self.summary
+        data = files.map_readonly(self.path(APPEND_INDEX))
+        if append_index.is_whole(data, summary):
+            index = self._append_index_of(bytearray(data) if self.is_active else data)
+        else:
+            is_cut = len(data) < summary.append_entries * AppendIndex.entry_bytes
+            index = self._mended_append_index(data, summary.last_append_ms, is_tail_lost=is_cut)
+        with self.shared.open_segments.lock:
+            self._append_index = index
+            if not self.is_active:
+                self.shared.open_segments.note(self)
+        return index
+
+    def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool) -> None:
+        """Have append times for what was found in the log, after a stop that may have taken some.
+
+        All was appended by `bound_ms`. What nobody wrote down is bounded by that, or by what came after.
+        """
+        data, summary = files.map_readonly(self.path(APPEND_INDEX)), self.summary
+        index = self._append_index = self._mended_append_index(data, bound_ms, is_tail_lost=is_tail_lost)
+        if index.data:
+            summary.first_append_ms = index.entry(0).time_ms
+            summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
+
+    def _mended_append_index(
+        self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool
+    ) -> AppendIndex:
+        log = append_index.Described(self.file, self.size, self.base_offset, self.summary)
+        index = self._append_index_of(append_index.mended(data, log, bound_ms, is_tail_lost=is_tail_lost))
+        if self.is_active and index.data != data[:]:
+            index.replace_file()
+        return index
+
+    def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
+        return AppendIndex(self.path(APPEND_INDEX), self.base_offset, data, self.shared.open_append_indexes)
+
     def _empty_indexes(self, file_bytes: int | None = None) -> tuple[OffsetIndex, TimeIndex]:
         indexes = (
             OffsetIndex(self.path(INDEX), bytearray(), file_bytes),
             TimeIndex(self.path(TIME_INDEX), bytearray(), file_bytes),
         )
         self._offset_index, self._time_index = indexes
-        self._limit_offsets(0, 0)
+        self._limit_offsets(0, 0, self._append_entries)
         return indexes
 
     def anew(self, size: int) -> "Segment":
@@ -459,6 +526,7 @@ class Segment:
         segment._file = self.file
         segment.is_active = True
         segment._digests = Digests()
+        segment._append_index = self._append_index
         segment._empty_indexes()
         return segment
 
@@ -519,11 +587,14 @@ class Segment:
         # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
         files.remove(self.path(SUMMARY))
         files.sync_folder(self.folder)
-        with (
-            self.shared.open_segments.lock
-        ):  # Whoever would have it let go of its files has done so, or will not.
+        # Whoever would have it let go of its files has done so, or will not.
+        with self.shared.open_segments.lock:
             self.is_active = True
+        index = self.append_index
         self.identity = next(self.shared.identities)
         self.size = position
         self.file.truncate(position)
         self.rebuild()
+        self._append_index = index
+        self._entry_ms = NONE
+        index.cut(self.next_offset - self.base_offset)

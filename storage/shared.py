@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.open_segments import SEALED_DESCRIPTORS, OpenSegments
 from tidelog.storage.producer_state import ProducerMemory
 from tidelog.storage.search.times_cache import TimesCache
 
@@ -15,12 +15,13 @@ from tidelog.storage.search.times_cache import TimesCache
 class Shared:
     """For any thread. `identities` counts the logs of segments, as `Segment.identity` says."""
 
-    __slots__ = ("disk", "identities", "open_segments", "producers", "times")
+    __slots__ = ("disk", "identities", "open_append_indexes", "open_segments", "producers", "times")
 
     def __init__(self, folder: Path, producer_bytes_max: int) -> None:
         """Hold nothing yet; so many bytes are for idempotent producers."""
         self.disk = DiskSpace(folder)
         self.identities = itertools.count()
-        self.open_segments = OpenSegments()
+        self.open_segments = OpenSegments(SEALED_DESCRIPTORS)
+        self.open_append_indexes = OpenSegments(1)
         self.producers = ProducerMemory(producer_bytes_max)
         self.times = TimesCache()

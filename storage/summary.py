@@ -60,6 +60,8 @@ class Summary:
     time_entries: int = 0
     offset_crc: int = 0
     time_crc: int = 0
+    append_entries: int = NONE  # NONE where nobody noted append times
+    append_crc: int = 0
     damage: tuple[Damage, ...] = ()
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
 
@@ -106,6 +108,8 @@ class Summary:
             self.index_interval_bytes,
             first_append_ms=self.first_append_ms,
             last_append_ms=self.last_append_ms,
+            append_entries=self.append_entries,
+            append_crc=self.append_crc,
         )
 
     @classmethod
@@ -149,5 +153,6 @@ _NUMBERS = (
 LAYOUTS = {
     1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False),
     2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True),
+    3: Layout(Struct(">17qIIqI"), (*_NUMBERS, "append_entries", "append_crc"), has_digests=True),
 }
 VERSION = max(LAYOUTS)

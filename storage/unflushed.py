@@ -12,7 +12,7 @@ from tidelog.storage import files
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 
-_FILES_OF_A_SEGMENT = 3
+_FILES_OF_A_SEGMENT = 4
 _FILES_OF_A_NAME = 2
 
 

@@ -32,7 +32,7 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_time
-from tidelog.storage.search.by_time import RECORD_TIME, Found
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Found
 from tidelog.storage.sources import Source
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
@@ -146,7 +146,8 @@ def _answer(
 
 def _find(log: Log, timestamp: int, isolation_level: int, source: Source) -> Found | None:
     if timestamp >= 0:
-        return by_time.first_at_or_after(log, timestamp, RECORD_TIME, source)
+        timeline = APPEND_TIME if log.config.lookup_clock == "append" else RECORD_TIME
+        return by_time.first_at_or_after(log, timestamp, timeline, source)
     if timestamp == LATEST:
         return Found(-1, log.readable_end(isolation_level), log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

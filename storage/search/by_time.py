@@ -1,25 +1,36 @@
 """Addressing a log by time, exactly: every answer is what a scan of all records from the log's start would give.
 
-Owns the way from a time to a record: segment by its largest timestamp, the two indexes, batch headers, records.
-Knows nothing of requests, and changes nothing. Each step only skips what cannot hold the answer, and where a step finds
-nothing the search goes on after it, so neither the density of an index nor a moved log start can hide a record.
-A record without a timestamp (-1) is never an answer. NotInMemory and TakesLong are raised as the source says.
+Owns the way from a time to a record, by either clock: that which records carry (segment by its largest timestamp, the
+two indexes, batch headers, records), and that of their appends (segment by its last append, the append index). Knows
+nothing of requests, and changes nothing. Each step only skips what cannot hold the answer, and where a step finds
+nothing the search goes on after it, so neither the density of an index nor a moved log start can hide a record. A
+record without a timestamp (-1) is never an answer by the first clock. NotInMemory and TakesLong are raised as the
+source says.
 """
 
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.protocol.records.batch import HEADER_BYTES, read_header
+from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.search.in_batch import first_record, first_record_at, largest_record
+from tidelog.storage.search.in_batch import first_from, first_record, first_record_at, largest_record
 from tidelog.storage.search.times_cache import Found
 from tidelog.storage.segment import LOG, Mismatch, Segment
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE
 
-__all__ = ["RECORD_TIME", "Found", "Timeline", "first_at_or_after", "largest_timestamp", "offsets_before"]
+__all__ = [
+    "APPEND_TIME",
+    "RECORD_TIME",
+    "Found",
+    "Timeline",
+    "first_at_or_after",
+    "largest_timestamp",
+    "offsets_before",
+]
 
 LATEST, EARLIEST = -1, -2
 # Segments that are gone through, some 0.15 us each, and segments or batches that are searched in vain, some 2 ms each,
@@ -29,20 +40,13 @@ PROMPT_SEARCHES = 2
 
 
 class Timeline(NamedTuple):
-    """A clock that a log is searched by: what a segment tells of it without being read, in ms."""
+    """A clock that a log is searched by."""
 
-    largest: Callable[[Segment], int]  # the largest time in it, -1 for none
-    offset_from: Callable[
-        [Segment, int], int
-    ]  # of the first entry at or after a time, as `TimeIndex.offset_from`
-
-
-def _offset_from(segment: Segment, timestamp: int) -> int:
-    return segment.time_index.offset_from(timestamp)
-
-
-# The time that a record carries: its producer's or, with LogAppendTime, that of its append.
-RECORD_TIME: Final = Timeline(attrgetter("summary.max_timestamp"), _offset_from)
+    largest: Callable[
+        [Segment], int
+    ]  # the largest time in a segment, in ms, -1 for none: known without a read
+    # (log, segment, source, start offset, time) -> the first record at or after both
+    first: Callable[[Log, Segment, Source, int, int], Found | None]
 
 
 def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: Source) -> Found | None:
@@ -56,7 +60,7 @@ def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: S
             if searched == PROMPT_SEARCHES and source.prompt:
                 raise TakesLong(f"{log}: {searched} segments were searched in vain")
             searched += 1
-            found = _found_in(_first_in_segment, log, segment, source, start, wanted, timeline)
+            found = _found_in(timeline.first, log, segment, source, start, wanted)
             if found is not None:
                 return found
     return None
@@ -90,13 +94,13 @@ def _found_in(
     return None
 
 
-def _first_in_segment(
-    log: Log, segment: Segment, source: Source, start: int, wanted: int, timeline: Timeline
+def _first_by_record_time(
+    log: Log, segment: Segment, source: Source, start: int, wanted: int
 ) -> Found | None:
     base_offset = segment.base_offset
     limit_bytes = log.config.max_decompressed_bytes
     # Before the greatest entry below that offset every record is older, however long ago that entry's own time came.
-    last_offset = timeline.offset_from(segment, wanted) - 1
+    last_offset = segment.time_index.offset_from(wanted) - 1
     first_offset = start - base_offset
     position, following, next_offset = segment.offset_index.around(max(last_offset, first_offset))
     # The index of an active segment is a moment ahead of what is published.
@@ -128,6 +132,45 @@ def _first_in_segment(
         position += size
 
 
+def _first_by_append_time(
+    log: Log, segment: Segment, source: Source, start: int, wanted: int
+) -> Found | None:
+    """Where append times are bounds, the first that may have been appended then."""
+    index, base_offset = segment.append_index, segment.base_offset
+    first = index.offset_from(wanted)
+    if first is None:
+        return None
+    offset = max(base_offset + first, start)
+    while offset < segment.next_offset:
+        try:
+            position, size, head = by_offset.locate(segment, offset, source)
+        except CorruptLog:
+            after = [damage.next_offset for damage in segment.summary.damage if damage.next_offset > offset]
+            if not after:
+                raise
+            offset = after[0]
+            continue
+        if not size:
+            return None
+        if len(head) < HEADER_BYTES:
+            head = segment.read(HEADER_BYTES, position, source)
+        header = read_header(head)
+        append_ms = index.time_at(header.base_offset - base_offset).time_ms
+        if append_ms >= wanted:
+            limit_bytes = log.config.max_decompressed_bytes
+            found = first_from(segment, (position, size, head), header, offset, limit_bytes, source)
+            if found is not None:
+                return Found(append_ms, found, header.leader_epoch)
+        offset = header.last_offset + 1
+    return None
+
+
+# The time that a record carries: its producer's or, with LogAppendTime, that of its append.
+RECORD_TIME: Final = Timeline(attrgetter("summary.max_timestamp"), _first_by_record_time)
+# The time at which the broker took it.
+APPEND_TIME: Final = Timeline(attrgetter("summary.last_append_ms"), _first_by_append_time)
+
+
 def largest_timestamp(log: Log, source: Source) -> Found | None:
     """Return the first record, by offset, among those with the largest timestamp from the log's start on; or None."""
     start = log.log_start_offset
@@ -152,7 +195,7 @@ def _largest_in_segment(log: Log, segment: Segment, source: Source, start: int) 
     if offset >= start:
         return Found(summary.max_timestamp, offset, log.epoch_at(offset))
     if segment.base_offset >= start:
-        return _first_in_segment(log, segment, source, start, summary.max_timestamp, RECORD_TIME)
+        return _first_by_record_time(log, segment, source, start, summary.max_timestamp)
     if source.prompt:
         raise TakesLong(f"{segment.path(LOG)}: its batches from offset {start} on are to be looked through")
     return _largest_from(log, segment, source, start)

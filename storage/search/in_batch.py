@@ -9,7 +9,7 @@ from itertools import islice
 from struct import Struct
 
 from tidelog.protocol.records import compression, kernel
-from tidelog.protocol.records.batch import HEADER_BYTES, BatchHeader, Buffer, read_header
+from tidelog.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer, read_header
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import BatchTooLarge, RecordError, RecordsError
 from tidelog.storage.errors import CorruptLog, TakesLong
@@ -85,6 +85,21 @@ def first_record_at(
     if _base_offset(place[2])[0] != base_offset:
         return None
     return first_record(segment, place, timestamp, base_offset, limit_bytes, source)
+
+
+def first_from(
+    segment: Segment, place: Place, header: BatchHeader, offset: int, limit_bytes: int, source: Source
+) -> int | None:
+    """Return the offset of the first record of a batch at or after an offset, whatever its timestamp; or None."""
+    if header.record_count == header.last_offset_delta + 1:
+        return max(offset, header.base_offset)
+    # Compaction has taken some: which are left is not in the header.
+    found = (
+        first_record(segment, place, NO_TIMESTAMP, offset, limit_bytes, source)
+        if header.record_count
+        else None
+    )
+    return None if found is None else found.offset
 
 
 def _is_walk_best(header: BatchHeader, key: int, cache: TimesCache) -> bool:

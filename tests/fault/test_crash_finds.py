@@ -11,7 +11,8 @@ import pytest
 
 from tests.fault.crash.explore import explore
 from tests.fault.crash.scenarios import SCENARIOS
-from tidelog.storage import files, log_manager, retention, walk
+from tidelog.storage import append_index, files, log_manager, retention, walk
+from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.durability import Durability
 from tidelog.storage.segment import Segment
 
@@ -31,6 +32,11 @@ def promise_too_much(path: Any, offsets: Any, save: Callable[..., None] = log_ma
     save(path, {key: offset + 3 for key, offset in offsets.items()})
 
 
+def all_that_is_there(data: bytes, base_offset: int, last: Any, end: int, *_: Any) -> list[Any]:
+    entries = append_index.sound_entries(data, base_offset, last)
+    return [entry for entry in entries if entry is not None and entry.relative_offset < end]
+
+
 BROKEN = {
     "a flush that syncs no file": ("roll", files.File, "sync", nothing),
     "a flush that does nothing": ("clean stop", Durability, "flush", no_flush),
@@ -40,8 +46,16 @@ BROKEN = {
     "torn batches that pass for whole": ("saves", walk, "check_crc", lambda *_: True),
     "a torn tail that stays": ("saves", files.File, "truncate", nothing),
     "a checkpoint ahead of the disk": ("roll", log_manager, "save_offsets", promise_too_much),
-    "retention that takes what is young": ("retention by time", retention, "stamp_ms", lambda segment: 0),
+    "retention that takes what is young": (
+        "retention by time",
+        retention,
+        "stamp_ms",
+        lambda segment, clock: 0,
+    ),
     "deleted files that stay": ("topics", files, "rename", nothing),
+    "append times that nobody writes down": ("roll", AppendIndex, "append_if_later", nothing),
+    "append times of lost batches that stay": ("saves", AppendIndex, "replace_file", nothing),
+    "append times that are taken on trust": ("saves", append_index, "rest_of", all_that_is_there),
 }
 
 

@@ -177,11 +177,13 @@ def test_I3_what_is_cut_is_cut_on_disk_before_anything_takes_its_place(
 ) -> None:
     log = made(tmp_path / "a")
     folder = copied(log, tmp_path / "b", with_a_hole(log, 3, 6))
-    sizes: list[int] = []
+    sizes: list[tuple[str, int]] = []
     sync = files.File.sync
-    monkeypatch.setattr(files.File, "sync", lambda file: (sizes.append(file.size), sync(file)))
+    monkeypatch.setattr(
+        files.File, "sync", lambda file: (sizes.append((file.path.suffix, file.size)), sync(file))
+    )
     open_log(folder, **OPTIONS)
-    assert sizes == [positions(log)[3]]
+    assert sizes[-1] == (".log", positions(log)[3])
 
 
 def test_a_deletion_is_finished_on_disk_before_its_marks_go(

@@ -22,14 +22,16 @@ class Group(NamedTuple):
     latest: int
     last_append_ms: int
 
-    @property
-    def age_begins(self) -> int:
-        """The largest timestamp if there is one, but never later than the last append (S24, S26, P1, P3)."""
-        return min(self.latest, self.last_append_ms) if self.latest > 0 else self.last_append_ms
+    def age_begins(self, clock: str) -> int:
+        """The largest timestamp if there is one, by default never later than the last append (S24, S26, P1, P2, P3)."""
+        if self.latest <= 0:
+            return self.last_append_ms
+        bounded = min(self.latest, self.last_append_ms)
+        return {"bounded": bounded, "record": self.latest, "append": self.last_append_ms}[clock]
 
 
 def judge(
-    groups: list[Group], start: int, retention_bytes: int, retention_ms: int, now_ms: int
+    groups: list[Group], start: int, retention_bytes: int, retention_ms: int, clock: str, now_ms: int
 ) -> list[Group]:
     """Return what may stay: the oldest go first for lying before the start, then for size, then for time."""
     left = list(groups)
@@ -39,7 +41,7 @@ def judge(
         while len(left) > 1 and sum(group.size_bytes for group in left[1:]) >= retention_bytes:
             left.pop(0)
     if retention_ms != UNLIMITED:
-        while left and now_ms - left[0].age_begins > retention_ms:
+        while left and now_ms - left[0].age_begins(clock) > retention_ms:
             left.pop(0)
     return left
 
@@ -53,6 +55,7 @@ timestamps = st.sampled_from([-1, 0, 1]) | st.integers(NOW - 20, NOW + 30)
     start_share=st.just(0.0) | st.floats(0, 1),
     room=st.none() | st.tuples(st.integers(0, 3), st.sampled_from([0, -1, 1])),
     retention_ms=st.just(UNLIMITED) | st.integers(0, 40),
+    clock=st.sampled_from(["bounded", "record", "append"]),
 )
 def test_I8_retention_removes_what_has_expired_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory,
@@ -61,6 +64,7 @@ def test_I8_retention_removes_what_has_expired_and_nothing_else(
     start_share: float,
     room: tuple[int, int] | None,
     retention_ms: int,
+    clock: str,
 ) -> None:
     folder: Path = tmp_path_factory.mktemp("retention") / "topic-0"
     log = open_log(folder, retention_bytes=UNLIMITED, retention_ms=UNLIMITED)
@@ -81,10 +85,10 @@ def test_I8_retention_removes_what_has_expired_and_nothing_else(
         newest, more = room
         retention_bytes = max(sum(group.size_bytes for group in groups[-newest:] if newest) + more, 0)
     log.config = log.config.override(
-        {"retention.bytes": str(retention_bytes), "retention.ms": str(retention_ms)}
+        {"retention.bytes": str(retention_bytes), "retention.ms": str(retention_ms), "retention.clock": clock}
     )
     enforce_retention(log, now_ms)
-    left = judge(groups, start, retention_bytes, retention_ms, now_ms)
+    left = judge(groups, start, retention_bytes, retention_ms, clock, now_ms)
     assert [segment.base_offset for segment in log.segments] == [group.base_offset for group in left] or (
         not left and [segment.base_offset for segment in log.segments] == [end]
     )

@@ -42,6 +42,7 @@ def open_log(
     folder: Path,
     *,
     clean: bool = False,
+    was_cut_off: bool = True,
     recovery_point: int = 0,
     log_start_offset: int = 0,
     now_ms: int = NOW,
@@ -51,7 +52,7 @@ def open_log(
     """Open the log in a folder, made if it is missing; not clean, as nothing else is said, and sharing nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     is_new = not any(folder.iterdir())
-    known = recovery.Known(clean or is_new, recovery_point, log_start_offset, ours=True)
+    known = recovery.Known(clean or is_new, recovery_point, log_start_offset, True, was_cut_off)
     config = TopicConfig(**{**KEEP_ALL, **options})
     return recovery.load(folder, "topic", 0, config, shared or new_shared(folder), known, now_ms)
 
@@ -123,8 +124,9 @@ def is_damaged(log: Log, offset: int) -> bool:
 
 
 def index_bytes(folder: Path) -> dict[str, bytes]:
-    """Return the index files of a folder by name."""
-    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.*index"))}
+    """Return the files of a folder that are a function of its logs, by name."""
+    names = sorted([*folder.glob("*.index"), *folder.glob("*.timeindex")])
+    return {path.name: path.read_bytes() for path in names}
 
 
 def log_bytes(folder: Path) -> dict[str, bytes]:

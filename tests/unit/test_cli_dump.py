@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage.append_index import AppendTime, encoded
 from tidelog.storage.producer_state import ProducerState, encode
 from tidelog.storage.summary import Damage, Summary
 
@@ -180,6 +181,22 @@ def test_time_index(folder: Path) -> None:
     code, parts = dump(write(folder, data, ".timeindex"))
     assert code == OK
     assert [(part["timestamp"], part["offset"]) for part in parts] == [(AT, 110), (AT + 5, 120)]
+
+
+def test_append_index(folder: Path) -> None:
+    data = encoded([AppendTime(AT, 0, False), AppendTime(AT + 5, 3, True)], 100)
+    code, parts = dump(write(folder, data, ".appendindex"))
+    assert code == OK
+    assert [(part["append_ms"], part["offset"], part.get("bound", False)) for part in parts] == [
+        (AT, 100, False), (AT + 5, 103, True),
+    ]  # fmt: skip
+    code, parts = dump(write(folder, data[:20] + b"x" + data[21:] + b"torn", ".appendindex"))
+    assert code == FAILED
+    assert [(part["kind"], part["ok"]) for part in parts] == [
+        ("entry", True),
+        ("entry", False),
+        ("torn", True),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,26 @@ async def test_the_correlation_id_is_that_of_the_request(serve: Serve, connect: 
     assert [(await client.receive(PRODUCE, 9))[0] for _ in range(10)] == [n * 7 for n in range(10)]
 
 
+@pytest.mark.parametrize("version", [1, 4, 7, 9])
+async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    served = await serve(**KEEP, lookup_clock="append")
+    client = await connect(served)
+    topic_id = await make_topic(client, "t")
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    for number in range(3):
+        await client.ask(PRODUCE, 9, request("t", 0, records(b"v", b"w", first_ms=NOW - number), topic_id, 9))
+        await until(lambda: served.broker.clock.now_ms() > log.last_append_ms)
+    times = [log.active.append_index.time_at(offset).time_ms for offset in (0, 2, 4)]
+    for at, found in ((0, (times[0], 0)), (times[1], (times[1], 2)), (times[1] + 1, (times[2], 4))):
+        answer = await client.ask(LIST_OFFSETS, version, lookup(timestamp=at))
+        (part,) = answer.topics[0].partitions
+        assert (part.error_code, (part.timestamp, part.offset)) == (0, found)
+    answer = await client.ask(LIST_OFFSETS, version, lookup(timestamp=times[2] + 1))
+    assert (answer.topics[0].partitions[0].timestamp, answer.topics[0].partitions[0].offset) == (-1, -1)
+
+
 async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve, connect: Connect) -> None:
     client = await connect(await serve(**KEEP))
     codes = []

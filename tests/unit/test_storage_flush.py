@@ -93,14 +93,15 @@ def test_a_roll_during_a_flush_leaves_the_sealed_segment_and_the_new_name_to_the
 
     syncs.meanwhile = roll
     assert (log.durability.flush(), log.recovery_point) == (end, end)
-    assert log.durability.files_to_flush == 1 + 3 + 2
+    assert log.durability.files_to_flush == 1 + 4 + 2
     rolled = log.segments[-2].base_offset
     syncs.names.clear()
     assert log.durability.flush() == end + 2
-    assert syncs.names[:4] == [
+    assert syncs.names[:5] == [
         name(rolled),
         name(rolled, ".index"),
         name(rolled, ".timeindex"),
+        name(rolled, ".appendindex"),
         name(end + 1),
     ]
     assert syncs.names[-1] == "topic-0"
@@ -118,7 +119,7 @@ def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, 
     assert (mark_of(log).end, mark_of(log).pending, log.durability.files_to_flush) == (2, None, 1)
     log.roll(NOW)
     mark = mark_of(log)
-    assert log.durability.files_to_flush == 1 + 3 + 2
+    assert log.durability.files_to_flush == 1 + 4 + 2
     fill(log, [[NOW]])
     log.roll(NOW)
     fill(log, [[NOW]])
@@ -126,7 +127,7 @@ def test_a_mark_covers_what_was_pending_and_not_what_came_since(tmp_path: Path, 
     assert log.recovery_point == 2
     assert says_flushed(log, 0)
     assert not says_flushed(log, 2)
-    assert log.durability.files_to_flush == 1 + 3 + 2
+    assert log.durability.files_to_flush == 1 + 4 + 2
     assert log.durability.flushed(mark_of(log))
     assert (log.recovery_point, log.durability.files_to_flush) == (4, 0)
     assert says_flushed(log, 2)
@@ -142,7 +143,7 @@ def test_marks_that_overlap_leave_what_a_later_one_is_to_sync(tmp_path: Path, sy
     assert log.durability.flushed(late)
     log.roll(NOW)
     assert log.durability.flushed(early)
-    assert log.durability.files_to_flush == 3 + 2 + 1
+    assert log.durability.files_to_flush == 4 + 2 + 1
     assert log.durability.flush() == 3
     assert {name(2), tmp_path.name} <= set(syncs.names)
 
@@ -508,6 +509,7 @@ def test_S52_the_time_of_a_copied_file_is_no_append_time(tmp_path: Path, stamped
     log = open_log(tmp_path / "a", **options)
     log.append(batch([NOW]), NOW)
     folder = crash(log, tmp_path / "b")
+    (folder / name(0, ".appendindex")).unlink()
     later = NOW // 1000 + 86_400
     os.utime(folder / name(0), (later, later))
     again = open_log(folder, now_ms=NOW + 10, **LOG_APPEND_TIME)
@@ -523,7 +525,8 @@ def test_S26_without_timestamps_the_time_of_the_file_stands_in_but_never_one_to_
     log = open_log(tmp_path / "a")
     log.append(batch([-1]), NOW)
     folder = crash(log, tmp_path / "b")
-    (folder / name(0, ".summary")).unlink()
+    for suffix in (".summary", ".appendindex"):
+        (folder / name(0, suffix)).unlink()
     at = NOW // 1000 + seconds
     os.utime(folder / name(0), (at, at))
     summary = open_log(folder, now_ms=NOW + 10).active.summary

@@ -282,7 +282,7 @@ def test_a_sealed_segment_lets_its_files_go_and_is_read_again(tmp_path: Path) ->
     log = open_log(tmp_path, segment_bytes=150)
     fill(log, [[NOW + n] for n in range(6)])
     rows = fetch_all(log)
-    assert held_open(tmp_path) >= len(log.segments)
+    assert held_open(tmp_path) > len(log.segments)
     log.release()
     assert held_open(tmp_path) == 1, "the active segment stays open"
     assert fetch_all(log) == rows

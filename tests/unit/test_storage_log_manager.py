@@ -308,6 +308,7 @@ def test_a_stop_of_many_logs_takes_one_sync_and_few_files(
         ".log",
         ".index",
         ".timeindex",
+        ".appendindex",
         ".summary",
         ".metadata",
         "",

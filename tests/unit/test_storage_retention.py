@@ -95,6 +95,22 @@ def test_P1_a_record_from_the_future_pins_nothing(tmp_path: Path) -> None:
     assert log.log_start_offset == 2
 
 
+@pytest.mark.parametrize(
+    ("clock", "stamp", "expires_after"),
+    [
+        ("record", HOUR, HOUR), ("bounded", HOUR, 0), ("append", HOUR, 0),
+        ("record", -HOUR, -HOUR), ("bounded", -HOUR, -HOUR), ("append", -HOUR, 0),
+    ],
+)  # fmt: skip
+def test_P1_P2_the_clock_of_retention(tmp_path: Path, clock: str, stamp: int, expires_after: int) -> None:
+    """Stamps from the future and from the past: where they count, and where the append does."""
+    options = {"retention_clock": clock, "message_timestamp_after_max_ms": 1 << 62}
+    log = log_of(tmp_path, [NOW + stamp], retention_ms=2 * HOUR, **options)
+    for late, start in ((0, 0), (1, 1)):
+        enforce_retention(log, NOW + 2 * HOUR + expires_after + late)
+        assert log.log_start_offset == start
+
+
 def test_P1_after_a_restart_too(tmp_path: Path) -> None:
     options = {"retention_ms": 100, "message_timestamp_after_max_ms": 1 << 62}
     log_of(tmp_path, [NOW + HOUR], **options).close()
@@ -255,9 +271,9 @@ def test_a_deleted_segment_is_let_go_though_nothing_is_ever_flushed(tmp_path: Pa
     log = log_of(tmp_path, *[[NOW - 500]] * 5, retention_ms=100, file_delete_delay_ms=0)
     fill(log, [[NOW]])
     log.durability.recovery_point = log.log_end_offset  # As if it had been; else retention would flush.
-    assert held_open(tmp_path) == 6
+    assert held_open(tmp_path) == 7
     enforce_retention(log, NOW)
-    assert (log.log_start_offset, held_open(tmp_path)) == (5, 1)
+    assert (log.log_start_offset, held_open(tmp_path)) == (5, 2)
 
 
 def test_files_are_renamed_at_once_and_removed_after_the_delay(tmp_path: Path) -> None:

@@ -164,6 +164,8 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
         "indexed_position": 0,
         "offset_entries": 0,
         "time_entries": 1,
+        "append_entries": 2,
+        "append_crc": crc32c(log.segments[0].path(".appendindex").read_bytes()),
         "damage": (),
         "digests": crc32c(log.segments[0].path(".log").read_bytes()).to_bytes(4, "big"),
     }

@@ -31,6 +31,8 @@ ALL = Summary(
     time_entries=16,
     offset_crc=(1 << 32) - 1,
     time_crc=18,
+    append_entries=19,
+    append_crc=20,
     damage=(Damage(1, 2, 3), Damage(4, 5, 1 << 62)),
     digests=b"abcdefghijkl",
 )
@@ -60,7 +62,8 @@ def test_a_new_one_knows_nothing() -> None:
 
 
 def test_what_a_log_does_not_hold_is_its_times_and_interval() -> None:
-    assert ALL.only_times(77) == Summary(0, 0, 77, 3, 4, first_append_ms=12, last_append_ms=13)
+    times = {"first_append_ms": 12, "last_append_ms": 13, "append_entries": 19, "append_crc": 20}
+    assert ALL.only_times(77) == Summary(0, 0, 77, 3, 4, **times)
 
 
 def test_what_is_torn_or_changed_anywhere_is_not_read(tmp_path: Path) -> None:
@@ -80,7 +83,7 @@ def test_what_is_whole_but_of_another_kind_is_not_read(change: str) -> None:
     if change == "magic":
         data[0] ^= 1
     elif change == "version":
-        data[5] = 3
+        data[5] = 4
     elif change == "no room for the damage":
         data[7] = 200
     else:
@@ -107,12 +110,35 @@ def test_what_the_version_before_knew_is_known_to_the_next(monkeypatch: pytest.M
 
 def test_a_summary_of_the_latest_version_is_written_as_it_ever_was() -> None:
     """The bytes of a version that was once written do not change."""
-    numbers = (1, 131073, 1 << 40, 3, 4, 5, 6, 7, UNKNOWN, 9, NONE, 11, 12, 13, 14, 15, 16, (1 << 32) - 1, 18)
-    body = b"TLSM\0\2\0\2" + Struct(">17qII").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
+    numbers = (
+        1,
+        131073,
+        1 << 40,
+        3,
+        4,
+        5,
+        6,
+        7,
+        UNKNOWN,
+        9,
+        NONE,
+        11,
+        12,
+        13,
+        14,
+        15,
+        16,
+        (1 << 32) - 1,
+        18,
+        19,
+        20,
+    )
+    body = b"TLSM\0\3\0\2" + Struct(">17qIIqI").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
     assert ALL.encode() == signed(body + b"abcdefghijkl" + bytes(4))
 
 
 def test_of_version_1_only_the_times_are_read() -> None:
     data = bytearray(replace(ALL, digests=b"").encode())
     data[5] = 1
-    assert Summary.decode(signed(bytes(data))) == ALL.only_times(ALL.next_offset)
+    times = replace(ALL, append_entries=NONE, append_crc=0).only_times(ALL.next_offset)
+    assert Summary.decode(signed(bytes(data))) == times

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.fault.crash.ledger import Ledger, Violation, cut
+from tests.fault.crash.ledger import Ledger, Violation, cut, maybe_cut
 from tests.fault.crash.memory import memory
 from tests.fault.crash.scenarios import SCENARIOS, Scenario
 from tests.fault.crash.world import START_MS, World
@@ -140,6 +140,8 @@ class Explorer:
         level = "kill" if crash.choice == 0 else "cut"
         if level == "cut" or image.has_given_up:
             level, ledger = "cut", cut(ledger)
+        elif name.fault or any(each.fault for each in name.crashes):
+            ledger = maybe_cut(ledger)
 
         def run(world: World) -> None:
             world.start()

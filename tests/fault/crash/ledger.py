@@ -15,6 +15,7 @@ from tests.support.logs import first_at
 from tidelog.protocol.records import batch as record_batch
 from tidelog.storage.errors import StorageError
 from tidelog.storage.search import by_time
+from tidelog.storage.search.by_offset import segment_number
 from tidelog.storage.sources import PATIENT
 
 _prefix = Struct(">qi").unpack_from
@@ -54,6 +55,7 @@ class LogState(NamedTuple):
     start: int = 0  # the log may begin here or before
     certain_start: int = 0  # but not before this
     append_ms: int = 0  # append times are not before this
+    bounded: int = 0  # how many of `sent` may have a bound in place of their append time, after a power cut
     seen: int = 0  # how many of `sent` a consumer may have read
     lost_epoch: int = -1  # the newest of batches that are gone
     former: tuple[
@@ -122,6 +124,8 @@ class Judge:
             self.fail("I4", f"ends at {end}, within or behind what was sent")
         self._by_offset(found, start)
         self._by_time(found, start, sent)
+        bounded = min(state.bounded, count)
+        self._by_append_time(found, start, sent, bounded)
         gone = state.sent[count : state.seen] if sent is state.sent else ()
         lost_epoch = max(state.lost_epoch, *(each.epoch for each in gone), -1)
         self._epochs(found, start, lost_epoch)
@@ -135,6 +139,7 @@ class Judge:
             end=end,
             start=max(start, state.certain_start),
             append_ms=max((each.append_ms for each in kept), default=0),
+            bounded=bounded,
         )
 
     def _read(self, start: int, end: int) -> list[tuple[int, bytes]]:
@@ -210,6 +215,33 @@ class Judge:
         if (largest and (largest.timestamp, largest.offset)) != most:
             self.fail("I6", f"the largest time is {largest}, a scan says {most}")
 
+    def _by_append_time(
+        self, found: list[tuple[int, bytes]], start: int, sent: tuple[Sent, ...], bounded: int
+    ) -> None:
+        """Append times are exact after a kill; what a power cut took of them is bounded from above, and said to be."""
+        number_of = {each.base: number for number, each in enumerate(sent)}
+        segments = self.log.segments
+        truth = []
+        for base, data in found:
+            segment = segments[segment_number(segments, base)]
+            time_ms, _, is_bound = segment.append_index.time_at(base - segment.base_offset)
+            number = number_of[base]
+            append_ms = sent[number].append_ms
+            if time_ms != append_ms and not (is_bound and time_ms > append_ms):
+                self.fail("append", f"{base} was appended at {append_ms}, and {time_ms} is what is known")
+            if is_bound and number >= bounded:
+                self.fail("append", f"{base}: of its append time {append_ms} a bound is left, {time_ms}")
+            truth.append((append_ms, base, base + int.from_bytes(data[23:27], "big")))
+        stamps = sorted({append_ms for append_ms, _, _ in truth})
+        for wanted in {0, *stamps[:: 1 + len(stamps) // 4], *[at + 1 for at in stamps[-2:]]}:
+            answer = by_time.first_at_or_after(self.log, wanted, by_time.APPEND_TIME, PATIENT)
+            rows = (max(base, start) for at, base, last in truth if at >= wanted and last >= start)
+            expected = next(rows, None)
+            if expected is None:
+                continue
+            if answer is None or (answer.offset > expected if bounded else answer.offset != expected):
+                self.fail("append", f"at or after {wanted} is {answer}, a scan says {expected}")
+
     def _epochs(self, found: list[tuple[int, bytes]], start: int, lost_epoch: int) -> None:
         """A batch's epoch is found by its offset, and after records were lost there is one that they did not have."""
         log = self.log
@@ -225,9 +257,18 @@ class Judge:
 
 def cut(ledger: Ledger) -> Ledger:
     """Return what is promised once the power was cut."""
+    ledger = maybe_cut(ledger)
     return {
         name: topic._replace(
             logs=tuple(log._replace(written=min(log.written, log.durable)) for log in topic.logs)
         )
+        for name, topic in ledger.items()
+    }
+
+
+def maybe_cut(ledger: Ledger) -> Ledger:
+    """Return what is promised where a start cannot tell a kill from a power cut: another, or a sync, has failed."""
+    return {
+        name: topic._replace(logs=tuple(log._replace(bounded=len(log.sent)) for log in topic.logs))
         for name, topic in ledger.items()
     }

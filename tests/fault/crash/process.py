@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from tests.fault.crash.ledger import Judge, Ledger, LogState, TopicState, Violation, cut
+from tests.fault.crash.ledger import Judge, Ledger, LogState, TopicState, Violation, cut, maybe_cut
 from tests.fault.crash.memory import Catalogue
 from tests.support.disk.image import Image
 from tests.support.disk.system import FOLDER, Disk, Fault, System
@@ -213,6 +213,8 @@ class Process:
         """Go on as another process: nothing may be lost but what a failed sync gave up."""
         self.level = "kill"
         self.was_failed = self.was_failed or bool(self.disk.failed)
+        if self.was_failed:
+            self.ledger = maybe_cut(self.ledger)
         if self.disk.image.has_given_up:
             self.level, self.ledger = "cut", cut(self.ledger)
             self.mark()

@@ -86,12 +86,11 @@ class World(Process):
         except (StorageError, OSError) as error:
             self.failed(f"append {topic}-{index}", error)
             return
+        append_ms = target.last_append_ms
+        if append_ms < max(state.append_ms, self.now_ms):
+            raise Violation("S52", f"{target}: appended at {append_ms}, after {state.append_ms}")
         if appended.append_time_ms >= 0:
-            times = (appended.append_time_ms,) * count
-            if appended.append_time_ms < state.append_ms:
-                raise Violation(
-                    "S52", f"{target}: appended at {appended.append_time_ms}, after {state.append_ms}"
-                )
+            times = (append_ms,) * count
         if appended.duplicate:
             raise Violation(
                 "producers", f"{target}: a new batch of producer {producer} is taken for an old one"
@@ -103,7 +102,7 @@ class World(Process):
             appended.last_offset,
             bytes(data),
             times,
-            max(appended.append_time_ms, 0),
+            append_ms,
             None if producer is None else (producer, sequence),
         )
         state = state._replace(sent=(*state.sent, sent))
@@ -279,6 +278,7 @@ class World(Process):
             former=(*state.former, state.sent),
             durable=min(len(kept), state.durable),
             written=min(len(kept), state.written),
+            bounded=len(state.sent),  # what is to go may come back without its append times
         )
         self.put(topic, index, after)
         self.mark(place)
@@ -291,7 +291,7 @@ class World(Process):
             kept = tuple(each for each in state.sent if each.last < target.log_end_offset)
             after = after._replace(durable=min(survive, state.durable))
         else:
-            after = after._replace(former=())
+            after = after._replace(former=(), bounded=min(state.bounded, len(kept)))
         end = target.log_end_offset
         if end != (kept[-1].last + 1 if kept else 0) and end != state.start:
             raise Violation("I2", f"{target}: ends at {end} after a cut to {offset}")

@@ -1,0 +1,306 @@
+"""When batches were appended, which on most topics no batch tells: written with them, kept, mended, searched."""
+
+import errno
+import shutil
+from bisect import bisect_left
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.logs import NOW, batch, crash, new_shared, open_log
+from tidelog.storage import append_index, files
+from tidelog.storage.errors import LogOffline
+from tidelog.storage.log import Log
+from tidelog.storage.search.by_time import APPEND_TIME, first_at_or_after
+from tidelog.storage.search.times_cache import Found
+from tidelog.storage.segment import APPEND_INDEX, SUMMARY
+from tidelog.storage.sources import PATIENT, WARM
+
+LOG_APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
+
+
+def filled(folder: Path, appended_ms: Sequence[int], records: int = 1, **options: Any) -> Log:
+    """Make a log of a batch for each append time."""
+    log = open_log(folder, **options)
+    for at in appended_ms:
+        log.append(batch([NOW + at % 7] * records), at)
+    return log
+
+
+def times_of(log: Log) -> list[tuple[int, bool]]:
+    """Return for each batch what is known of its append: the time, and whether that is a bound."""
+    times = []
+    for segment, _, header in log.headers(log.log_start_offset):
+        time_ms, _, is_bound = segment.append_index.time_at(header.base_offset - segment.base_offset)
+        times.append((time_ms, is_bound))
+    return times
+
+
+def exact(appended_ms: Sequence[int]) -> list[tuple[int, bool]]:
+    return [(at, False) for at in appended_ms]
+
+
+def found_at(log: Log, time_ms: int) -> Found | None:
+    return first_at_or_after(log, time_ms, APPEND_TIME, WARM)
+
+
+def bytes_of(log: Log) -> bytes:
+    return log.active.path(APPEND_INDEX).read_bytes()
+
+
+def without(folder: Path, *suffixes: str) -> Path:
+    for path in list(folder.iterdir()):
+        if path.suffix in suffixes:
+            path.unlink()
+    return folder
+
+
+RISING = [NOW, NOW, NOW + 5, NOW + 6, NOW + 6, NOW + 6, NOW + 90]
+
+
+def test_the_bytes_of_an_entry(tmp_path: Path) -> None:
+    """As docs/formats.md has them; read by hand, so that no release changes them unnoticed."""
+    log = filled(tmp_path, [NOW, NOW, NOW + 1])
+    assert [bytes_of(log)[at : at + 16].hex() for at in (0, 16)] == [
+        "0000018bcfe568000000000072d3bc15",
+        "0000018bcfe5680100000002abf9a34e",
+    ]
+    bound = append_index.encoded([append_index.AppendTime(NOW, 5, True)], 0)
+    assert bound[:12].hex() == "0000018bcfe56800" + "fffffffa"
+
+
+def test_S43_S44_every_batch_has_its_append_time_beside_what_it_carries(tmp_path: Path) -> None:
+    log = filled(tmp_path, RISING, records=2, segment_bytes=300)
+    assert len(log.segments) > 2
+    assert times_of(log) == exact(RISING)
+
+
+def test_there_is_an_entry_where_the_time_changes_and_no_other(tmp_path: Path) -> None:
+    log = filled(tmp_path, RISING, records=2)
+    index = log.active.append_index
+    assert [index.entry(number)[:2] for number in range(len(index))] == [
+        (NOW, 0), (NOW + 5, 4), (NOW + 6, 6), (NOW + 90, 12),
+    ]  # fmt: skip
+    assert bytes_of(log) == index.data
+
+
+def test_S52_S53_P23_a_clock_that_is_set_back_takes_no_append_time_back(tmp_path: Path) -> None:
+    log = filled(tmp_path, [NOW, NOW - 1000, NOW - 500, NOW + 1])
+    assert times_of(log) == exact([NOW, NOW, NOW, NOW + 1])
+    again = open_log(crash(log, tmp_path / "b"), was_cut_off=False)
+    again.append(batch([NOW]), NOW - 7)
+    assert times_of(again)[-1] == (NOW + 1, False)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("segment_bytes", [300, 1 << 20])
+def test_a_process_that_ends_loses_none(tmp_path: Path, clean: bool, segment_bytes: int) -> None:
+    log = filled(tmp_path / "a", RISING, segment_bytes=segment_bytes)
+    if clean:
+        log.close()
+    again = open_log(crash(log, tmp_path / "b"), clean=clean, was_cut_off=False, segment_bytes=segment_bytes)
+    assert times_of(again) == exact(RISING)
+    again.append(batch([NOW]), NOW + 100)
+    again.append(batch([NOW]), NOW + 101)
+    assert times_of(again) == exact([*RISING, NOW + 100, NOW + 101])
+    assert found_at(again, NOW + 101) == Found(NOW + 101, 8, again.leader_epoch)
+
+
+def assert_bounded(log: Log, appended_ms: Sequence[int]) -> None:
+    """Every batch was appended at the time that is known of it, or earlier, and that is said; none is skipped."""
+    known = times_of(log)
+    assert len(known) == len(appended_ms)
+    for (time_ms, is_bound), at in zip(known, appended_ms, strict=True):
+        assert time_ms == at or (is_bound and time_ms > at)
+    assert [time_ms for time_ms, _ in known] == sorted(time_ms for time_ms, _ in known)
+    for at in {*appended_ms, NOW - 1, NOW + 7}:
+        found = found_at(log, at)
+        first = bisect_left(appended_ms, at)
+        assert (found is not None and found.offset <= first) if first < len(appended_ms) else True
+
+
+@pytest.mark.parametrize("with_summary", [False, True])
+def test_what_a_power_cut_takes_is_bounded_by_the_time_of_the_file(
+    tmp_path: Path, with_summary: bool
+) -> None:
+    log = filled(tmp_path / "a", RISING)
+    if with_summary:
+        log.active.save()
+    whole = bytes_of(log)
+    for size in range(len(whole) + 1):
+        folder = crash(log, tmp_path / "b")
+        (folder / log.active.path(APPEND_INDEX).name).write_bytes(whole[:size])
+        again = open_log(folder, now_ms=NOW + 1000)
+        assert_bounded(again, RISING)
+        assert again.last_append_ms >= RISING[-1]
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("was_cut_off", [False, True])
+@pytest.mark.parametrize("kept", [[], [SUMMARY]])
+def test_every_bit_is_checked(tmp_path: Path, kept: list[str], was_cut_off: bool) -> None:
+    log = filled(tmp_path / "a", RISING)
+    log.close()
+    data = bytes_of(log)
+    for at in range(len(data)):
+        folder = without(crash(log, tmp_path / "b"), *{SUMMARY} - set(kept))
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << at % 8
+        (folder / log.active.path(APPEND_INDEX).name).write_bytes(flipped)
+        assert_bounded(open_log(folder, was_cut_off=was_cut_off, now_ms=NOW + 1000), RISING)
+        shutil.rmtree(folder)
+
+
+def test_an_index_of_another_segment_says_nothing(tmp_path: Path) -> None:
+    log = filled(tmp_path / "a", RISING, segment_bytes=300)
+    log.close()
+    folder = without(crash(log, tmp_path / "b"), SUMMARY)
+    first, second = sorted(folder.glob(f"*{APPEND_INDEX}"))[:2]
+    shutil.copy(first, second)
+    assert_bounded(open_log(folder, now_ms=NOW + 1000, segment_bytes=300), RISING)
+
+
+def test_S51_of_a_log_that_came_without_it_the_time_of_the_file_is_the_bound(tmp_path: Path) -> None:
+    log = filled(tmp_path / "a", RISING, segment_bytes=300)
+    log.close()
+    folder = without(crash(log, tmp_path / "b"), SUMMARY, APPEND_INDEX)
+    again = open_log(folder, now_ms=NOW + 1000, segment_bytes=300)
+    assert times_of(again) == [(NOW + 1000, True)] * len(RISING)
+    assert found_at(again, NOW + 3) == Found(NOW + 1000, 0, 0)
+    again.append(batch([NOW]), NOW + 2000)
+    assert times_of(again)[-1] == (NOW + 2000, False)
+
+
+def test_of_a_log_of_a_release_without_it_the_last_append_is_the_bound(tmp_path: Path) -> None:
+    log = filled(tmp_path / "a", RISING, segment_bytes=300)
+    for segment in log.segments:
+        segment.summary.append_entries = -1
+    folder = without(crash(log, tmp_path / "b"), APPEND_INDEX)
+    for segment in log.segments[:-1]:
+        summary = segment.summary
+        summary.flushed = 1
+        (folder / segment.path(SUMMARY).name).write_bytes(summary.encode())
+    again = open_log(folder, now_ms=NOW + 1000, segment_bytes=300, recovery_point=log.log_end_offset)
+    bounds = [s.summary.last_append_ms for s in log.segments[:-1] for _ in range(s.summary.batch_count)]
+    assert times_of(again)[: len(bounds)] == [(at, True) for at in bounds]
+
+
+@pytest.mark.parametrize("lost", [(APPEND_INDEX,), (APPEND_INDEX, SUMMARY)])
+def test_with_log_append_time_it_is_made_again_from_the_log(tmp_path: Path, lost: tuple[str, ...]) -> None:
+    log = filled(tmp_path / "a", RISING, **LOG_APPEND_TIME)
+    log.close()
+    again = open_log(without(crash(log, tmp_path / "b"), *lost), now_ms=NOW + 1000, **LOG_APPEND_TIME)
+    assert times_of(again) == exact(RISING)
+    again.active.save()
+    assert bytes_of(again) == bytes_of(log)
+
+
+def test_a_cut_takes_what_was_appended_after_it(tmp_path: Path) -> None:
+    log = filled(tmp_path / "a", RISING, segment_bytes=300)
+    log.truncate(3)
+    assert times_of(log) == exact(RISING[:3])
+    log.append(batch([NOW]), NOW)
+    assert times_of(log) == exact([*RISING[:3], RISING[-1]])
+    again = open_log(crash(log, tmp_path / "b"), was_cut_off=False, segment_bytes=300)
+    assert times_of(again) == exact([*RISING[:3], RISING[-1]])
+
+
+@pytest.mark.parametrize("which", [".log", APPEND_INDEX])
+def test_a_write_that_fails_leaves_neither_batch_nor_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    log = filled(tmp_path / "a", RISING)
+    append = files.File.append
+
+    def fails(self: files.File, data: Any) -> None:
+        if self.path.suffix == which:
+            self.write_at(data[:5], self.size)
+            raise OSError(errno.ENOSPC, "no room")
+        append(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.File, "append", fails)
+        with pytest.raises(LogOffline, match="no room"):
+            log.append(batch([NOW]), NOW + 200)
+    log.append(batch([NOW]), NOW + 300)
+    assert times_of(log) == exact([*RISING, NOW + 300])
+    again = open_log(crash(log, tmp_path / "b"), was_cut_off=False)
+    assert times_of(again) == exact([*RISING, NOW + 300])
+
+
+def test_a_batch_is_never_there_without_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    append = files.File.append
+
+    def noted(self: files.File, data: Any) -> None:
+        order.append(self.path.suffix)
+        append(self, data)
+
+    monkeypatch.setattr(files.File, "append", noted)
+    filled(tmp_path, [NOW, NOW, NOW + 1])
+    assert order == [APPEND_INDEX, ".log", ".log", APPEND_INDEX, ".log"]
+
+
+def test_a_full_index_seals_its_segment(tmp_path: Path) -> None:
+    log = filled(tmp_path, range(NOW, NOW + 40), segment_index_bytes=160, index_interval_bytes=0)
+    assert max(len(segment.append_index) for segment in log.segments) <= 11
+    assert times_of(log) == exact(range(NOW, NOW + 40))
+
+
+def test_few_hold_their_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.storage.open_segments._descriptors_max", lambda: 12)
+    shared = new_shared(tmp_path)
+    logs = [filled(tmp_path / str(n), [NOW], shared=shared) for n in range(5)]
+    for at in range(1, 4):
+        for log in logs:
+            log.append(batch([NOW]), NOW + at)
+    assert sum(log.active.append_index._file is not None for log in logs) <= 3
+    for number, log in enumerate(logs):
+        again = open_log(crash(log, tmp_path / f"b{number}"), was_cut_off=False)
+        assert times_of(again) == exact(range(NOW, NOW + 4))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(-3, 5), st.integers(1, 3), st.integers(0, 9)), min_size=1, max_size=25
+    ),
+    segment_bytes=st.sampled_from([300, 1 << 20]),
+    data=st.data(),
+)
+def test_I6_every_answer_is_that_of_a_scan(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[int, int, int]],
+    segment_bytes: int,
+    data: st.DataObject,
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    log = open_log(folder / "0", segment_bytes=segment_bytes)
+    now_ms, batches = NOW, list[tuple[int, int, int]]()
+    last_ms = 0
+    for number, (later, records, happens) in enumerate(steps):
+        now_ms += later
+        last_ms = max(last_ms, now_ms)
+        at = log.append(batch([NOW - number] * records), now_ms)
+        batches.append((last_ms, at.base_offset, at.last_offset))
+        if happens in (7, 8):
+            if happens == 7:
+                log.close()
+            log = open_log(
+                crash(log, folder / str(number + 1)), clean=happens == 7, was_cut_off=False,
+                segment_bytes=segment_bytes, log_start_offset=log.log_start_offset,
+            )  # fmt: skip
+        elif happens == 9:
+            log.advance_start(data.draw(st.integers(log.log_start_offset, log.log_end_offset)))
+    start = log.log_start_offset
+    for wanted in range(NOW - 80, now_ms + 3):
+        first = next(
+            ((at, max(base, start)) for at, base, last in batches if at >= wanted and last >= start), None
+        )
+        found = found_at(log, wanted)
+        assert first == (None if found is None else (found.timestamp, found.offset))
+    assert first_at_or_after(log, now_ms + 100, APPEND_TIME, PATIENT) is None
