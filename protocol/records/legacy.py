@@ -1,22 +1,49 @@
-"""Entries of the older message formats, v0 and v1: how far they reach, and whether they are whole.
+"""One message of the older formats, v0 and v1: its layout, read with every length checked, and written.
 
-Owns the layout of what all of them begin with. Refuses to know what is in them: this broker neither takes nor serves
-them, but names them where they are met, and does not take them for damage.
+Owns the bytes of an entry, be it one record or the wrapper of a compressed payload. Refuses to know what a payload
+holds, and which entries may follow one another. Invariant: what `read_entry` returns lies within [position, end), and
+its key and value fill it to the last byte; `encode` writes what `read_entry` reads.
 """
 
 import struct
 import zlib
 from typing import Final, NamedTuple
 
-from tidelog.protocol.records.batch import MAGIC_POSITION, PREFIX_BYTES, Buffer
+from tidelog.protocol.records.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    PREFIX_BYTES,
+    Buffer,
+)
+from tidelog.protocol.records.errors import CorruptBatch, InvalidRecord
 
 MAGICS: Final = (0, 1)
 # Offset and length as a batch has them, CRC-32, magic; then attributes and, in v1, the timestamp, then key and value.
 HEAD: Final = struct.Struct(">qiIb")
 HEAD_BYTES: Final = HEAD.size
+ATTRIBUTES_POSITION: Final = 17
 TIMESTAMP_POSITION: Final = 18
 # The least that the length may be: checksum, magic, attributes, no key and no value.
 LENGTH_MIN: Final = 14
+# The same of each format: v1 has a timestamp more.
+LENGTHS_MIN: Final = (LENGTH_MIN, LENGTH_MIN + 8)
+
+_BEGINNING: Final = struct.Struct(">qiIbb")
+_TIMESTAMP: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_OFFSET: Final = struct.Struct(">q")
+# What the checksum covers before the key: magic, attributes, timestamp in v1, the key's length.
+_pack_v0 = struct.Struct(">bbi").pack
+_pack_v1 = struct.Struct(">bbqi").pack
+_pack_length = _LENGTH.pack
+_pack_prefix = struct.Struct(">qiI").pack
+_unpack_beginning = _BEGINNING.unpack_from
+_unpack_timestamp = _TIMESTAMP.unpack_from
+_unpack_length = _LENGTH.unpack_from
+_new = tuple.__new__
 
 
 class EntryHead(NamedTuple):
@@ -33,13 +60,138 @@ class EntryHead(NamedTuple):
         return PREFIX_BYTES + self.length
 
 
+class Entry(NamedTuple):
+    """A whole entry: its fields, and where key and value lie; a length of -1 is null. v0 has timestamp -1."""
+
+    position: int
+    offset: int
+    length: int
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key_position: int
+    key_length: int
+    value_position: int
+    value_length: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole entry, offset and length included."""
+        return PREFIX_BYTES + self.length
+
+    @property
+    def codec(self) -> int:
+        """The number of the codec of a wrapper's payload; 0 where the entry is a record."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the timestamp is that of the append; of a wrapper, for all that is in it."""
+        return self.magic > 0 and self.attributes & LOG_APPEND_TIME != 0
+
+
 def read_head(data: Buffer, position: int = 0) -> EntryHead:
     """Read the beginning at position, which must be wholly there."""
     return EntryHead._make(HEAD.unpack_from(data, position))
 
 
-def check_crc(data: Buffer, position: int, head: EntryHead) -> bool:
+def read_entry(data: Buffer, position: int, end: int) -> Entry:
+    """Read the entry at position, of data up to end; CorruptBatch where a length is wrong."""
+    if end - position < PREFIX_BYTES + LENGTH_MIN:
+        raise _wrong(
+            position, f"{end - position} bytes are left, the shortest takes {PREFIX_BYTES + LENGTH_MIN}"
+        )
+    offset, length, crc, magic, attributes = _unpack_beginning(data, position)
+    if not 0 <= magic <= 1:
+        raise _wrong_magic(position, magic)
+    stop = position + PREFIX_BYTES + length
+    if length < LENGTHS_MIN[magic] or stop > end:
+        raise _wrong(position, f"its length is {length}, and {end - position - PREFIX_BYTES} bytes follow")
+    timestamp, at = NO_TIMESTAMP, position + TIMESTAMP_POSITION
+    if magic:
+        timestamp, at = _unpack_timestamp(data, at)[0], at + 8
+    key = at + 4
+    key_length = _unpack_length(data, at)[0]
+    at = key + key_length if key_length > 0 else key
+    if key_length < -1 or at > stop - 4:
+        raise _wrong(position, f"the length of its key is {key_length}")
+    value = at + 4
+    value_length = _unpack_length(data, at)[0]
+    if value_length < -1 or value + max(value_length, 0) != stop:
+        raise _wrong(position, f"the length of its value is {value_length}, and {stop - value} bytes follow")
+    entry: Entry = _new(
+        Entry,
+        (
+            position,
+            offset,
+            length,
+            crc,
+            magic,
+            attributes,
+            timestamp,
+            key,
+            key_length,
+            value,
+            value_length,
+        ),
+    )
+    return entry
+
+
+def key_of(data: Buffer, entry: Entry) -> bytes | None:
+    """Return the key of an entry of data."""
+    if entry.key_length < 0:
+        return None
+    return bytes(data[entry.key_position : entry.key_position + entry.key_length])
+
+
+def value_of(data: Buffer, entry: Entry) -> bytes | None:
+    """Return the value of an entry of data; a wrapper's is its payload."""
+    if entry.value_length < 0:
+        return None
+    return bytes(data[entry.value_position : entry.value_position + entry.value_length])
+
+
+def check_crc(data: Buffer, position: int, head: EntryHead | Entry) -> bool:
     """Tell whether the entry at position, which must be wholly there, matches its checksum."""
     # All that follows the checksum.
     start = position + MAGIC_POSITION
     return zlib.crc32(memoryview(data)[start : position + head.size_bytes]) == head.crc
+
+
+def encode(
+    magic: int, attributes: int, offset: int, timestamp: int, key: bytes | None, value: Buffer | None
+) -> bytes:
+    """Write one entry, its checksum right; v0 leaves the timestamp out."""
+    key_length = -1 if key is None else len(key)
+    head = _pack_v1(1, attributes, timestamp, key_length) if magic else _pack_v0(0, attributes, key_length)
+    value_length = _pack_length(-1 if value is None else len(value))
+    body = b"".join((head, key or b"", value_length, value or b""))
+    return _pack_prefix(offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def set_offset(data: bytearray | memoryview, position: int, offset: int) -> None:
+    """Give the entry at position its offset, in place; the checksum does not cover it."""
+    _OFFSET.pack_into(data, position, offset)
+
+
+def set_timestamp(data: bytearray | memoryview, entry: Entry, timestamp: int, append_time: bool) -> None:
+    """Give an entry of v1 its timestamp and the type of it, in place, and sign it anew."""
+    attributes = entry.attributes & ~LOG_APPEND_TIME | (LOG_APPEND_TIME if append_time else 0)
+    if (timestamp, attributes) == (entry.timestamp, entry.attributes):
+        return
+    position = entry.position
+    struct.pack_into(">bq", data, position + ATTRIBUTES_POSITION, attributes, timestamp)
+    crc = zlib.crc32(memoryview(data)[position + MAGIC_POSITION : position + entry.size_bytes])
+    _CRC.pack_into(data, position + PREFIX_BYTES, crc)
+
+
+def _wrong(position: int, reason: str) -> CorruptBatch:
+    return CorruptBatch(f"message at position {position}: {reason}")
+
+
+def _wrong_magic(position: int, magic: int) -> CorruptBatch | InvalidRecord:
+    if magic == 2:
+        return InvalidRecord(f"message at position {position}: a batch of format v2 among older messages")
+    return _wrong(position, f"magic byte {magic} is no message format")

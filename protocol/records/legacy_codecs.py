@@ -1,0 +1,94 @@
+"""Payloads as wrappers of format v0 and v1 hold them: the codecs of that time, and the slip of one of them.
+
+Owns what differs from batches: there is no zstd, and in v0 the checksum of an lz4 frame's header is taken from four
+bytes too early, which brokers and clients of v0 insist on (KAFKA-3160). Knows nothing of messages. Invariant: either
+checksum is read under either magic; what is written is what Kafka writes, a frame without the size of its content.
+"""
+
+from typing import Final
+
+from tidelog.protocol.records import compression
+from tidelog.protocol.records.batch import Buffer
+from tidelog.protocol.records.errors import UnsupportedCodec
+
+# Magic, flags, block size; then the size of the content where a flag says so, then the checksum.
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_FLAGS_POSITION: Final = 4
+_CHECKSUM_POSITION: Final = 6
+_CONTENT_SIZE: Final = 0x08
+_CONTENT_SIZE_BYTES: Final = 8
+
+_MASK: Final = 0xFFFFFFFF
+_PRIMES: Final = (2654435761, 2246822519, 3266489917, 668265263, 374761393)
+
+
+def compress(codec: int, data: Buffer, magic: int, level: int | None = None) -> Buffer:
+    """Compress the payload of a wrapper; UnsupportedCodec where the format has no such codec."""
+    check_codec(codec, magic)
+    if codec != compression.LZ4:
+        return compression.compress(codec, data, level)
+    import lz4.frame  # type: ignore[import-untyped]
+
+    # Readers of that time take neither blocks that depend on one another nor, in v0, the size of the content.
+    frame: bytes = lz4.frame.compress(
+        data, compression_level=level or 0, block_linked=False, store_size=False
+    )
+    return frame if magic else _with_checksum(frame, _CHECKSUM_POSITION, 0)
+
+
+def decompress(codec: int, data: Buffer, magic: int, limit_bytes: int) -> Buffer:
+    """Decompress the payload of a wrapper, as compression.decompress does."""
+    check_codec(codec, magic)
+    if codec == compression.LZ4:
+        data = _mended(data, magic)
+    return compression.decompress(codec, data, limit_bytes)
+
+
+def check_codec(codec: int, magic: int) -> None:
+    """UnsupportedCodec where messages of the format cannot be compressed so."""
+    if codec > compression.LZ4:
+        name = "zstd" if codec == compression.ZSTD else f"codec {codec}"
+        raise UnsupportedCodec(
+            f"a message of format v{magic} is never compressed with {name}: 0 to 3, no more"
+        )
+
+
+def _mended(frame: Buffer, magic: int) -> Buffer:
+    """Return a frame with the right checksum of its header where it has the wrong one; in v0 whatever it has."""
+    if len(frame) <= _CHECKSUM_POSITION or bytes(frame[:_FLAGS_POSITION]) != _LZ4_MAGIC:
+        return frame
+    at = _CHECKSUM_POSITION + (_CONTENT_SIZE_BYTES if frame[_FLAGS_POSITION] & _CONTENT_SIZE else 0)
+    if at >= len(frame) or frame[at] == _checksum(frame[_FLAGS_POSITION:at]):
+        return frame
+    if magic and frame[at] != _checksum(frame[:at]):
+        return frame
+    return _with_checksum(frame, at, _FLAGS_POSITION)
+
+
+def _with_checksum(frame: Buffer, position: int, start: int) -> bytes:
+    """Put at position the checksum of what lies between it and start."""
+    return b"".join((frame[:position], bytes((_checksum(frame[start:position]),)), frame[position + 1 :]))
+
+
+def _checksum(header: Buffer) -> int:
+    return _xxh32(bytes(header)) >> 8 & 0xFF
+
+
+def _xxh32(data: bytes) -> int:
+    """Hash less than 16 bytes, seed 0 (xxHash's specification); no dependency is worth these."""
+    value = _PRIMES[4] + len(data)
+    words = len(data) // 4 * 4
+    for at in range(0, words, 4):
+        value += int.from_bytes(data[at : at + 4], "little") * _PRIMES[2]
+        value = _rotated(value, 17) * _PRIMES[3]
+    for byte in data[words:]:
+        value = _rotated(value + byte * _PRIMES[4], 11) * _PRIMES[0]
+    value &= _MASK
+    value = (value ^ value >> 15) * _PRIMES[1] & _MASK
+    value = (value ^ value >> 13) * _PRIMES[2] & _MASK
+    return value ^ value >> 16
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= _MASK
+    return value << bits & _MASK | value >> (32 - bits)
