@@ -1,19 +1,23 @@
 """Make a batch from records and get the records back: for tests, tools and the broker's own topics.
 
 Owns the writing of the record format; reading goes through the kernel. Not for the produce or fetch path, which
-never take a batch apart. Invariant: `read_records(build_batch(records))` gives the records back.
+never take a batch apart, but for what comes to them in an older format. Invariant: `read_records(build_batch(records))`
+gives the records back.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
 
 from tidelog.protocol.records import batch, compression, kernel
+from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.errors import InvalidRecord, RecordError
+from tidelog.protocol.records.errors import BatchTooLarge, InvalidRecord, RecordError
 
+# Offset, timestamp, key and value of a record, where there are very many of them and none has headers.
+Message = tuple[int, int, bytes | None, bytes | None]
 Header = tuple[str, bytes | None]
 
 # Enough for any batch that a broker with default options has stored.
@@ -50,29 +54,61 @@ def build_batch(
     base = records[0].offset if base_offset is None else base_offset
     base_timestamp = records[0].timestamp
     payload = b"".join(_encode(record, base, base_timestamp) for record in records)
-    compressed = compression.compress(codec, payload)
     attributes = codec | (batch.LOG_APPEND_TIME if log_append_time else 0)
     attributes |= (batch.TRANSACTIONAL if transactional else 0) | (batch.CONTROL if control else 0)
-    header = bytearray(
-        batch.HEADER.pack(
-            base,
-            batch.HEADER_BYTES - batch.PREFIX_BYTES + len(compressed),
-            leader_epoch,
-            batch.MAGIC,
-            0,
-            attributes,
-            records[-1].offset - base,
-            base_timestamp,
-            max(record.timestamp for record in records),
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            len(records),
-        )
+    header = BatchHeader(
+        base_offset=base,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=batch.MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=records[-1].offset - base,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in records),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
     )
-    crc = crc32c(compressed, crc32c(memoryview(header)[batch.ATTRIBUTES_POSITION :]))
-    header[batch.CRC_POSITION : batch.ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
-    return bytes(header) + compressed
+    return bytes(_signed(header, compression.compress(codec, payload)))
+
+
+def write_batch(parts: Iterable[Message], codec: int, level: int | None, limit_bytes: int) -> bytearray:
+    """Write messages as one batch without a producer; BatchTooLarge where the records take more than limit_bytes.
+
+    Offsets begin at 0, and are those of the records in this order; there must be one.
+    """
+    payload = bytearray()
+    base_time = newest = count = 0
+    for _, timestamp, key, value in parts:
+        if count == 0:
+            base_time = newest = timestamp
+        body = b"".join(
+            (b"\0", _varint(timestamp - base_time), _varint(count), *_sized(key), *_sized(value), b"\0")
+        )
+        payload += _varint(len(body))
+        payload += body
+        if timestamp > newest:
+            newest = timestamp
+        if len(payload) > limit_bytes:
+            raise BatchTooLarge(
+                f"records that take more than {limit_bytes} bytes, max.decompressed.bytes, in format v2; "
+                "send fewer or smaller records in a batch"
+            )
+        count += 1
+    header = BatchHeader(0, 0, -1, batch.MAGIC, 0, codec, count - 1, base_time, newest, -1, -1, -1, count)
+    return _signed(header, compression.compress(codec, payload, level))
+
+
+def _signed(header: BatchHeader, payload: batch.Buffer) -> bytearray:
+    """Put the header, its length and checksum made right, before the payload."""
+    length = batch.HEADER_BYTES - batch.PREFIX_BYTES + len(payload)
+    made = bytearray(batch.HEADER.pack(*header._replace(batch_length=length)))
+    crc = crc32c(payload, crc32c(memoryview(made)[batch.ATTRIBUTES_POSITION :]))
+    made[batch.CRC_POSITION : batch.ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+    made += payload
+    return made
 
 
 def read_records(

@@ -11,6 +11,7 @@ from typing import Final
 
 from tidelog.protocol.records import batch, compression, kernel, legacy, legacy_codecs, message_set
 from tidelog.protocol.records.batch import BatchHeader, Buffer
+from tidelog.protocol.records.build import Message
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import (
     CorruptBatch,
@@ -18,7 +19,6 @@ from tidelog.protocol.records.errors import (
     InvalidTimestamp,
     RecordError,
 )
-from tidelog.protocol.records.message_set import Message
 
 _INT64_MAX: Final = (1 << 63) - 1
 _unpack_prefix = struct.Struct(">qi").unpack_from

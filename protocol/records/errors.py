@@ -54,8 +54,14 @@ class InvalidTxnState(RecordsError):
     code = ErrorCode.INVALID_TXN_STATE
 
 
+class UnsupportedFormat(RecordsError):
+    """A batch that the format of its topic has no room for: one of a transaction, where it is older than that."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
 class UnsupportedCodec(RecordsError):
-    """A compression codec that does not exist."""
+    """A compression codec that does not exist, or not in that format."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 

@@ -11,13 +11,10 @@ from typing import Final
 
 from tidelog.protocol.records import legacy, legacy_codecs
 from tidelog.protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, PREFIX_BYTES, Buffer
-from tidelog.protocol.records.build import READ_LIMIT_BYTES, Record
+from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message, Record
 from tidelog.protocol.records.compression import NAMES, NONE
 from tidelog.protocol.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, RecordsError
 from tidelog.protocol.records.legacy import Entry
-
-# Offset, timestamp, key and value of a record of any format: a tuple, since there are very many.
-Message = tuple[int, int, bytes | None, bytes | None]
 
 # No wrapper holds more: its length is an int32, and so are those in it.
 PAYLOAD_BYTES_MAX: Final = (1 << 31) - 1 - PREFIX_BYTES - legacy.LENGTHS_MIN[1]

@@ -162,11 +162,12 @@ def _time_faults(
     if header.record_count > _BLAMED_RECORDS_MAX:
         return []
     deltas = _columns(records, position, header).timestamp_delta[: header.record_count]
-    problems = (_time_problem(header.base_timestamp + delta, rules, now_ms) for delta in deltas)
+    problems = (time_problem(header.base_timestamp + delta, rules, now_ms) for delta in deltas)
     return [RecordFault(record, problem) for record, problem in enumerate(problems) if problem]
 
 
-def _time_problem(time: int, rules: Rules, now_ms: int) -> str | None:
+def time_problem(time: int, rules: Rules, now_ms: int) -> str | None:
+    """Say what is wrong with the timestamp of a record; None where nothing is."""
     if not batch.NO_TIMESTAMP <= time <= _INT64_MAX:
         return f"timestamp {time} is out of range"
     if rules.log_append_time or time == batch.NO_TIMESTAMP:

@@ -1,0 +1,111 @@
+"""Whether a message set of format v0 or v1 that a producer sent may be stored: every rule, every message.
+
+Owns the rules, which are those of Kafka's LogValidator. Refuses to know the topic's format, logs and clocks. Invariant:
+nothing is changed; what passes is whole messages of one format, each with a right checksum and, in v1, a timestamp that
+its topic takes, either none of them compressed or all of them in one wrapper.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tidelog.protocol.records import legacy, message_set
+from tidelog.protocol.records.batch import NO_TIMESTAMP, Buffer
+from tidelog.protocol.records.compression import NONE
+from tidelog.protocol.records.errors import (
+    BatchTooLarge,
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordFault,
+)
+from tidelog.protocol.records.legacy import Entry
+from tidelog.protocol.records.validate import Rules, time_problem
+
+
+class Checked(NamedTuple):
+    """A message set that may be stored: its first entry, what is in that if it is a wrapper, and its records' times.
+
+    newest_record is the first record with max_timestamp. is_contiguous says that the offsets in a wrapper are 0, 1, ...
+    """
+
+    first: Entry
+    payload: bytes
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+    newest_record: int
+    is_contiguous: bool
+
+
+def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Checked:
+    """Check the message set that data must be; RecordsError with the code that the producer is to see."""
+    first = legacy.read_entry(data, 0, len(data))
+    if first.codec == NONE:
+        return _tally(first, b"", _plain(data, first, rules), rules, now_ms)
+    _check_outer(data, first, rules)
+    if first.size_bytes != len(data):
+        raise InvalidRecord(
+            f"{len(data) - first.size_bytes} bytes after a compressed message; a produce request carries one "
+            "for each partition"
+        )
+    payload = message_set.open_payload(data, first, rules.max_decompressed_bytes)
+    message_set.base_of(payload, first)  # an offset of the wrapper's that is none
+    inner = message_set.payload_entries(payload, first)
+    return _tally(first, payload, _with_checksums(payload, inner), rules, now_ms)
+
+
+def _plain(data: Buffer, first: Entry, rules: Rules) -> Iterator[Entry]:
+    for entry in message_set.entries(data):
+        _check_outer(data, entry, rules)
+        if entry.magic != first.magic:
+            raise InvalidRecord(
+                f"message at position {entry.position}: format v{entry.magic}, and v{first.magic} before it"
+            )
+        if entry.codec != NONE:
+            raise InvalidRecord(
+                f"message at position {entry.position}: compressed, and others before it; such a one is sent alone"
+            )
+        yield entry
+
+
+def _with_checksums(payload: bytes, inner: Iterable[Entry]) -> Iterator[Entry]:
+    for record, entry in enumerate(inner):
+        if not legacy.check_crc(payload, entry.position, entry):
+            raise CorruptBatch(f"record {record} in the compressed message does not match its checksum")
+        yield entry
+
+
+def _check_outer(data: Buffer, entry: Entry, rules: Rules) -> None:
+    """Check what holds for a message that is not in a wrapper."""
+    if entry.size_bytes > rules.max_batch_bytes:
+        raise BatchTooLarge(
+            f"a message of {entry.size_bytes} bytes; max.message.bytes is {rules.max_batch_bytes}"
+        )
+    if not legacy.check_crc(data, entry.position, entry):
+        raise CorruptBatch(
+            f"message at position {entry.position} does not match its checksum, {entry.crc:#010x}; send it again"
+        )
+    if entry.is_log_append_time:
+        raise InvalidTimestamp("timestamp type LogAppendTime; only the broker sets it")
+
+
+def _tally(first: Entry, payload: bytes, entries: Iterable[Entry], rules: Rules, now_ms: int) -> Checked:
+    """Walk the records, look at their times, and count."""
+    oldest = newest = NO_TIMESTAMP
+    count = newest_record = 0
+    is_contiguous = True
+    faults: list[RecordFault] = []
+    for entry in entries:
+        time = entry.timestamp
+        problem = time_problem(time, rules, now_ms) if entry.magic else None
+        if problem and len(faults) < InvalidTimestamp.FAULTS_MAX:
+            faults.append(RecordFault(count, problem))
+        if entry.offset != count:
+            is_contiguous = False
+        if time > newest:
+            newest, newest_record = time, count
+        oldest = time if count == 0 else min(oldest, time)
+        count += 1
+    if faults:
+        raise InvalidTimestamp(f"record {faults[0].record} has {faults[0].message}", faults)
+    return Checked(first, payload, count, oldest, newest, newest_record, is_contiguous)

@@ -1,0 +1,236 @@
+"""Store what a producer sent in the format of its topic, whatever format it came in.
+
+Owns what `message.format.version` means for what was found valid: what stays as it came, what is written anew. Knows
+nothing of logs. Invariant: what is stored has a record for each that was sent, in their order, with its key, its value
+and, where the format has them, its time and headers; a payload of the topic's format and codec whose offsets are
+0, 1, ... stays byte for byte, but for v0, whose payloads hold the offsets themselves.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tidelog.protocol.records import batch, build, convert, legacy, legacy_codecs, message_set
+from tidelog.protocol.records.batch import NO_TIMESTAMP, Buffer
+from tidelog.protocol.records.build import Message
+from tidelog.protocol.records.compression import NONE
+from tidelog.protocol.records.errors import BatchTooLarge, UnsupportedFormat
+from tidelog.protocol.records.legacy_validate import Checked, check_message_set
+from tidelog.protocol.records.recompress import Target, level_for, recompress
+from tidelog.protocol.records.validate import Rules, ValidBatch, validate
+
+# Versions before these wrote format v0, and v1 (KIP-31 and KIP-32, KIP-98).
+_FIRST_OF_V1: Final = (0, 10)
+_FIRST_OF_V2: Final = (0, 11)
+
+
+class ValidSet(NamedTuple):
+    """What a log needs to know of a message set as it is to be stored; to be given its offsets by `assign_offsets`.
+
+    base_offset is the first offset as it stands within a payload of v0. max_timestamp_offset_delta is that of the first
+    record with max_timestamp; all times are -1 in v0.
+    """
+
+    magic: int
+    codec: int
+    base_offset: int
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+    max_timestamp_offset_delta: int
+    size_bytes: int
+
+    @property
+    def last_offset_delta(self) -> int:
+        """How much the offset of the last record is larger than that of the first."""
+        return self.record_count - 1
+
+
+def magic_of(version: str) -> int:
+    """Return the format that a value of `message.format.version` stands for: "0.10.2", "3.0-IV1", or the magic itself.
+
+    ValueError where it is neither.
+    """
+    if version in ("0", "1", "2"):
+        return int(version)
+    numbers = tuple(int(part) for part in version.partition("-")[0].split("."))
+    if len(numbers) < 2:
+        raise ValueError(f"{version!r} is neither a version, as 0.10.2, nor a format, 0 to 2")
+    return 0 if numbers < _FIRST_OF_V1 else 1 if numbers < _FIRST_OF_V2 else 2
+
+
+def validate_as(
+    magic: int,
+    data: bytearray | memoryview,
+    rules: Rules,
+    now_ms: int,
+    wanted: Target | None = None,
+    base_offset: int = 0,
+) -> tuple[bytearray | memoryview, ValidBatch | ValidSet]:
+    """Check what a producer sent, in any format, and return it in the topic's, magic, and what is true of it then.
+
+    wanted is the codec of the topic, None that of the producer. Where nothing is written anew data is returned, changed
+    in place: times only. base_offset is what the first offset will be, as far as it is known: it spares
+    `assign_offsets` work. RecordsError with the code that the producer is to see; data is then as it came.
+    """
+    if len(data) <= batch.MAGIC_POSITION or data[batch.MAGIC_POSITION] not in legacy.MAGICS:
+        if magic != batch.MAGIC:
+            return _from_batch(magic, data, rules, now_ms, wanted, base_offset)
+        valid = validate(data, rules, now_ms)
+        return (data, valid) if wanted is None else recompress(data, valid, wanted, rules)
+    checked = check_message_set(data, rules, now_ms)
+    first = checked.first
+    codec = first.codec if wanted is None else wanted.codec
+    may_stay = first.codec == NONE or (magic == 1 and checked.is_contiguous)
+    if (magic, codec) == (first.magic, first.codec) and may_stay:
+        return data, _stamped_in_place(data, checked, rules, now_ms)
+    level = _level(wanted, max(len(data), len(checked.payload)))
+    if magic == batch.MAGIC:
+        parts = _messages(data, checked, 0, None)
+        made = build.write_batch(parts, codec, level, rules.max_decompressed_bytes)
+        return made, _valid_batch(made, checked, rules, now_ms)
+    parts = _messages(data, checked, base_offset, now_ms if rules.log_append_time else None)
+    made = _write(parts, magic, codec, level, rules, len(data))
+    return made, _valid_set(made, magic, codec, base_offset, checked[2:6], rules, now_ms)
+
+
+def assign_offsets(
+    data: bytearray | memoryview, valid: ValidSet, base_offset: int, wanted: Target | None = None
+) -> bytearray | memoryview:
+    """Give a valid message set its offsets, from base_offset on: in place, and no checksum changes.
+
+    But for a payload of v0 that holds others, which is compressed anew.
+    """
+    if valid.codec == NONE:
+        position = 0
+        for offset in range(base_offset, base_offset + valid.record_count):
+            legacy.set_offset(data, position, offset)
+            position += legacy.read_head(data, position).size_bytes
+        return data
+    last_offset = base_offset + valid.last_offset_delta
+    if valid.magic == 0 and valid.base_offset != base_offset:
+        wrapper = legacy.read_entry(data, 0, len(data))
+        # It was made of what was within the limit.
+        payload = bytearray(message_set.open_payload(data, wrapper, message_set.PAYLOAD_BYTES_MAX))
+        assign_offsets(payload, valid._replace(codec=NONE), base_offset)
+        level = _level(wanted, len(payload))
+        return bytearray(message_set.wrap(payload, 0, wrapper.attributes, last_offset, NO_TIMESTAMP, level))
+    legacy.set_offset(data, 0, last_offset)
+    return data
+
+
+def stamped(data: bytearray | memoryview, valid: ValidSet, now_ms: int) -> ValidSet:
+    """Stamp a valid message set with another time of append, in place; v0 has none."""
+    if valid.magic == 0:
+        return valid
+    for entry in message_set.entries(data):
+        legacy.set_timestamp(data, entry, now_ms, append_time=True)
+    return valid._replace(min_timestamp=now_ms, max_timestamp=now_ms, max_timestamp_offset_delta=0)
+
+
+def _from_batch(
+    magic: int,
+    data: bytearray | memoryview,
+    rules: Rules,
+    now_ms: int,
+    wanted: Target | None,
+    base_offset: int,
+) -> tuple[bytearray, ValidSet]:
+    """Write the records of a batch as older messages; headers and the producer's id have no place there."""
+    if len(data) >= batch.HEADER_BYTES:
+        header = batch.read_header(data)
+        if header.is_transactional and not header.is_control and batch.check_crc(data, 0, header):
+            raise UnsupportedFormat(f"a transactional batch; the topic's format is v{magic}, which has none")
+    codec = None
+    if wanted is not None:
+        codec = wanted.codec
+        legacy_codecs.check_codec(codec, magic)
+    # A copy: times are corrected in place, and what follows may still refuse it.
+    data = bytearray(data)
+    valid = validate(data, rules, now_ms)
+    header = valid.header._replace(base_offset=base_offset)
+    if codec is None:
+        codec = header.codec
+        legacy_codecs.check_codec(codec, magic)
+    parts = convert.batch_messages(data, 0, header, rules.max_decompressed_bytes)
+    made = _write(parts, magic, codec, _level(wanted, len(data)), rules, len(data))
+    times = (header.record_count, valid.min_timestamp, valid.max_timestamp, valid.max_timestamp_offset_delta)
+    return made, _valid_set(made, magic, codec, base_offset, times, rules, now_ms)
+
+
+def _messages(data: Buffer, checked: Checked, base_offset: int, append_time: int | None) -> Iterator[Message]:
+    """Read the records of a checked set, numbered from base_offset."""
+    if checked.payload:
+        data, entries = checked.payload, message_set.payload_entries(checked.payload, checked.first)
+    else:
+        entries = message_set.entries(data)
+    for offset, entry in enumerate(entries, base_offset):
+        time = entry.timestamp if append_time is None else append_time
+        yield offset, time, legacy.key_of(data, entry), legacy.value_of(data, entry)
+
+
+def _write(
+    parts: Iterator[Message], magic: int, codec: int, level: int | None, rules: Rules, sent_bytes: int
+) -> bytearray:
+    """Write messages for the log, each entry within the topic's limit."""
+    # Readers take no larger payload. What is not compressed may be as large as a request, and grows in v1.
+    limit = rules.max_decompressed_bytes
+    if codec == NONE:
+        limit = max(limit, 2 * sent_bytes)
+    made = message_set.write(
+        parts, magic, codec, level, log_append_time=rules.log_append_time, limit_bytes=limit
+    )
+    if len(made) > rules.max_batch_bytes:
+        for entry in message_set.entries(made):
+            _check_size(entry.size_bytes, magic, rules)
+    return bytearray(made)
+
+
+def _check_size(size: int, magic: int, rules: Rules) -> None:
+    if size > rules.max_batch_bytes:
+        raise BatchTooLarge(
+            f"{size} bytes in format v{magic}, the topic's message.format.version; "
+            f"max.message.bytes is {rules.max_batch_bytes}"
+        )
+
+
+def _stamped_in_place(data: bytearray | memoryview, checked: Checked, rules: Rules, now_ms: int) -> ValidSet:
+    """Leave a set as it came, but for times: a wrapper's is the largest in it, or all are now."""
+    first = checked.first
+    valid = ValidSet(first.magic, first.codec, 0, *checked[2:6], len(data))
+    if first.magic and rules.log_append_time:
+        return stamped(data, valid, now_ms)
+    if first.magic and first.codec != NONE:
+        legacy.set_timestamp(data, first, checked.max_timestamp, append_time=False)
+    return valid
+
+
+def _valid_set(
+    made: bytearray,
+    magic: int,
+    codec: int,
+    base_offset: int,
+    times: tuple[int, int, int, int],
+    rules: Rules,
+    now_ms: int,
+) -> ValidSet:
+    """Say what is true of a set that was written anew; times begin with the count of its records."""
+    count = times[0]
+    if magic == 0:
+        times = (count, NO_TIMESTAMP, NO_TIMESTAMP, 0)
+    elif rules.log_append_time:
+        times = (count, now_ms, now_ms, 0)
+    return ValidSet(magic, codec, base_offset, *times, len(made))
+
+
+def _valid_batch(made: bytearray, checked: Checked, rules: Rules, now_ms: int) -> ValidBatch:
+    _check_size(len(made), batch.MAGIC, rules)
+    header = batch.read_header(made)
+    if rules.log_append_time:
+        attributes = header.attributes | batch.LOG_APPEND_TIME
+        header = batch.set_timestamps(made, 0, header, attributes, now_ms)
+        return ValidBatch(header, now_ms, now_ms, 0, len(made))
+    return ValidBatch(header, *checked[3:6], len(made))
+
+
+def _level(wanted: Target | None, size_bytes: int) -> int | None:
+    return None if wanted is None else level_for(wanted, size_bytes)
