@@ -21,6 +21,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "tests" / "e2e" / "java"
+# The last release that writes and converts message formats v0 and v1.
+SOURCES_39 = ROOT / "tests" / "e2e" / "java-3.9"
 BUILD = ROOT / "build" / "java"
 MISSING = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
 
@@ -31,9 +33,9 @@ QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512
 
 
 @cache
-def jars() -> Path:
+def jars(sources: Path = SOURCES) -> Path:
     """Return the folder of the pinned jars, resolving them through Maven the first time."""
-    pom = SOURCES / "pom.xml"
+    pom = sources / "pom.xml"
     folder = BUILD / f"jars-{_digest([pom])}"
     with _exclusive():
         if not folder.exists():
@@ -46,25 +48,25 @@ def jars() -> Path:
 
 
 @cache
-def classes() -> Path:
-    """Return the folder of our own Java clients' classes, compiling them the first time."""
-    sources = sorted(SOURCES.glob("*.java"))
-    folder = BUILD / f"classes-{_digest(sources)}"
-    library = jars()
+def classes(sources: Path = SOURCES) -> Path:
+    """Return the folder of our own Java programs' classes, compiling them the first time."""
+    files = sorted(sources.glob("*.java"))
+    folder = BUILD / f"classes-{_digest(files)}"
+    library = jars(sources)
     with _exclusive():
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            _run(["javac", "-cp", f"{library}/*", "-d", str(partial), *map(str, sources)])
+            _run(["javac", "-cp", f"{library}/*", "-d", str(partial), *map(str, files)])
             partial.rename(folder)
     return folder
 
 
 def run_java(
-    main: str, *arguments: str, stdin: str = "", timeout_s: float = 60
+    main: str, *arguments: str, stdin: str = "", timeout_s: float = 60, sources: Path = SOURCES
 ) -> "subprocess.CompletedProcess[str]":
     """Run a main class over our classes and the pinned jars; the caller judges its status."""
-    class_path = f"{classes()}:{jars()}/*"
+    class_path = f"{classes(sources)}:{jars(sources)}/*"
     return subprocess.run(
         ["java", *QUICK, "-cp", class_path, main, *arguments],
         input=stdin,
