@@ -251,9 +251,10 @@ def test_a_wrapper_in_a_wrapper_is_invalid(magic: int, codec: int) -> None:
 @BOTH
 @COMPRESSED
 def test_another_format_within_a_wrapper_is_invalid(magic: int, codec: int) -> None:
-    error = refusal(wrapper(magic, codec, message(1 - magic)))
-    assert isinstance(error, InvalidRecord)
-    assert f"format v{1 - magic}" in str(error)
+    for offset in (0, 3):
+        error = refusal(wrapper(magic, codec, message(1 - magic, value=None), offset))
+        assert isinstance(error, InvalidRecord)
+        assert f"format v{1 - magic}" in str(error)
 
 
 @BOTH
