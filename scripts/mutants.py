@@ -125,7 +125,7 @@ FIRST = {
     "protocol/frame": ["frame"],
     "protocol/messages": ["tests/conformance/test_messages.py", "wire"],
     "protocol/records/batch": ["records_batch"],
-    "protocol/records/build": ["records_batch", "tests/property/test_records.py"],
+    "protocol/records/build": ["records_batch", "topic_format", "tests/property/test_records.py"],
     "protocol/records/columns": _KERNEL,
     "protocol/records/compression": ["records_compression"],
     "protocol/records/convert": ["convert", "tests/property/test_message_sets.py"],

@@ -107,7 +107,9 @@ def _converted(
     entry = legacy.read_entry(view, position, end)
     if entry.codec == compression.NONE and entry.offset < offset_min:
         return b""
-    return message_set.write(message_set.messages(view, entry, limit_bytes), magic, entry.codec)
+    # From v1 to v0, which has no times.
+    parts = message_set.messages(view, entry, limit_bytes)
+    return message_set.write(parts, magic, entry.codec, log_append_time=False)
 
 
 def _batch_converted(

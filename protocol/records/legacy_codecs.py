@@ -55,7 +55,7 @@ def check_codec(codec: int, magic: int) -> None:
 
 def _mended(frame: Buffer, magic: int) -> Buffer:
     """Return a frame with the right checksum of its header where it has the wrong one; in v0 whatever it has."""
-    if len(frame) <= _CHECKSUM_POSITION or bytes(frame[:_FLAGS_POSITION]) != _LZ4_MAGIC:
+    if bytes(frame[:_FLAGS_POSITION]) != _LZ4_MAGIC or len(frame) == _FLAGS_POSITION:
         return frame
     at = _CHECKSUM_POSITION + (_CONTENT_SIZE_BYTES if frame[_FLAGS_POSITION] & _CONTENT_SIZE else 0)
     if at >= len(frame) or frame[at] == _checksum(frame[_FLAGS_POSITION:at]):

@@ -131,7 +131,7 @@ def write(
     codec: int = NONE,
     level: int | None = None,
     *,
-    log_append_time: bool = False,
+    log_append_time: bool,
     limit_bytes: int = PAYLOAD_BYTES_MAX,
 ) -> bytes | bytearray:
     """Write messages in this order, in one wrapper where there is a codec; nothing where there are none.

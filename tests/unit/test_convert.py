@@ -221,6 +221,11 @@ def test_times_that_no_message_has_are_refused(base_time: int) -> None:
     assert isinstance(refusal(bytes(data)), InvalidTimestamp)
 
 
+def test_times_and_offsets_of_a_single_record_are_looked_at_too() -> None:
+    assert isinstance(refusal(bytes(batch_of(plain_record(), base_timestamp=-2))), InvalidTimestamp)
+    assert isinstance(refusal(bytes(batch_of(plain_record(), base_offset=-1))), CorruptBatch)
+
+
 @BOTH
 @pytest.mark.parametrize("codec", [1, 2, 3])
 def test_P26_what_gives_more_than_the_limit_is_refused(magic: int, codec: int) -> None:

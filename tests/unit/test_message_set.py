@@ -19,7 +19,13 @@ from tidelog.protocol.records.errors import (
     RecordsError,
     UnsupportedCodec,
 )
-from tidelog.protocol.records.message_set import build_message_set, entries, messages, read_records
+from tidelog.protocol.records.message_set import (
+    build_message_set,
+    entries,
+    messages,
+    open_payload,
+    read_records,
+)
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
 BOTH = pytest.mark.parametrize("magic", [0, 1])
@@ -114,6 +120,23 @@ def test_S67_offsets_in_a_payload_of_v0_are_absolute(codec: int) -> None:
     assert [record.offset for record in read_records(wrapper(0, codec, payload, 44))] == [40, 44]
 
 
+@BOTH
+@COMPRESSED
+def test_S62_S67_what_is_written_within_a_wrapper(magic: int, codec: int) -> None:
+    """In v1 offsets count from the first, in v0 from nothing."""
+    built = build_message_set(shifted(MANY, 500), magic=magic, codec=codec)
+    (entry,) = entries(built)
+    inner = [inner.offset for inner in entries(open_payload(built, entry, LIMIT))]
+    assert inner == list(range(50) if magic else range(500, 550))
+
+
+@EVERY_CODEC
+def test_v0_has_no_timestamp_type(codec: int) -> None:
+    built = build_message_set(MANY, magic=0, codec=codec, log_append_time=True)
+    assert {entry.attributes for entry in entries(built)} == {codec}
+    assert built == build_message_set(MANY, magic=0, codec=codec)
+
+
 @EVERY_CODEC
 def test_S48_with_log_append_time_all_have_the_wrappers_time(codec: int) -> None:
     given = [Record(n, NOW_MS, None, b"v") for n in range(3)]
@@ -183,14 +206,23 @@ def test_S61_another_checksum_is_read_in_v0_alone() -> None:
         legacy_codecs.decompress(3, frame, 1, 1000)
 
 
-@pytest.mark.parametrize("size", range(16))
-def test_the_hash_of_a_header_is_xxhashs(size: int) -> None:
-    """By what lz4's own library puts into the header of a frame of each block size, with and without its size."""
-    import lz4.frame
+def test_the_hash_of_a_header_is_xxhashs() -> None:
+    """As lz4-java has it, for 0 to 15 bytes: all lengths that a header can have."""
+    hashes = (
+        "02cc5d05 aa3f48a5 fac25385 1edd848a 810d8d44 c09c444a 263d7315 ea14d256 "
+        "98054215 1a9b46f5 2b9e8c41 748f8326 0d4f7baa 5456c777 604f4c4e 2eb16f7a"
+    )
+    data = bytes((200 + 7 * n) % 256 for n in range(16))
+    assert [f"{legacy_codecs._xxh32(data[:size]):08x}" for size in range(16)] == hashes.split()
 
-    frame = lz4.frame.compress(bytes(size * 7), block_size=4 + size % 4, store_size=size > 8)
-    at = 14 if size > 8 else 6
-    assert legacy_codecs._checksum(frame[4:at]) == frame[at]
+
+@pytest.mark.parametrize("size", range(15))
+@BOTH
+def test_a_frame_that_ends_within_its_header_is_corrupt(magic: int, size: int) -> None:
+    for flags in (0x60, 0x68):
+        frame = bytes((0x04, 0x22, 0x4D, 0x18, flags, 0x40, *range(9)))[:size]
+        with pytest.raises(CorruptBatch, match="lz4"):
+            legacy_codecs.decompress(3, frame, magic, 1000)
 
 
 # What is wrong
@@ -269,6 +301,7 @@ def test_zstd_and_what_is_no_codec_are_unsupported(magic: int, codec: int) -> No
 @COMPRESSED
 def test_a_wrapper_without_messages_is_invalid(magic: int, codec: int) -> None:
     assert isinstance(refusal(message(magic, value=None, attributes=codec)), InvalidRecord)
+    assert isinstance(refusal(message(magic, value=b"", attributes=codec)), RecordsError)
     assert isinstance(refusal(wrapper(magic, codec, b"")), InvalidRecord)
 
 
