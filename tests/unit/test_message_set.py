@@ -315,6 +315,18 @@ def test_a_payload_whose_last_message_is_cut_is_corrupt(magic: int, codec: int, 
 
 @BOTH
 @COMPRESSED
+@pytest.mark.parametrize("length", [-(2**31), -13, -12, -1, 0, 13, 2**31 - 1])
+def test_a_wrong_length_within_a_payload_is_corrupt(magic: int, codec: int, length: int) -> None:
+    """Whether or not the last offset is looked for first; one of -12 leads back to itself."""
+    inner = bytearray(message(magic))
+    inner[8:12] = struct.pack(">i", length)
+    for offset in (0, 9):
+        error = refusal(wrapper(magic, codec, message(magic) + bytes(inner), offset))
+        assert isinstance(error, CorruptBatch)
+
+
+@BOTH
+@COMPRESSED
 def test_offsets_beyond_what_there_is_are_corrupt(magic: int, codec: int) -> None:
     payload = message(magic, 5 if magic else -1) + message(magic, -4)
     assert isinstance(refusal(wrapper(magic, codec, payload, 2**63 - 1)), CorruptBatch)

@@ -61,6 +61,7 @@ def stored(
         assert batch.check_crc(out, 0, batch.read_header(out))
         assert known.header._replace(base_offset=base, leader_epoch=5) == batch.read_header(out)
         assert known.header.last_offset_delta == known.header.record_count - 1
+        assert known.header.max_timestamp == known.max_timestamp
         count, codec = known.header.record_count, known.header.codec
     else:
         out = assign_offsets(out, known, base, wanted)
