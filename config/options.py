@@ -283,6 +283,16 @@ class TopicConfig:
         at_least=0,
         doc="Up to this much, at random, is taken off `segment.ms`, so that not all segments are sealed at once.",
     )
+    segment_min_ms: int = option(
+        "segment.min.ms",
+        LONG,
+        10_000,
+        broker="log.roll.min.ms",
+        at_least=0,
+        ours=True,
+        doc="How often record times may begin a segment, on average over the last 32: with times that jump each batch "
+        "might. Where that would keep a record longer than `retention.ms` says, a segment is begun all the same.",
+    )
     segment_ms: int = option(
         "segment.ms",
         LONG,

@@ -26,7 +26,7 @@ from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader, set_base
 from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.records.validate import ValidBatch, stamped, validate
-from tidelog.storage import files, folder_identity, verification
+from tidelog.storage import files, folder_identity, retention, verification
 from tidelog.storage.batch_rules import BatchRules, Checked
 from tidelog.storage.deleted_files import DeletedFiles
 from tidelog.storage.durability import Durability
@@ -46,6 +46,8 @@ from tidelog.storage.unflushed import Unflushed
 
 # The isolation level of readers who are given nothing that is undecided; 0 is that of all others.
 READ_COMMITTED: Final = 1
+# So many segments may follow one another at once by their records' times; then `segment.min.ms` counts.
+QUICK_ROLLS = 32
 # Smaller logs without producers need no snapshot: a start reads the headers of their batches.
 SNAPSHOT_FROM_BYTES = 4 << 10
 
@@ -99,6 +101,7 @@ class Log:
         self.health = Health(str(self), folder.parent)
         self.deleted = DeletedFiles(folder)
         self._judging = threading.Lock()
+        self._has_told_of_jumps = False
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
         self.durability = Durability(self, self.health, recovery_point, Unflushed(folder, unflushed, names))
@@ -217,7 +220,7 @@ class Log:
             if (
                 segment.size + len(data) > self._segment_bytes
                 or last_offset > segment.last_offset_max
-                or valid.max_timestamp > roll_times.timestamp
+                or (valid.max_timestamp > roll_times.timestamp and self._rolls_for(valid, now_ms))
                 or now_ms > roll_times.wall_ms
             ):
                 segment = self.begin_segment(now_ms)
@@ -237,6 +240,25 @@ class Log:
         self.last_batch_bytes = len(data)
         self.log_end_offset = last_offset + 1
         return base_offset, last_offset, now_ms if self._rules.log_append_time else -1, False
+
+    def _rolls_for(self, valid: ValidBatch, now_ms: int) -> bool:
+        """Tell whether a batch whose time is due for a new segment gets one: not where that happens too often."""
+        segments, least_ms = self.segments, self.config.segment_min_ms
+        if len(segments) < QUICK_ROLLS:
+            return True
+        since_ms = now_ms - segments[-QUICK_ROLLS].summary.created_ms
+        if since_ms >= QUICK_ROLLS * least_ms:
+            return True
+        if retention.would_keep_longer(self.active, valid.max_timestamp, self.config, now_ms):
+            return True
+        if not self._has_told_of_jumps:
+            self._has_told_of_jumps = True
+            _log.warning(
+                "record times jump log=%s segments=%d seconds=%d: not each begins a segment (segment.min.ms); raise "
+                "segment.ms, or bound what times are taken by message.timestamp.before.max.ms and .after.max.ms",
+                self, QUICK_ROLLS, since_ms // 1000,
+            )  # fmt: skip
+        return False
 
     def _write_failed(self, error: OSError) -> LogOffline:
         """Restore the end of the log after a failed write; where that fails too, before the next."""

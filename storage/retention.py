@@ -54,6 +54,16 @@ def stamp_ms(segment: Segment, clock: str) -> int:
     return min(summary.max_timestamp, summary.last_append_ms)
 
 
+def would_keep_longer(segment: Segment, timestamp: int, config: TopicConfig, now_ms: int) -> bool:
+    """Tell whether a segment would expire later, by more than `segment.min.ms`, with a record of a time in it."""
+    if config.retention_ms == UNLIMITED:
+        return False
+    # What lies in the future expires by no one's clock before what is appended now.
+    before_ms = min(stamp_ms(segment, config.retention_clock), now_ms)
+    after_ms = now_ms if config.retention_clock == "append" else min(max(timestamp, before_ms), now_ms)
+    return after_ms - before_ms > config.segment_min_ms and now_ms - after_ms <= config.retention_ms
+
+
 def _has_nothing_to_expire(segment: Segment) -> bool:
     return segment.is_active and not segment.size
 

@@ -8,6 +8,7 @@ from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, crash, fill, open_log
 from tests.support.reference_index import differences
+from tidelog.storage.log import QUICK_ROLLS
 from tidelog.storage.segment import Segment
 from tidelog.storage.upkeep import enforce_retention
 
@@ -133,6 +134,37 @@ def test_rolling_an_empty_segment_is_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.roll(NOW)
     assert bases(log.segments) == [0]
+
+
+DAY = 24 * 3_600_000
+
+
+def test_S59_P18_times_that_jump_open_few_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = open_log(tmp_path, segment_ms=DAY)
+    for number in range(1000):
+        log.append(batch([NOW - 5000 * DAY + 2 * DAY * number]), NOW)
+    assert len(log.segments) == QUICK_ROLLS
+    log.append(batch([NOW]), NOW + 32 * 10_000 - 1)
+    assert len(log.segments) == QUICK_ROLLS
+    log.append(batch([NOW]), NOW + 32 * 10_000)
+    assert len(log.segments) == QUICK_ROLLS + 1
+    (told,) = [record.getMessage() for record in caplog.records if "jump" in record.message]
+    assert "topic-0" in told
+
+
+@pytest.mark.parametrize(("clock", "rolls"), [("bounded", True), ("record", True), ("append", False)])
+def test_S59_no_record_is_kept_longer_for_it(tmp_path: Path, clock: str, rolls: bool) -> None:
+    log = open_log(tmp_path, segment_ms=DAY, retention_ms=100 * DAY, retention_clock=clock)
+    for number in range(90):
+        log.append(batch([NOW - 190 * DAY + 2 * DAY * number]), NOW)
+    # Half of them expire at once: these need no segment each. By the clock of appends they all expire together.
+    assert len(log.segments) == (QUICK_ROLLS + 90 // 2 if rolls else QUICK_ROLLS)
+
+
+def test_S59_segments_that_size_calls_for_are_begun_as_ever(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=14)
+    fill(log, [[NOW]] * 100)
+    assert len(log.segments) == 100
 
 
 def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
