@@ -203,6 +203,14 @@ class TopicConfig:
         doc="How far a record's create time may lie behind the broker's clock. "
         "Not checked with `message.timestamp.type=LogAppendTime`.",
     )
+    message_timestamp_difference_max_ms: int = option(
+        "message.timestamp.difference.max.ms",
+        LONG,
+        LONG_MAX,
+        broker="log.message.timestamp.difference.max.ms",
+        at_least=0,
+        doc="The older name of both bounds above: it counts for each that has its default. Kafka 4 has dropped it.",
+    )
     message_timestamp_type: str = option(
         "message.timestamp.type",
         STRING,
@@ -326,6 +334,15 @@ class TopicConfig:
         """Return this configuration without what is more than the broker allows: its bound may have come down since."""
         most = min(self.max_decompressed_bytes, broker.max_decompressed_bytes)
         return dataclasses.replace(self, max_decompressed_bytes=most)
+
+    @property
+    def timestamp_bounds_ms(self) -> tuple[int, int]:
+        """Return how far a create time may lie behind the broker's clock and ahead of it, as in Kafka 3.9."""
+        older = self.message_timestamp_difference_max_ms
+        before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        if after == HOUR_MS and older != LONG_MAX:
+            after = older
+        return older if before == LONG_MAX else before, after
 
     @property
     def inert(self) -> Mapping[str, str]:

@@ -26,10 +26,11 @@ class BatchRules:
     def __init__(self, config: TopicConfig) -> None:
         """Go by these options."""
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
+        before_ms, after_ms = config.timestamp_bounds_ms
         self.rules = Rules(
             log_append_time=self.log_append_time,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+            timestamp_before_max_ms=before_ms,
+            timestamp_after_max_ms=after_ms,
             max_batch_bytes=config.max_message_bytes,
             max_decompressed_bytes=config.max_decompressed_bytes,
         )

@@ -36,7 +36,10 @@ KAFKA_TOPIC_DEFAULTS = {
     "segment.jitter.ms": "0",
     "segment.ms": "604800000",
 }
-OTHER_DEFAULTS = {"file.delete.delay.ms": "5000"}
+OTHER_DEFAULTS = {
+    "file.delete.delay.ms": "5000",
+    "message.timestamp.difference.max.ms": "9223372036854775807",  # of Kafka 3
+}
 
 
 def test_defaults_are_those_of_kafka_but_for_a_few() -> None:

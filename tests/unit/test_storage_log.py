@@ -114,6 +114,25 @@ def test_S47_the_bound_on_the_past_is_separate(tmp_path: Path) -> None:
     assert log.append(batch([NOW - 1000]), NOW).base_offset == 0
 
 
+@pytest.mark.parametrize(
+    ("newer", "behind", "ahead"),
+    [
+        ({}, 500, 500),
+        ({"message_timestamp_before_max_ms": 1000}, 1000, 500),
+        ({"message_timestamp_after_max_ms": 1000}, 500, 1000),
+    ],
+)
+def test_S47_the_older_option_bounds_what_the_newer_do_not(
+    tmp_path: Path, newer: dict[str, int], behind: int, ahead: int
+) -> None:
+    log = open_log(tmp_path, message_timestamp_difference_max_ms=500, **newer)
+    for at in (NOW - behind, NOW + ahead):
+        log.append(batch([at]), NOW)
+    for at in (NOW - behind - 1, NOW + ahead + 1):
+        with pytest.raises(InvalidTimestamp):
+            log.append(batch([at]), NOW)
+
+
 def test_S46_the_index_works_for_both_clocks(tmp_path: Path) -> None:
     for kind in ("CreateTime", "LogAppendTime"):
         log = open_log(tmp_path / kind, message_timestamp_type=kind)
