@@ -15,7 +15,7 @@ from tests.support.logs import NOW, batch, crash, new_shared, open_log
 from tidelog.storage import append_index, files
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
-from tidelog.storage.search.by_time import APPEND_TIME, first_at_or_after
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, first_at_or_after
 from tidelog.storage.search.times_cache import Found
 from tidelog.storage.segment import APPEND_INDEX, SUMMARY
 from tidelog.storage.sources import PATIENT, WARM
@@ -94,6 +94,17 @@ def test_S52_S53_P23_a_clock_that_is_set_back_takes_no_append_time_back(tmp_path
     again = open_log(crash(log, tmp_path / "b"), was_cut_off=False)
     again.append(batch([NOW]), NOW - 7)
     assert times_of(again)[-1] == (NOW + 1, False)
+
+
+def test_S58_the_two_clocks_of_the_example_in_docs_time(tmp_path: Path) -> None:
+    minute = 60_000
+    log = open_log(tmp_path)
+    for record, append in ((0, 0), (2, 2), (-45, 3), (3, 3), (1, 4), (4, 4)):
+        log.append(batch([NOW + record * minute]), NOW + append * minute)
+    for at, by_record, by_append in ((1, 1, 1), (3, 3, 2)):
+        wanted = NOW + at * minute
+        answers = [first_at_or_after(log, wanted, clock, WARM) for clock in (RECORD_TIME, APPEND_TIME)]
+        assert [found.offset for found in answers if found] == [by_record, by_append]
 
 
 @pytest.mark.parametrize("clean", [False, True])
