@@ -11,6 +11,7 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.LogOffline: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.LogDeleted: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.FlushPostponed: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.FormatNotServed: ErrorCode.UNSUPPORTED_VERSION,
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
 }

@@ -18,9 +18,15 @@ class Partition:
         self.log = log
         self.waiters = Waiters()
 
-    def append(self, data: bytearray | memoryview, now_ms: int, checked: Checked | None = None) -> Appended:
+    def append(
+        self,
+        data: bytearray | memoryview,
+        now_ms: int,
+        checked: Checked | None = None,
+        any_format: bool = False,
+    ) -> Appended:
         """Append one produced batch and wake the fetches that it satisfies. As `Log.append`."""
-        appended = self.log.append(data, now_ms, checked)
+        appended = self.log.append(data, now_ms, checked, any_format)
         if self.waiters.count and not appended.duplicate:
             self.waiters.grow(self.log.last_batch_bytes)
         return appended

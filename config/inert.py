@@ -8,7 +8,7 @@ A key that ends in `.` stands for every option that begins so.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidelog.config.kinds import BOOL, DOUBLE, LIST, LONG, STRING, Kind
+from tidelog.config.kinds import BOOL, DOUBLE, LIST, LONG, Kind
 
 ONE_NODE = "there is one node"
 NO_CONTROLLER = "there are no controllers to talk to"
@@ -44,8 +44,6 @@ INERT: Mapping[str, str] = {
     "log.flush.scheduler.interval.ms": "the flusher wakes when there is something to flush",
     "log.flush.start.offset.checkpoint.interval.ms": "written with the other checkpoints",
     "log.local.retention.": NO_TIER,
-    "log.message.downconversion.enable": "records are served in the format in which they came",
-    "log.message.format.version": "records are stored in the format in which they came",
     "log.preallocate": "files grow as they are written",
     "max.incremental.fetch.session.cache.slots": "fetch sessions are not kept",
     "metadata.": NO_CONTROLLER,
@@ -89,8 +87,6 @@ TOPIC_INERT: Mapping[str, InertOption] = {
     "local.retention.bytes": InertOption(NO_TIER, LONG, -2),
     "local.retention.ms": InertOption(NO_TIER, LONG, -2),
     "max.compaction.lag.ms": InertOption(NO_COMPACTION, LONG, 1),
-    "message.downconversion.enable": InertOption("records are served in the format in which they came", BOOL),
-    "message.format.version": InertOption("records are stored in the format in which they came", STRING),
     "min.cleanable.dirty.ratio": InertOption(NO_COMPACTION, DOUBLE, 0, 1),
     "min.compaction.lag.ms": InertOption(NO_COMPACTION, LONG, 0),
     "preallocate": InertOption("files grow as they are written", BOOL),

@@ -5,6 +5,7 @@ The invariant: parse(text(value)) == value.
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,12 @@ def _listeners(text: str) -> tuple[Listener, ...]:
     return tuple(_listener(item) for item in _items(text))
 
 
+def _format(text: str) -> str:
+    if not _FORMAT.fullmatch(text):
+        raise ValueError("neither a format, 0, 1 or 2, nor a release of Kafka, as 0.10.2 or 3.0-IV1")
+    return text
+
+
 def _pair(text: str) -> tuple[str, str]:
     name, colon, protocol = text.partition(":")
     if not (name and colon and protocol):
@@ -124,8 +131,14 @@ def _pairs(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(_pair(item) for item in _items(text))
 
 
+# Kafka's releases, with the third part of the later ones and the steps between two of them.
+_FORMAT = re.compile(
+    r"[012]|(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9]|4\.[0-3])(\.[0-9]+)*(-IV[0-9]+)?"
+)
+
 BOOL = Kind("boolean", 1, _boolean, lambda value: "true" if value else "false")
 STRING = Kind("string", 2, str)
+FORMAT = Kind("string", 2, _format)
 DIRECTORY = Kind("folder", 2, _directory)
 INT = Kind("int", 3, _integer, lowest=-INT_MAX - 1, highest=INT_MAX)
 LONG = Kind("long", 5, _integer, lowest=-LONG_MAX - 1, highest=LONG_MAX)

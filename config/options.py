@@ -16,6 +16,7 @@ from tidelog.config.inert import NO_TIER, TOPIC_INERT
 from tidelog.config.kinds import (
     BOOL,
     DIRECTORY,
+    FORMAT,
     INT,
     INT_MAX,
     LIST,
@@ -184,6 +185,23 @@ class TopicConfig:
         broker="message.max.bytes",
         at_least=0,
         doc="Largest batch that is accepted, in bytes as sent, its header included.",
+    )
+    message_downconversion_enable: bool = option(
+        "message.downconversion.enable",
+        BOOL,
+        True,
+        broker="log.message.downconversion.enable",
+        doc="Whether readers of Fetch 0 to 3 are served records of a newer format in the one that they know. Otherwise "
+        "they are refused them, with UNSUPPORTED_VERSION.",
+    )
+    message_format_version: str = option(
+        "message.format.version",
+        FORMAT,
+        "3.0-IV1",
+        broker="log.message.format.version",
+        doc="Format in which records are stored: 0, 1, 2, or a release of Kafka, of which those before 0.10 mean 0 "
+        "and those before 0.11 mean 1. What a producer sends in another is converted; what is there already stays. "
+        "Formats 0 and 1 hold no headers, and 0 no timestamps. Kafka 4 has dropped it.",
     )
     message_timestamp_after_max_ms: int = option(
         "message.timestamp.after.max.ms",

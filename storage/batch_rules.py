@@ -1,31 +1,41 @@
 """What a topic's options ask of a produced batch, and how much of that is looked at where it is appended.
 
-Owns the choice of rules and of codec, and the bounds of what is prompt. Knows nothing of logs.
+Owns the choice of rules, of format and of codec, and the bounds of what is prompt. Knows nothing of logs.
 """
 
 import dataclasses
 
 from tidelog.config.options import TopicConfig
+from tidelog.protocol.records import topic_format
+from tidelog.protocol.records.batch import MAGIC
+from tidelog.protocol.records.errors import BatchTooLarge, RecordListTooLarge
 from tidelog.protocol.records.recompress import recompress, target
 from tidelog.protocol.records.validate import Rules, ValidBatch, validate
+from tidelog.storage.errors import TakesLong
 
 # What of a batch is checked where it is appended, some milliseconds at most: its size as sent, and decompressed. And
-# where it may have to be compressed.
+# where it may have to be compressed, and where it is of an older format, whose messages are unpacked in Python.
 PROMPT_BYTES = (4 << 20, 1 << 20)
 PROMPT_COMPRESSED_BYTES = (64 << 10, 64 << 10)
+PROMPT_MESSAGE_BYTES = 16 << 10
 
 # A batch as it is to be stored, and what is true of it.
 Checked = tuple[bytearray | memoryview, ValidBatch]
 
 
 class BatchRules:
-    """The rules of one topic: `rules` in full, `prompt` with the bounds of what is prompt, `codec` to recompress to."""
+    """The rules of one topic: `rules` in full, `prompt` with the bounds of what is prompt, `codec` to recompress to.
 
-    __slots__ = ("codec", "log_append_time", "prompt", "rules")
+    `magic` is that of the format in which batches are stored.
+    """
+
+    __slots__ = ("_segment_bytes", "codec", "log_append_time", "magic", "prompt", "rules")
 
     def __init__(self, config: TopicConfig) -> None:
         """Go by these options."""
+        self.magic = topic_format.magic_of(config.message_format_version)
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._segment_bytes = config.segment_bytes
         before_ms, after_ms = config.timestamp_bounds_ms
         self.rules = Rules(
             log_append_time=self.log_append_time,
@@ -47,15 +57,48 @@ class BatchRules:
             max_decompressed_bytes=min(config.max_decompressed_bytes, most_decompressed),
         )
 
-    def check(self, data: bytearray | memoryview, now_ms: int) -> Checked:
-        """Check a batch in full, however long that takes. Raise RecordsError."""
-        return self.recompressed(data, validate(data, self.rules, now_ms))
-
-    def recompressed(self, data: bytearray | memoryview, valid: ValidBatch) -> Checked:
-        """Return a valid batch in the codec that the topic asks for; itself where that is its own."""
+    def check_promptly(
+        self, data: bytearray | memoryview, now_ms: int, end_offset: int, any_format: bool
+    ) -> Checked:
+        """Do as `check` does; raise TakesLong where that would take long."""
+        if self.magic != MAGIC or any_format:
+            if len(data) > PROMPT_MESSAGE_BYTES:
+                raise TakesLong(f"{len(data)} bytes of messages")
+            limit = min(self.rules.max_decompressed_bytes, PROMPT_MESSAGE_BYTES)
+            rules = dataclasses.replace(self.rules, max_decompressed_bytes=limit)
+            try:
+                return self._converted(data, rules, now_ms, end_offset)
+            except BatchTooLarge as error:
+                if limit == self.rules.max_decompressed_bytes or len(data) > rules.max_batch_bytes:
+                    raise
+                raise TakesLong(str(error)) from None
+        try:
+            valid = validate(data, self.prompt, now_ms)
+        except BatchTooLarge as error:
+            if self._are_exceeded(len(data)):
+                raise
+            raise TakesLong(str(error)) from None
         return (data, valid) if self.codec is None else recompress(data, valid, self.codec, self.rules)
 
-    def are_exceeded(self, size_bytes: int) -> bool:
+    def check(self, data: bytearray | memoryview, now_ms: int, end_offset: int, any_format: bool) -> Checked:
+        """Check a batch in full, however long that takes, and return it as it is to be stored. Raise RecordsError.
+
+        With `any_format` it may be a message set of an older format. `end_offset` is where it is likely to be stored.
+        """
+        if self.magic != MAGIC or any_format:
+            return self._converted(data, self.rules, now_ms, end_offset)
+        valid = validate(data, self.rules, now_ms)
+        return (data, valid) if self.codec is None else recompress(data, valid, self.codec, self.rules)
+
+    def _converted(self, data: bytearray | memoryview, rules: Rules, now_ms: int, end_offset: int) -> Checked:
+        made, valid = topic_format.validate_as(self.magic, data, rules, now_ms, self.codec, end_offset)
+        if valid.header.magic != MAGIC and len(made) > self._segment_bytes:
+            raise RecordListTooLarge(
+                f"{len(made)} bytes of messages for one partition; segment.bytes is {self._segment_bytes}"
+            )
+        return made, valid
+
+    def _are_exceeded(self, size_bytes: int) -> bool:
         """Tell whether a batch that is too large to be checked promptly is too large for the topic as well."""
         prompt, rules = self.prompt, self.rules
         if size_bytes > prompt.max_batch_bytes:

@@ -46,6 +46,10 @@ class InvalidProducerEpoch(StorageError):
     """A producer with a newer epoch has taken this producer id over."""
 
 
+class FormatNotServed(StorageError):
+    """A reader of an older message format asked for what is not to be converted to it."""
+
+
 class DataDirLocked(StorageError):
     """Another process uses the data folder."""
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tidelog.config.options import TopicConfig
-from tidelog.protocol.records.batch import BatchHeader, set_base
-from tidelog.protocol.records.errors import BatchTooLarge
-from tidelog.protocol.records.validate import ValidBatch, stamped, validate
+from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
+from tidelog.protocol.records.topic_format import assign_offsets, stamped
+from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, folder_identity, retention, verification
 from tidelog.storage.batch_rules import BatchRules, Checked
 from tidelog.storage.deleted_files import DeletedFiles
@@ -117,6 +117,11 @@ class Log:
         return folder_identity.load_topic_id(self.directory)
 
     @property
+    def magic(self) -> int:
+        """The format in which what is produced is stored: 0, 1 or 2."""
+        return self._rules.magic
+
+    @property
     def high_watermark(self) -> int:
         """The end of what consumers may read: with one replica, the end of the log."""
         return self.log_end_offset
@@ -157,33 +162,33 @@ class Log:
 
     # Appending.
 
-    def check(self, data: bytearray | memoryview, now_ms: int) -> Checked:
+    def check(self, data: bytearray | memoryview, now_ms: int, *, any_format: bool = False) -> Checked:
         """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError."""
-        return self._rules.check(data, now_ms)
+        return self._rules.check(data, now_ms, self.log_end_offset, any_format)
 
-    def append(self, data: bytearray | memoryview, now_ms: int, checked: Checked | None = None) -> Appended:
+    def append(
+        self,
+        data: bytearray | memoryview,
+        now_ms: int,
+        checked: Checked | None = None,
+        any_format: bool = False,
+    ) -> Appended:
         """Store one produced batch, in place given its offsets, after all others; it is not forced to disk.
 
-        Where the topic's `compression.type` asks for another codec, a copy in that is stored. Raise RecordsError for a
-        batch that may not be stored, StorageError where the log cannot take it, TakesLong where `check` is to be called
+        With `any_format` it may be a message set of an older format. Where the topic's `message.format.version` or
+        `compression.type` asks for another format or codec, a copy in that is stored. Raise RecordsError for a batch
+        that may not be stored, StorageError where the log cannot take it, TakesLong where `check` is to be called
         first, on another thread; either way nothing of it is stored. Event loop only.
         """
         rules = self._rules
         if rules.log_append_time and now_ms < self.last_append_ms:
             now_ms = self.last_append_ms
-        if checked is not None:
+        if checked is None:
+            data, valid = rules.check_promptly(data, now_ms, self.log_end_offset, any_format)
+        else:
             data, valid = checked
             if rules.log_append_time:
                 valid = stamped(data, valid, now_ms)  # Others were appended since.
-        else:
-            try:
-                valid = validate(data, rules.prompt, now_ms)
-            except BatchTooLarge as error:
-                if rules.are_exceeded(len(data)):
-                    raise
-                raise TakesLong(str(error)) from None
-            if rules.codec is not None:
-                data, valid = rules.recompressed(data, valid)
         # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
         self.lock.acquire()
         try:
@@ -224,7 +229,10 @@ class Log:
                 or now_ms > roll_times.wall_ms
             ):
                 segment = self.begin_segment(now_ms)
-            set_base(data, 0, base_offset, self.leader_epoch)
+            if header.magic == MAGIC:
+                set_base(data, 0, base_offset, self.leader_epoch)
+            else:
+                data = assign_offsets(data, valid, base_offset, self._rules.codec)
             position = segment.append(data, valid, base_offset, now_ms)
         except OSError as error:
             raise self._write_failed(error) from error
@@ -446,6 +454,9 @@ class Log:
         start = self.log_start_offset if offset is None else offset
         if start < self.log_end_offset:
             for segment, _, header in self.headers(start):
+                if header.magic != MAGIC:
+                    # What was converted does not say who sent it: whoever did is not to be held to what came before.
+                    self.producers.clear()
                 if header.producer_id >= 0 and not header.is_control:
                     # Only a batch of LogAppendTime says when it was appended: for others it was no later than that.
                     append_ms = (

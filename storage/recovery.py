@@ -74,7 +74,7 @@ def load(
 ) -> Log:
     """Open the log in a folder; on return it can be read and appended to.
 
-    CorruptLog if two segments hold the same offsets, ForeignDataDir if one is in an older message format.
+    CorruptLog if two segments hold the same offsets.
     """
     found = _sort_out(folder, known.ours)
     last = len(found.bases) - 1
@@ -234,7 +234,7 @@ def _load_epochs(log: Log, clean: bool) -> None:
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
     last = None if clean else _last_batch(log)
     latest = max(epochs.latest, NONE if last is None else last.leader_epoch)
-    is_wrong = last is not None and epochs.at(last.last_offset) != last.leader_epoch
+    is_wrong = last is not None and epochs.at(last.last_offset) != last.leader_epoch != NONE
     changed = False
     if not epochs.entries or is_wrong or epochs.entries[0][1] > log.log_start_offset:
         changed = True

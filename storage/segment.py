@@ -16,7 +16,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from tidelog.protocol.records.batch import BatchHeader
+from tidelog.protocol.records import entries
+from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex
@@ -248,7 +249,10 @@ class Segment:
             digests.running = crc32c(data, digests.running)
         else:
             digests.add(data, position)
-        self._note(position, base_offset, valid)
+        if valid.header.magic == MAGIC or valid.header.codec:
+            self._note(position, base_offset, valid)
+        else:
+            self._note_messages(position, data)
         summary.last_append_ms = now_ms
         self.size = end
         if position == 0:
@@ -291,6 +295,14 @@ class Segment:
         summary.record_count += record_count
         summary.batch_count += 1
         summary.next_offset = last_offset + 1
+
+    def _note_messages(self, position: int, data: memoryview | bytearray) -> None:
+        """Take note of messages of an older format, each of which is an entry of the log."""
+        at = 0
+        while at < len(data):
+            header = entries.peek(data, at)
+            self._note_header(position + at, header)
+            at += header.size_bytes
 
     def _index(self, position: int, last_offset: int) -> None:
         offset_index, time_index, summary = self.offset_index, self.time_index, self.summary
@@ -569,7 +581,10 @@ class Segment:
 
     def _note_header(self, position: int, header: BatchHeader) -> None:
         # Its records were not looked at: of their times the largest is known, and not which of them has it.
-        batch = ValidBatch(header, UNKNOWN, header.max_timestamp, NONE, header.size_bytes)
+        oldest, newest_delta = UNKNOWN, NONE
+        if header.record_count == 1 and header.magic != MAGIC:
+            oldest, newest_delta = header.max_timestamp, header.last_offset_delta
+        batch = ValidBatch(header, oldest, header.max_timestamp, newest_delta, header.size_bytes)
         self._note(position, header.base_offset, batch)
         if header.is_log_append_time:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)

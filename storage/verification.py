@@ -19,6 +19,9 @@ from tidelog.storage.blocks import Unverified
 from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
 from tidelog.storage.walk import Refuses
 
+# What messages of the older formats have, who bear no epoch.
+NO_EPOCH = -1
+
 _log = logging.getLogger(__name__)
 
 
@@ -62,7 +65,7 @@ def _suspicion(mismatches: set[int], unverified: Unverified, epoch_at: Callable[
         elif expected != header.base_offset:
             return True
         epoch = epoch_at(header.base_offset)
-        return 0 <= epoch != header.leader_epoch
+        return 0 <= epoch != header.leader_epoch != NO_EPOCH
 
     return refuses
 

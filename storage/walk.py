@@ -1,27 +1,26 @@
 """Walking over the batches of a log file, one header at a time.
 
-Owns the reading of a file in chunks, and what counts as a whole batch where nothing may be believed yet. Knows nothing
-of indexes or of what is done about damage. Memory stays bounded by the larger of a chunk and one batch.
+Owns the reading of a file in chunks, and what counts as a whole batch where nothing may be believed yet. Entries of the
+older formats count as batches (`entries`). Knows nothing of indexes or of what is done about damage. Memory stays
+bounded by the larger of a chunk and one batch, for wrappers of the older formats by what is in them.
 """
 
+import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tidelog.protocol.records import legacy
-from tidelog.protocol.records.batch import (
-    HEADER_BYTES,
-    MAGIC,
-    MAGIC_POSITION,
-    PREFIX_BYTES,
-    BatchHeader,
-    check_crc,
-    read_header,
-)
-from tidelog.storage.errors import CorruptLog, ForeignDataDir
+from tidelog.protocol.records import entries, legacy
+from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, MAGIC_POSITION, BatchHeader
+from tidelog.protocol.records.errors import CorruptBatch
+from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
 
 CHUNK_BYTES = 1 << 20
 INT32_MAX = (1 << 31) - 1
+# A wrapper of the older formats that gives more is not opened for what it says of its records.
+OPENED_BYTES_MAX: Final = 64 << 20
+# What a message of the older formats begins with, but for its offset: length, checksum, magic, attributes.
+_MESSAGE: Final = re.compile(rb"(?s)(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1][\0-\x0f]")
 
 # What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
 # or where that is not known, after damage, None and the offset that the batch after it has, if there is one.
@@ -62,11 +61,15 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
     window = _Window(file, end)
     while position < end:
         at = window.at(position, HEADER_BYTES)
-        if len(window.data) - at < HEADER_BYTES:
-            raise CorruptLog(f"{file.path}@{position}: a batch is cut short")
-        header = read_header(window.data, at)
+        try:
+            header = entries.peek(window.data, at)
+        except CorruptBatch:
+            raise CorruptLog(f"{file.path}@{position}: a batch is cut short") from None
+        if header.record_count == entries.UNKNOWN:
+            at = window.at(position, header.size_bytes)
+            header = entries.read(window.data, at, OPENED_BYTES_MAX)
         yield position, header
-        if header.batch_length < HEADER_BYTES - PREFIX_BYTES:
+        if header.size_bytes < entries.BYTES_MIN:
             raise CorruptLog(f"{file.path}@{position}: a batch of {header.batch_length} bytes cannot be")
         position += header.size_bytes
 
@@ -80,12 +83,15 @@ def verified(
     """
     window = _Window(file, end)
     is_after_damage = False
+    follows_messages = True
     while position < end:
         header = _whole_batch(window, position, base_offset, next_offset)
         if header is None:
-            _refuse_legacy(window, position)
             batch_end = _next_batch(window, position + 1, base_offset, next_offset)
+            if follows_messages:
+                batch_end = _next_message(window, position + 1, batch_end, base_offset, next_offset)
         else:
+            follows_messages = header.magic != MAGIC
             batch_end = position + header.size_bytes
             is_refused = _is_misplaced(window, position, header, base_offset, next_offset)
             if refuses is not None and not is_refused:
@@ -103,14 +109,18 @@ def verified(
 
 def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> BatchHeader | None:
     """Return the header of the batch at a position if all of it is there and right."""
-    if window.end - position < HEADER_BYTES:
+    left = window.end - position
+    if left < entries.BYTES_MIN:
         return None
     at = window.at(position, HEADER_BYTES)
-    header = read_header(window.data, at)
-    size = PREFIX_BYTES + header.batch_length
+    try:
+        header = entries.peek(window.data, at)
+    except CorruptBatch:
+        return None
+    size = header.size_bytes
     if (
-        header.magic != MAGIC
-        or not HEADER_BYTES <= size <= window.end - position
+        not 0 <= header.magic <= MAGIC
+        or not entries.BYTES_MIN <= size <= left
         or header.base_offset < next_offset
         or header.last_offset_delta < 0
         or header.last_offset - base_offset > INT32_MAX
@@ -118,7 +128,15 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
         return None
     if at + size > len(window.data):
         at = window.at(position, size)
-    return header if check_crc(window.data, at, header) else None
+    if not entries.check_crc(window.data, at, header):
+        return None
+    if header.record_count != entries.UNKNOWN:
+        return header
+    header = entries.read(window.data, at, OPENED_BYTES_MAX)
+    if header.base_offset < next_offset:
+        # Compaction leaves no such thing, and a producer cannot: what it claims to begin with is not so.
+        header = header._replace(base_offset=header.last_offset, last_offset_delta=0)
+    return header
 
 
 def _is_misplaced(
@@ -149,21 +167,26 @@ def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: 
     return window.end
 
 
-def _refuse_legacy(window: _Window, position: int) -> None:
-    """Raise if this is a whole entry of an older message format: it must not be taken for damage and cut."""
-    if window.end - position < PREFIX_BYTES + legacy.LENGTH_MIN:
-        return
-    at = window.at(position, legacy.HEAD_BYTES)
-    head = legacy.read_head(window.data, at)
-    if (
-        head.magic not in legacy.MAGICS
-        or head.length < legacy.LENGTH_MIN
-        or head.size_bytes > window.end - position
-    ):
-        return
-    at = window.at(position, head.size_bytes)
-    if legacy.check_crc(window.data, at, head):
-        raise ForeignDataDir(
-            f"{window.file.path}@{position}: message format v{head.magic} cannot be read; "
-            "move this partition's folder away"
-        )
+def _next_message(window: _Window, candidate: int, end: int, base_offset: int, next_offset: int) -> int:
+    """Return where the next whole entry of an older format starts, in [candidate, end), or end."""
+    highest = {(offset >> 32).to_bytes(4, "big") for offset in (next_offset, base_offset + INT32_MAX)}
+    while candidate < end:
+        at = window.at(candidate, min(HEADER_BYTES, window.end - candidate))
+        found = _MESSAGE.search(window.data, at + legacy.OFFSET_BYTES)
+        if found is None:
+            # What begins at the end of the window is looked at in the next one.
+            after = window.position + len(window.data) - entries.BYTES_MIN + 1
+            if window.position + len(window.data) >= window.end:
+                break
+            candidate = max(candidate + 1, after)
+            continue
+        start = found.start() - legacy.OFFSET_BYTES
+        candidate = window.position + start
+        if (
+            candidate < end
+            and window.data[start : start + 4] in highest
+            and _whole_batch(window, candidate, base_offset, next_offset) is not None
+        ):
+            return candidate
+        candidate += 1
+    return end

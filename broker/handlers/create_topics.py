@@ -1,6 +1,6 @@
 """CreateTopics.
 
-Versions: 2-7.
+Versions: 0-7.
 Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when
 the answer leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1. `validate_only`
 says what would happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own

@@ -1,6 +1,6 @@
 """DeleteTopics.
 
-Versions: 1-6 (6 may name topics by id).
+Versions: 0-6 (6 may name topics by id).
 Behaviour: a topic that is gone from the answer is gone from the catalogue, durably; its files are removed
 in the background. Fetches that were parked on it are answered. An entry with both a name and an id, or neither, and a
 topic that several entries mean, are answered INVALID_REQUEST once, and nothing of them is deleted; other entries are

@@ -1,6 +1,6 @@
 """Fetch.
 
-Versions: 4-18 (13 and later name topics by id).
+Versions: 0-18 (13 and later name topics by id).
 Behaviour: answers at once when there are `min_bytes`, an error, or nothing to wait for; otherwise the fetch
 is parked until its partitions have grown by what is missing, or `max_wait_ms` is over. Records leave as
 they lie in the log: a fetch into the middle of a batch gets the whole batch, and the first batch of a
@@ -9,12 +9,17 @@ not in memory is read by a reader thread, so a consumer of old records does not 
 long to find. What was not looked at when the broker stops is answered NOT_LEADER_OR_FOLLOWER, and clients ask again. A
 topic that is kept as zstd is refused below version 10, whose clients know no such codec; what producers sent as zstd
 leaves as it is.
+Below version 4 records leave in the format that clients of that version know, v0 or v1: what is newer is converted, on
+a reader thread, 1 MiB at most for an answer. Such clients may name their partitions in the same order each time, so
+which of them comes first is chance. zstd, which these formats do not have, is refused.
 Of a partition that is named again the last entry counts, and there is one answer, as in Kafka, whose requests are maps.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
 from collections.abc import Callable, Hashable
 from functools import partial
+from random import randrange
+from typing import TypeVar
 
 from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
@@ -34,11 +39,22 @@ from tidelog.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from tidelog.protocol.records.batch import MAGIC
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage import converted
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.log import READ_COMMITTED
+from tidelog.storage.sources import Source
+
+T = TypeVar("T")
 
 IDS_SINCE = 13  # the version from which topics are named by id
+BATCHES_SINCE = 4  # the version from which a consumer knows batches
+V1_SINCE = 2  # the version from which it knows messages with timestamps
+CONVERTED_BYTES_MAX = (
+    1 << 20
+)  # what is converted for one answer, or one entry: it is held until the answer has left
 ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
 NO_ERROR = int(ErrorCode.NONE)
@@ -71,13 +87,27 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
     if request.session_epoch > 0:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     broker = session.broker
-    fetch = _Fetch(broker, request)
+    if version < BATCHES_SINCE:
+        _turn(request)
+    fetch = _Fetch(broker, request, version)
     left = fetch.begin(broker, request, version)
     if left is not None:
         return Elsewhere(_look_on(broker, request, version, session, fetch, as_work(left.make)))
     if fetch.is_enough(request):
         return fetch.load(broker, session)
     return _park(broker, request, fetch, partial(fetch_again, broker, request, version, session))
+
+
+def _turn(request: FetchRequest) -> None:
+    """Begin with any partition of any topic: where the first always have more to give, the others come too."""
+    request.topics = _turned(request.topics)
+    for topic in request.topics:
+        topic.partitions = _turned(topic.partitions)
+
+
+def _turned(items: list[T]) -> list[T]:
+    start = randrange(len(items) or 1)
+    return items[start:] + items[:start]
 
 
 def _park(
@@ -106,7 +136,7 @@ def _look_on(
 
     def park() -> FetchWaiter | Elsewhere:
         if fetch.has_more:  # since: nobody would tell the waiter
-            again = _Fetch(broker, request)
+            again = _Fetch(broker, request, version)
             look = again.look(broker, request, version)
             return Elsewhere(_look_on(broker, request, version, owner, again, look))
         return _park(broker, request, fetch, partial(fetch_again, broker, request, version, owner))
@@ -118,7 +148,7 @@ def fetch_again(
     broker: Broker, request: FetchRequest, version: int, owner: Hashable
 ) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
-    fetch = _Fetch(broker, request)
+    fetch = _Fetch(broker, request, version)
     left = fetch.begin(broker, request, version)
     if left is None:
         return fetch.load(broker, owner)
@@ -137,10 +167,14 @@ class _Fetch:
     What it found are slices, which `load` has read unless they are many bytes: those are read when they are sent.
     """
 
-    __slots__ = ("_isolation_level", "_left_bytes", "_topics", "failed", "pieces", "size_bytes")
+    __slots__ = ("_isolation_level", "_left_bytes", "_magic", "_topics", "failed", "pieces", "size_bytes")
 
-    def __init__(self, broker: Broker, request: FetchRequest) -> None:
+    def __init__(self, broker: Broker, request: FetchRequest, version: int) -> None:
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._magic = MAGIC
+        if version < BATCHES_SINCE:
+            self._left_bytes = min(self._left_bytes, CONVERTED_BYTES_MAX)
+            self._magic = 1 if version >= V1_SINCE else 0
         self._isolation_level = request.isolation_level
         self._topics: list[FetchableTopicResponse] = []
         # Of each partition that was read: the end of what could be, before it was, and the answer for it.
@@ -229,8 +263,10 @@ class _Fetch:
         if most_bytes > left_bytes:
             most_bytes = left_bytes
         try:
+            if self._magic != MAGIC:
+                return self._converted(partition, want.fetch_offset, most_bytes, answer, SOURCES[lane])
             records = log.read(want.fetch_offset, most_bytes, not self.size_bytes, SOURCES[lane])
-        except StorageError as error:
+        except (StorageError, RecordsError) as error:
             return self._failure(want.partition, error_code(error), partition)
         length = records.length
         if length:
@@ -238,6 +274,18 @@ class _Fetch:
             self.size_bytes += length
             # Below 0 where the first batch is larger than all that was asked for.
             self._left_bytes = left_bytes - length
+        self.pieces.append((partition, end, answer))
+        return answer
+
+    def _converted(
+        self, partition: Partition, offset: int, most_bytes: int, answer: PartitionData, source: Source
+    ) -> PartitionData:
+        """Put records of an older format into an answer."""
+        end = partition.log.readable_end(self._isolation_level)
+        records = converted.read(partition.log, offset, self._magic, most_bytes, not self.size_bytes, source)
+        answer.records = records
+        self.size_bytes += len(records)
+        self._left_bytes -= len(records)
         self.pieces.append((partition, end, answer))
         return answer
 

@@ -5,9 +5,10 @@ Behaviour: a timestamp of 0 or more asks for the first record at or after it, ex
 questions of their own: -1 the end, -2 the start, -3 (v7) the first record with the largest timestamp, -4
 (v8) the start of what is local, -5 (v9) and -6 (v11) the end of what was moved to another tier and the
 start of what is to be: there is no tier here, so -4 is the start, and -5 and -6 answer offset -1. Nothing
-found is offset -1 and timestamp -1, without an error. A partition that is asked for twice in a topic is answered
-once, with INVALID_REQUEST. What was not looked up when the broker stops is answered NOT_LEADER_OR_FOLLOWER, and clients
-ask again.
+found is offset -1 and timestamp -1, without an error. A topic whose format is v0 has no timestamps: questions about
+them are refused with UNSUPPORTED_FOR_MESSAGE_FORMAT, unless its `lookup.clock` is `append`. A partition that is asked
+for twice in a topic is answered once, with INVALID_REQUEST. What was not looked up when the broker stops is answered
+NOT_LEADER_OR_FOLLOWER, and clients ask again.
 Departures from Kafka: its cases of a wrong "nothing found" (pinned log start, empty batches) are answered
 exactly.
 """
@@ -28,7 +29,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from tidelog.protocol.records.errors import RecordsError
+from tidelog.protocol.records.errors import RecordsError, UnsupportedFormat
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_time
@@ -145,8 +146,11 @@ def _answer(
 
 
 def _find(log: Log, timestamp: int, isolation_level: int, source: Source) -> Found | None:
+    by_append = log.config.lookup_clock == "append"
+    if log.magic == 0 and (timestamp == MAX_TIMESTAMP or (timestamp >= 0 and not by_append)):
+        raise UnsupportedFormat(f"{log}: message.format.version is 0, which has no timestamps")
     if timestamp >= 0:
-        timeline = APPEND_TIME if log.config.lookup_clock == "append" else RECORD_TIME
+        timeline = APPEND_TIME if by_append else RECORD_TIME
         return by_time.first_at_or_after(log, timestamp, timeline, source)
     if timestamp == LATEST:
         return Found(-1, log.readable_end(isolation_level), log.leader_epoch)

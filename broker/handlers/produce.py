@@ -1,19 +1,21 @@
 """Produce.
 
-Versions: 3-13 (13 names topics by id).
+Versions: 0-13 (13 names topics by id; up to 2 records come in any format, from 3 on in that of batches).
 Behaviour: every partition of a request is validated and appended on its own, and answers with its own code.
 acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`),
 acks=0 not at all. A batch that an idempotent producer sends again is answered with the offset it was given
-the first time. A refusal names the records that are to blame (version 8). zstd takes version 7 (KIP-110). A batch that
-is large once decompressed is validated on a reader thread; the connection's other requests wait for it.
+the first time. What is in another format than the topic's (`message.format.version`) is converted. A refusal
+names the records that are to blame (version 8). zstd takes version 7 (KIP-110). What takes long to validate or
+to convert is handed to a reader thread; the connection's other requests wait for it.
 `timeout_ms` is not looked at: the answer leaves when the disk has the records, and how long to wait for it is up to the
 client; a failed disk is answered at once.
-Departures from Kafka: acks=all means on disk, not in the page cache. Transactions are not built yet: a
-transactional batch is refused with INVALID_TXN_STATE.
+Departures from Kafka: acks=all means on disk, not in the page cache. Batches of an idempotent producer are taken by
+topics of an older format, too, which does not say whose they are: what is sent again after the broker was started anew
+is stored again. Transactions are not built yet: a transactional batch is refused with INVALID_TXN_STATE.
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from time import monotonic
 
@@ -45,13 +47,14 @@ _log = logging.getLogger(__name__)
 
 ACKS_NONE = 0
 IDS_SINCE = 13  # the version from which topics are named by id
+BATCHES_SINCE = 3  # the version from which nothing but batches may be sent
 ZSTD_SINCE = 7  # the version from which a producer may know that codec
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
 
 # What is to be validated elsewhere, or None; what came of that.
 Appending = Generator[
-    tuple[Log, memoryview, int] | None,
+    Callable[[], Checked] | None,
     Checked | RecordsError | StorageError | None,
     ProduceResponse | Later | None,
 ]
@@ -98,17 +101,17 @@ def _go_on(
         return response
     if pending is None:
         return NextTurn(partial(_go_on, appending, None))
-    return Elsewhere(_check(appending, *pending))
+    return Elsewhere(_check(appending, pending))
 
 
-def _check(appending: Appending, log: Log, records: memoryview, now_ms: int) -> Work[OnLoop]:
+def _check(appending: Appending, check: Callable[[], Checked]) -> Work[OnLoop]:
     """Validate a batch, which takes long."""
     checked: Checked | RecordsError | StorageError
     if (yield Lane.LONG) is Lane.NONE:
-        checked = LogOffline(f"{log}: the batch was not stored: the broker stops")
+        checked = LogOffline("the batch was not stored: the broker stops")
     else:
         try:
-            checked = log.check(records, now_ms)
+            checked = check()
         except RecordsError as error:
             checked = error
     return OnLoop(partial(_go_on, appending, checked))
@@ -142,7 +145,8 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
             except TakesLong:
                 assert topic is not None
                 takes_long = False
-                checked = yield topic.partitions[data.index].log, data.records or _NO_RECORDS, now_ms
+                log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
+                checked = yield partial(log.check, records, now_ms, any_format=version < BATCHES_SINCE)
                 now_ms = broker.clock.now_ms()
                 answer = _append(topic, data, acks, version, now_ms, checked)
             if topic is not None and not answer.error_code:
@@ -197,7 +201,7 @@ def _append(
     try:
         if checked is not None and not isinstance(checked, tuple):
             raise checked
-        appended = partition.append(data.records or _NO_RECORDS, now_ms, checked)
+        appended = partition.append(data.records or _NO_RECORDS, now_ms, checked, version < BATCHES_SINCE)
     except (RecordsError, StorageError) as error:
         return _refuse(partition, index, error)
     return PartitionProduceResponse(

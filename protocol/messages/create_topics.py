@@ -91,5 +91,5 @@ class CreateTopicsResponse:
 
 
 CREATE_TOPICS = Api(
-    key=19, versions="2-7", flexible="5+", request=CreateTopicsRequest, response=CreateTopicsResponse
+    key=19, versions="0-7", flexible="5+", request=CreateTopicsRequest, response=CreateTopicsResponse
 )

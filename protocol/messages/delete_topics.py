@@ -49,5 +49,5 @@ class DeleteTopicsResponse:
 
 
 DELETE_TOPICS = Api(
-    key=20, versions="1-6", flexible="4+", request=DeleteTopicsRequest, response=DeleteTopicsResponse
+    key=20, versions="0-6", flexible="4+", request=DeleteTopicsRequest, response=DeleteTopicsResponse
 )

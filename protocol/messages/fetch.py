@@ -185,4 +185,4 @@ class FetchResponse:
     node_endpoints: list[NodeEndpoint] = field(Array(NodeEndpoint), "16+", default=[], tag=0, tagged="16+")
 
 
-FETCH = Api(key=1, versions="4-18", flexible="12+", request=FetchRequest, response=FetchResponse)
+FETCH = Api(key=1, versions="0-18", flexible="12+", request=FetchRequest, response=FetchResponse)

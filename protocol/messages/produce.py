@@ -111,7 +111,7 @@ class ProduceResponse:
 
 PRODUCE = Api(
     key=0,
-    versions="3-13",
+    versions="0-13",
     flexible="9+",
     request=ProduceRequest,
     response=ProduceResponse,

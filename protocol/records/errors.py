@@ -72,6 +72,12 @@ class BatchTooLarge(RecordsError):
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
+class RecordListTooLarge(RecordsError):
+    """More messages of an older format at once than a segment takes."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
 class RecordError(ValueError):
     """Bytes that are not the records or batches they should be; says which, where and why.
 

@@ -15,6 +15,7 @@ from tidelog.protocol.records.batch import (
     MAGIC_POSITION,
     NO_TIMESTAMP,
     PREFIX_BYTES,
+    BatchHeader,
     Buffer,
 )
 from tidelog.protocol.records.errors import CorruptBatch, InvalidRecord
@@ -23,6 +24,7 @@ MAGICS: Final = (0, 1)
 # Offset and length as a batch has them, CRC-32, magic; then attributes and, in v1, the timestamp, then key and value.
 HEAD: Final = struct.Struct(">qiIb")
 HEAD_BYTES: Final = HEAD.size
+OFFSET_BYTES: Final = 8
 ATTRIBUTES_POSITION: Final = 17
 TIMESTAMP_POSITION: Final = 18
 # The least that the length may be: checksum, magic, attributes, no key and no value.
@@ -153,7 +155,7 @@ def value_of(data: Buffer, entry: Entry) -> bytes | None:
     return bytes(data[entry.value_position : entry.value_position + entry.value_length])
 
 
-def check_crc(data: Buffer, position: int, head: EntryHead | Entry) -> bool:
+def check_crc(data: Buffer, position: int, head: EntryHead | Entry | BatchHeader) -> bool:
     """Tell whether the entry at position, which must be wholly there, matches its checksum."""
     # All that follows the checksum.
     start = position + MAGIC_POSITION

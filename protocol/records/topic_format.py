@@ -4,45 +4,26 @@ Owns what `message.format.version` means for what was found valid: what stays as
 nothing of logs. Invariant: what is stored has a record for each that was sent, in their order, with its key, its value
 and, where the format has them, its time and headers; a payload of the topic's format and codec whose offsets are
 0, 1, ... stays byte for byte, but for v0, whose payloads hold the offsets themselves.
+
+What is valid and of an older format is told by a header as well, which says of a whole set what that of a batch says:
+its base offset is the one that stands within a payload of v0, its producer that of the batch it was made from, if any.
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from tidelog.protocol.records import batch, build, convert, legacy, legacy_codecs, message_set
-from tidelog.protocol.records.batch import NO_TIMESTAMP, Buffer
+from tidelog.protocol.records import batch, build, convert, legacy, legacy_codecs, message_set, validate
+from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.build import Message
 from tidelog.protocol.records.compression import NONE
 from tidelog.protocol.records.errors import BatchTooLarge, UnsupportedFormat
 from tidelog.protocol.records.legacy_validate import Checked, check_message_set
 from tidelog.protocol.records.recompress import Target, level_for, recompress
-from tidelog.protocol.records.validate import Rules, ValidBatch, validate
+from tidelog.protocol.records.validate import Rules, ValidBatch
 
 # Versions before these wrote format v0, and v1 (KIP-31 and KIP-32, KIP-98).
 _FIRST_OF_V1: Final = (0, 10)
 _FIRST_OF_V2: Final = (0, 11)
-
-
-class ValidSet(NamedTuple):
-    """What a log needs to know of a message set as it is to be stored; to be given its offsets by `assign_offsets`.
-
-    base_offset is the first offset as it stands within a payload of v0. max_timestamp_offset_delta is that of the first
-    record with max_timestamp; all times are -1 in v0.
-    """
-
-    magic: int
-    codec: int
-    base_offset: int
-    record_count: int
-    min_timestamp: int
-    max_timestamp: int
-    max_timestamp_offset_delta: int
-    size_bytes: int
-
-    @property
-    def last_offset_delta(self) -> int:
-        """How much the offset of the last record is larger than that of the first."""
-        return self.record_count - 1
 
 
 def magic_of(version: str) -> int:
@@ -65,7 +46,7 @@ def validate_as(
     now_ms: int,
     wanted: Target | None = None,
     base_offset: int = 0,
-) -> tuple[bytearray | memoryview, ValidBatch | ValidSet]:
+) -> tuple[bytearray | memoryview, ValidBatch]:
     """Check what a producer sent, in any format, and return it in the topic's, magic, and what is true of it then.
 
     wanted is the codec of the topic, None that of the producer. Where nothing is written anew data is returned, changed
@@ -75,7 +56,7 @@ def validate_as(
     if len(data) <= batch.MAGIC_POSITION or data[batch.MAGIC_POSITION] not in legacy.MAGICS:
         if magic != batch.MAGIC:
             return _from_batch(magic, data, rules, now_ms, wanted, base_offset)
-        valid = validate(data, rules, now_ms)
+        valid = validate.validate(data, rules, now_ms)
         return (data, valid) if wanted is None else recompress(data, valid, wanted, rules)
     checked = check_message_set(data, rules, now_ms)
     first = checked.first
@@ -90,41 +71,48 @@ def validate_as(
         return made, _valid_batch(made, checked, rules, now_ms)
     parts = _messages(data, checked, base_offset, now_ms if rules.log_append_time else None)
     made = _write(parts, magic, codec, level, rules, len(data))
-    return made, _valid_set(made, magic, codec, base_offset, checked[2:6], rules, now_ms)
+    header = _header_of(checked, magic, codec, base_offset)
+    return made, _valid_set(header, checked[3:6], len(made), rules, now_ms)
 
 
 def assign_offsets(
-    data: bytearray | memoryview, valid: ValidSet, base_offset: int, wanted: Target | None = None
+    data: bytearray | memoryview, valid: ValidBatch, base_offset: int, wanted: Target | None = None
 ) -> bytearray | memoryview:
     """Give a valid message set its offsets, from base_offset on: in place, and no checksum changes.
 
     But for a payload of v0 that holds others, which is compressed anew.
     """
-    if valid.codec == NONE:
+    header = valid.header
+    if header.codec == NONE:
         position = 0
-        for offset in range(base_offset, base_offset + valid.record_count):
+        for offset in range(base_offset, base_offset + header.record_count):
             legacy.set_offset(data, position, offset)
             position += legacy.read_head(data, position).size_bytes
         return data
-    last_offset = base_offset + valid.last_offset_delta
-    if valid.magic == 0 and valid.base_offset != base_offset:
+    last_offset = base_offset + header.last_offset_delta
+    if header.magic == 0 and header.base_offset != base_offset:
         wrapper = legacy.read_entry(data, 0, len(data))
         # It was made of what was within the limit.
         payload = bytearray(message_set.open_payload(data, wrapper, message_set.PAYLOAD_BYTES_MAX))
-        assign_offsets(payload, valid._replace(codec=NONE), base_offset)
+        plain = valid._replace(header=header._replace(attributes=NONE))
+        assign_offsets(payload, plain, base_offset)
         level = _level(wanted, len(payload))
         return bytearray(message_set.wrap(payload, 0, wrapper.attributes, last_offset, NO_TIMESTAMP, level))
     legacy.set_offset(data, 0, last_offset)
     return data
 
 
-def stamped(data: bytearray | memoryview, valid: ValidSet, now_ms: int) -> ValidSet:
-    """Stamp a valid message set with another time of append, in place; v0 has none."""
-    if valid.magic == 0:
+def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> ValidBatch:
+    """Stamp what is valid, in any format, with another time of append, in place; v0 has none."""
+    magic = valid.header.magic
+    if magic == batch.MAGIC:
+        return validate.stamped(data, valid, now_ms)
+    if magic == 0:
         return valid
     for entry in message_set.entries(data):
         legacy.set_timestamp(data, entry, now_ms, append_time=True)
-    return valid._replace(min_timestamp=now_ms, max_timestamp=now_ms, max_timestamp_offset_delta=0)
+    header = valid.header._replace(max_timestamp=now_ms)
+    return ValidBatch(header, now_ms, now_ms, 0, valid.size_bytes)
 
 
 def _from_batch(
@@ -134,7 +122,7 @@ def _from_batch(
     now_ms: int,
     wanted: Target | None,
     base_offset: int,
-) -> tuple[bytearray, ValidSet]:
+) -> tuple[bytearray, ValidBatch]:
     """Write the records of a batch as older messages; headers and the producer's id have no place there."""
     if len(data) >= batch.HEADER_BYTES:
         header = batch.read_header(data)
@@ -146,15 +134,16 @@ def _from_batch(
         legacy_codecs.check_codec(codec, magic)
     # A copy: times are corrected in place, and what follows may still refuse it.
     data = bytearray(data)
-    valid = validate(data, rules, now_ms)
+    valid = validate.validate(data, rules, now_ms)
     header = valid.header._replace(base_offset=base_offset)
     if codec is None:
         codec = header.codec
         legacy_codecs.check_codec(codec, magic)
     parts = convert.batch_messages(data, 0, header, rules.max_decompressed_bytes)
     made = _write(parts, magic, codec, _level(wanted, len(data)), rules, len(data))
-    times = (header.record_count, valid.min_timestamp, valid.max_timestamp, valid.max_timestamp_offset_delta)
-    return made, _valid_set(made, magic, codec, base_offset, times, rules, now_ms)
+    return made, _valid_set(
+        header._replace(magic=magic, attributes=codec), valid[1:4], len(made), rules, now_ms
+    )
 
 
 def _messages(data: Buffer, checked: Checked, base_offset: int, append_time: int | None) -> Iterator[Message]:
@@ -193,10 +182,12 @@ def _check_size(size: int, magic: int, rules: Rules) -> None:
         )
 
 
-def _stamped_in_place(data: bytearray | memoryview, checked: Checked, rules: Rules, now_ms: int) -> ValidSet:
+def _stamped_in_place(
+    data: bytearray | memoryview, checked: Checked, rules: Rules, now_ms: int
+) -> ValidBatch:
     """Leave a set as it came, but for times: a wrapper's is the largest in it, or all are now."""
     first = checked.first
-    valid = ValidSet(first.magic, first.codec, 0, *checked[2:6], len(data))
+    valid = ValidBatch(_header_of(checked, first.magic, first.codec, 0), *checked[3:6], len(data))
     if first.magic and rules.log_append_time:
         return stamped(data, valid, now_ms)
     if first.magic and first.codec != NONE:
@@ -204,22 +195,21 @@ def _stamped_in_place(data: bytearray | memoryview, checked: Checked, rules: Rul
     return valid
 
 
+def _header_of(checked: Checked, magic: int, codec: int, base_offset: int) -> BatchHeader:
+    """Say of a checked set what the header of a batch says."""
+    count, oldest, newest = checked[2:5]
+    return BatchHeader(base_offset, 0, -1, magic, 0, codec, count - 1, oldest, newest, -1, -1, -1, count)
+
+
 def _valid_set(
-    made: bytearray,
-    magic: int,
-    codec: int,
-    base_offset: int,
-    times: tuple[int, int, int, int],
-    rules: Rules,
-    now_ms: int,
-) -> ValidSet:
-    """Say what is true of a set that was written anew; times begin with the count of its records."""
-    count = times[0]
-    if magic == 0:
-        times = (count, NO_TIMESTAMP, NO_TIMESTAMP, 0)
+    header: BatchHeader, times: tuple[int, int, int], size_bytes: int, rules: Rules, now_ms: int
+) -> ValidBatch:
+    """Say what is true of a set that was written anew, of whose records times are known."""
+    if header.magic == 0:
+        times = (NO_TIMESTAMP, NO_TIMESTAMP, 0)
     elif rules.log_append_time:
-        times = (count, now_ms, now_ms, 0)
-    return ValidSet(magic, codec, base_offset, *times, len(made))
+        times = (now_ms, now_ms, 0)
+    return ValidBatch(header._replace(max_timestamp=times[1]), *times, size_bytes)
 
 
 def _valid_batch(made: bytearray, checked: Checked, rules: Rules, now_ms: int) -> ValidBatch:

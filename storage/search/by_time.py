@@ -12,7 +12,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from tidelog.protocol.records.batch import HEADER_BYTES, read_header
+from tidelog.protocol.records import entries
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
@@ -152,9 +152,9 @@ def _first_by_append_time(
             continue
         if not size:
             return None
-        if len(head) < HEADER_BYTES:
-            head = segment.read(HEADER_BYTES, position, source)
-        header = read_header(head)
+        if len(head) < min(size, entries.HEAD_BYTES):
+            head = segment.read(min(size, entries.HEAD_BYTES), position, source)
+        header = entries.peek(head)
         append_ms = index.time_at(header.base_offset - base_offset).time_ms
         if append_ms >= wanted:
             limit_bytes = log.config.max_decompressed_bytes

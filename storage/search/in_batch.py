@@ -8,13 +8,21 @@ From a prompt source TakesLong is raised where more than `PROMPT_BYTES` are to b
 from itertools import islice
 from struct import Struct
 
-from tidelog.protocol.records import compression, kernel
-from tidelog.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, Buffer, read_header
+from tidelog.protocol.records import compression, kernel, legacy
+from tidelog.protocol.records.batch import (
+    HEADER_BYTES,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import BatchTooLarge, RecordError, RecordsError
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.search import by_offset, times_cache
 from tidelog.storage.search.by_offset import PART_BYTES, Place
+from tidelog.storage.search.in_messages import first_message, largest_message
 from tidelog.storage.search.times_cache import Found, TimesCache
 from tidelog.storage.segment import LOG, Segment
 from tidelog.storage.sources import Source
@@ -52,6 +60,9 @@ def first_record(
         if len(head) < HEADER_BYTES:
             head = segment.read(min(size, PART_BYTES), position, source)
             place = position, size, head
+        if head[MAGIC_POSITION] in legacy.MAGICS:
+            data = _whole(segment, place, source)
+            return first_message(segment, position, data, timestamp, offset_min, limit_bytes, source)
         header = read_header(head)
         if header.base_offset < offset_min or _is_walk_best(header, key, cache):
             return _first_by_walk(segment, place, header, timestamp, offset_min, limit_bytes, source)
@@ -178,6 +189,8 @@ def largest_record(
     """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
     data = segment.read(size, position, source)
     try:
+        if data[MAGIC_POSITION] in legacy.MAGICS:
+            return largest_message(segment, position, data, offset_min, limit_bytes, source)
         header = read_header(data)
         records, start = _decompressed(header, data, limit_bytes)
         columns = Columns(header.record_count)

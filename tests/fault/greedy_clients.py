@@ -378,7 +378,7 @@ def options_from_a_thousand_connections(stage: Stage) -> None:
 @scenario()
 def a_long_option_described_often(stage: Stage) -> None:
     """An option with the longest value that a topic may have, asked for with twenty thousand sets of keys."""
-    option = "message.format.version"
+    option = "follower.replication.throttled.replicas"
     with RawClient(stage.broker, 60) as client:
         assert client.create("o", 1, {option: "v" * 32_000}).error_code
         assert client.create("o", 1, {option: "v" * 1_000}).error_code == 0

@@ -223,8 +223,8 @@ async def test_a_description_is_bounded_in_bytes_and_says_so(
     """What comes first is answered, and what there is no room for refused without looking at it."""
     monkeypatch.setattr(describe_configs, "MOST_ANSWER_BYTES", 100_000)
     client = await connect(await serve())
-    await created(client, "t", message_format_version="v" * 1000)
-    value = ["message.format.version"]
+    await created(client, "t", follower_replication_throttled_replicas="v" * 1000)
+    value = ["follower.replication.throttled.replicas"]
     sets = [[*value, str(number)] for number in range(200)]
     request = described("t", *sets)
     request.resources += described("there-is-none", []).resources

@@ -1,0 +1,48 @@
+"""Finding one record inside an entry of the older message formats: one message, or the wrapper of some.
+
+Owns the step from such an entry to a record, as `in_batch` does for batches, and is called by it. Nothing is kept for
+the searches to come. From a prompt source TakesLong is raised for a wrapper: its messages are unpacked in Python.
+"""
+
+from tidelog.protocol.records import compression, legacy, message_set
+from tidelog.protocol.records.batch import NO_TIMESTAMP, Buffer
+from tidelog.storage.errors import TakesLong
+from tidelog.storage.search.times_cache import Found
+from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.sources import Source
+
+
+def first_message(
+    segment: Segment,
+    position: int,
+    data: Buffer,
+    timestamp: int,
+    offset_min: int,
+    limit_bytes: int,
+    source: Source,
+) -> Found | None:
+    """Return the first record of the entry that is data, at or after both a timestamp and an offset, or None."""
+    found = _records(segment, position, data, limit_bytes, source)
+    return next((each for each in found if each.offset >= offset_min and each.timestamp >= timestamp), None)
+
+
+def largest_message(
+    segment: Segment, position: int, data: Buffer, offset_min: int, limit_bytes: int, source: Source
+) -> Found | None:
+    """Return the first record with the largest timestamp among those of an entry from an offset on, or None."""
+    found = [
+        each
+        for each in _records(segment, position, data, limit_bytes, source)
+        if each.offset >= offset_min and each.timestamp > NO_TIMESTAMP
+    ]
+    return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
+
+
+def _records(segment: Segment, position: int, data: Buffer, limit_bytes: int, source: Source) -> list[Found]:
+    entry = legacy.read_entry(data, 0, len(data))
+    if source.prompt and entry.codec != compression.NONE:
+        raise TakesLong(f"{segment.path(LOG)}@{position}: compressed messages of format v{entry.magic}")
+    return [
+        Found(timestamp, offset, -1)
+        for offset, timestamp, _, _ in message_set.messages(data, entry, limit_bytes)
+    ]
