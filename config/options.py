@@ -191,17 +191,15 @@ class TopicConfig:
         BOOL,
         True,
         broker="log.message.downconversion.enable",
-        doc="Whether readers of Fetch 0 to 3 are served records of a newer format in the one that they know. Otherwise "
-        "they are refused them, with UNSUPPORTED_VERSION.",
+        doc="Whether readers below Fetch 4 get newer formats converted. If not, they get UNSUPPORTED_VERSION.",
     )
     message_format_version: str = option(
         "message.format.version",
         FORMAT,
         "3.0-IV1",
         broker="log.message.format.version",
-        doc="Format in which records are stored: 0, 1, 2, or a release of Kafka, of which those before 0.10 mean 0 "
-        "and those before 0.11 mean 1. What a producer sends in another is converted; what is there already stays. "
-        "Formats 0 and 1 hold no headers, and 0 no timestamps. Kafka 4 has dropped it.",
+        doc="Format of stored records: 0, 1, 2, or a release of Kafka: 0 before 0.10, 1 before 0.11. What is sent in "
+        "another is converted; what is there stays. 0 and 1 hold no headers, 0 no timestamps. Kafka 4 has dropped it.",
     )
     message_timestamp_after_max_ms: int = option(
         "message.timestamp.after.max.ms",

@@ -13,7 +13,7 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -228,6 +228,18 @@ def map_readonly(path: Path) -> bytes | mmap.mmap:
 def create(path: Path) -> None:
     """Make an empty file if it is missing."""
     os.close(_open(path, os.O_WRONLY | os.O_CREAT))
+
+
+def create_all(paths: Sequence[Path]) -> None:
+    """Make empty files in this order, or none of them."""
+    try:
+        for path in paths:
+            create(path)
+    except OSError:
+        for path in reversed(paths):
+            with contextlib.suppress(OSError):
+                remove(path)
+        raise
 
 
 def write(path: Path, data: Readable) -> None:

@@ -12,6 +12,7 @@ not verified since, and `Mismatch` says that what is known of the segment has to
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from crc32c import crc32c
@@ -54,25 +55,10 @@ class Segment:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_append_index",
-        "_digests",
-        "_entry_ms",
-        "_file",
-        "_finished_size",
-        "_offset_index",
-        "_time_index",
-        "base_offset",
-        "folder",
-        "identity",
-        "index_bytes_max",
-        "is_active",
-        "last_offset_max",
-        "shared",
-        "size",
-        "summary",
-        "unverified",
-    )
+        "__weakref__", "_append_index", "_digests", "_entry_ms", "_file", "_finished_size", "_offset_index",
+        "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "is_active",
+        "last_offset_max", "shared", "size", "summary", "unverified",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -121,14 +107,7 @@ class Segment:
         """
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
         segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
-        try:
-            for suffix in (INDEX, TIME_INDEX, LOG):
-                files.create(segment.path(suffix))
-        except OSError:
-            for suffix in (LOG, INDEX, TIME_INDEX):
-                with contextlib.suppress(OSError):
-                    files.remove(segment.path(suffix))
-            raise
+        files.create_all([segment.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)])
         segment.is_active = True
         segment._finished_size = 0
         segment._empty_indexes(file_bytes=0)
@@ -263,10 +242,8 @@ class Segment:
 
     def _remember_creation(self) -> None:
         """Save at once: without timestamps, rolling counts from the creation time, which the log does not hold."""
-        try:
+        with self._told_if_not_written(SUMMARY):
             self.save()
-        except OSError as error:
-            _log.warning("summary not written file=%s error=%r", self.path(SUMMARY), str(error))
 
     def _note(self, position: int, base_offset: int, batch: ValidBatch) -> None:
         """Bring summary and indexes up to date with the batch at `position`, the next in the log.
@@ -297,7 +274,7 @@ class Segment:
         summary.next_offset = last_offset + 1
 
     def _note_messages(self, position: int, data: memoryview | bytearray) -> None:
-        """Take note of messages of an older format, each of which is an entry of the log."""
+        """Take note of messages of an older format, each an entry of the log."""
         at = 0
         while at < len(data):
             header = entries.peek(data, at)
@@ -380,12 +357,10 @@ class Segment:
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
         self._become_sealed()
-        try:
+        with self._told_if_not_written(INDEX):
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
             self.finish(flushed=flushed)
-        except OSError as error:
-            _log.warning("indexes not written file=%s error=%r", self.path(INDEX), str(error))
 
     def seal(self) -> None:
         """Take less memory: from now on it is only read. It must be finished."""
@@ -434,10 +409,15 @@ class Segment:
 
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure costs time at the next start, nothing else."""
-        try:
+        with self._told_if_not_written(SUMMARY):
             files.write(self.path(SUMMARY), data)
+
+    @contextlib.contextmanager
+    def _told_if_not_written(self, suffix: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            _log.warning("summary not written file=%s error=%r", self.path(SUMMARY), str(error))
+            _log.warning("not written file=%s error=%r", self.path(suffix), str(error))
 
     # Loading.
 

@@ -69,7 +69,7 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
             at = window.at(position, header.size_bytes)
             header = entries.read(window.data, at, OPENED_BYTES_MAX)
         yield position, header
-        if header.size_bytes < entries.BYTES_MIN:
+        if header.size_bytes < (HEADER_BYTES if header.magic == MAGIC else entries.BYTES_MIN):
             raise CorruptLog(f"{file.path}@{position}: a batch of {header.batch_length} bytes cannot be")
         position += header.size_bytes
 

@@ -278,8 +278,7 @@ def test_every_api_that_we_announce_kafka_has_too(sides: Sides) -> None:
         ours = client.api_versions()
     assert {key: versions for key, versions in ours.items() if key not in theirs} == {}
     # KIP-1242 and others came after the release that we compare with; our floors may be lower than its own.
-    # Produce 0 to 2 it announces and does not serve (KAFKA-18659); we announce what we serve.
-    assert [key for key, (low, _) in ours.items() if low > theirs[key][0]] == [PRODUCE]
+    assert [key for key, (low, _) in ours.items() if low > theirs[key][0]] == []
 
 
 def test_batches_come_back_byte_for_byte(sides: Sides, topic: str) -> None:
@@ -661,12 +660,6 @@ def test_unknown_requests_end_the_connection_and_no_other(sides: Sides) -> None:
         return client.is_closed_by_peer()
 
     assert compare(sides, script)
-
-    def old_produce(client: RawClient) -> Any:
-        client.send_frame(bytes.fromhex("0000 0002 00000007 ffff ffff 00000064 00000000"))
-        return client.is_closed_by_peer()
-
-    assert compare(sides, old_produce)
 
 
 LIST_OFFSETS_VERSIONS = 11

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.config.options import TopicConfig
-from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.protocol.records import build, message_set
+from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import recovery
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
@@ -79,6 +81,12 @@ def crash(log: Log, folder: Path) -> Path:
     return folder
 
 
+def read_records(data: bytes | bytearray | memoryview) -> list[Record]:
+    """Return the records of an entry of any format."""
+    read = build.read_records if data[MAGIC_POSITION] == MAGIC else message_set.read_records
+    return list(read(data))
+
+
 def scan(log: Log) -> list[Row]:
     """Read all records from the log's start on, batch by batch, leaving out what is damaged."""
     rows = []
@@ -101,7 +109,7 @@ def fetch_all(log: Log, max_bytes: int = 1 << 20) -> list[Row]:
     return rows
 
 
-def whole_rows(data: bytes) -> list[Row]:
+def whole_rows(data: bytes | bytearray) -> list[Row]:
     """Return the records of the whole batches at the beginning of a slice."""
     rows = []
     position = 0

@@ -38,6 +38,8 @@ KAFKA_TOPIC_DEFAULTS = {
 }
 OTHER_DEFAULTS = {
     "file.delete.delay.ms": "5000",
+    "message.downconversion.enable": "true",  # of Kafka 3
+    "message.format.version": "3.0-IV1",  # of Kafka 3
     "message.timestamp.difference.max.ms": "9223372036854775807",  # of Kafka 3
 }
 
@@ -131,8 +133,6 @@ INERT_VALUES = {
     "local.retention.bytes": "-2",
     "local.retention.ms": "-2",
     "max.compaction.lag.ms": "1",
-    "message.downconversion.enable": "true",
-    "message.format.version": "3.0-IV1",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",
     "preallocate": "true",

@@ -42,6 +42,7 @@ from tidelog.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from tidelog.protocol.records import message_set
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
@@ -300,11 +301,17 @@ async def test_fetch(serve: Serve, connect: Connect, version: int) -> None:
     await produce(client, "t", records(b"a", b"b"))
     await produce(client, "t", records(b"c"))
     part = await fetch_part(client, "t", 1, version=version, topic_id=topic_id)
-    assert (part.error_code, part.high_watermark, part.last_stable_offset) == (ErrorCode.NONE, 3, 3)
+    assert (part.error_code, part.high_watermark) == (ErrorCode.NONE, 3)
+    assert part.last_stable_offset == (3 if version >= 4 else -1)
     assert part.log_start_offset == (0 if version >= 5 else -1)
     data = bytes(part.records)
-    assert [r.value for r in read_records(data)] == [b"a", b"b"], "S81: the whole batch that holds the offset"
-    assert b"c" in data
+    if version >= 4:
+        assert [r.value for r in read_records(data)] == [b"a", b"b"], (
+            "S81: the whole batch that holds the offset"
+        )
+        assert b"c" in data
+    else:
+        assert [(r.offset, r.value) for r in message_set.read_records(data)] == [(1, b"b"), (2, b"c")]
     at_end = await fetch_part(client, "t", 3, version=version, topic_id=topic_id)
     assert (at_end.error_code, bytes(at_end.records)) == (ErrorCode.NONE, b"")
 
@@ -523,8 +530,9 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
             name=name, num_partitions=-1, replication_factor=-1, assignments=assignments
         )
 
-    (tried,) = await ask(topic("t", 2), validate_only=True)
-    assert tried.error_code == ErrorCode.NONE
+    if version >= 1:
+        (tried,) = await ask(topic("t", 2), validate_only=True)
+        assert tried.error_code == ErrorCode.NONE
     (made,) = await ask(topic("t", 2, retention_ms="1000"))
     assert made.error_code == ErrorCode.NONE
     if version >= 5:
@@ -550,9 +558,10 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
     assert {answer.name: answer.error_code for answer in answers} == {
         name: code for name, (_, code) in codes.items()
     }
-    assert all(answer.error_message for answer in answers if answer.error_code)
     said = next(answer for answer in answers if answer.name == "zero")
-    assert said.error_message == "0 partitions: a topic has 1 to 10000"
+    if version >= 1:
+        assert all(answer.error_message for answer in answers if answer.error_code)
+        assert said.error_message == "0 partitions: a topic has 1 to 10000"
     if version >= 5:
         assert (said.num_partitions, said.replication_factor) == (-1, -1)
     (twice,) = await ask(topic("twice"), topic("twice"))

@@ -58,9 +58,9 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     check = Log.check
 
-    def noted(log: Log, *what: object) -> object:
+    def noted(log: Log, *what: object, **how: bool) -> object:
         found.append(threading.current_thread().name.partition("_")[0])
-        return check(log, *what)  # type: ignore[arg-type]
+        return check(log, *what, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Log, "check", noted)
     return found
@@ -166,9 +166,9 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
     gate = threading.Event()
     check = Log.check
 
-    def held(log: Log, *what: object) -> object:
+    def held(log: Log, *what: object, **how: bool) -> object:
         assert gate.wait(20)
-        return check(log, *what)  # type: ignore[arg-type]
+        return check(log, *what, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Log, "check", held)
     log = served.broker.topics.by_name["t"].partitions[0].log
@@ -216,9 +216,9 @@ async def test_a_client_that_leaves_while_its_batch_is_validated_leaves_nothing(
     gate = threading.Event()
     check = Log.check
 
-    def held(log: Log, *what: object) -> object:
+    def held(log: Log, *what: object, **how: bool) -> object:
         assert gate.wait(20)
-        return check(log, *what)  # type: ignore[arg-type]
+        return check(log, *what, **how)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Log, "check", held)
     client.send(PRODUCE, 9, 0, request(LARGE))

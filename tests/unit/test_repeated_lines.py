@@ -207,8 +207,8 @@ async def test_a_bad_request_of_another_kind_from_the_same_address_is_told(
     served = await serve()
     header = " 00000007 ffff"
     requests = (
-        "0000 0002" + header,
-        "0001 0003" + header,
+        "0000 000e" + header,
+        "0001 0013" + header,
         "0001 0004" + header,
         "0001",
         "",
@@ -225,9 +225,9 @@ async def test_a_bad_request_of_another_kind_from_the_same_address_is_told(
     client.writer.write(len(frame).to_bytes(4, "big") + frame)
     assert await client.reader.read() == b""
     refused = [line for line in told if line.startswith("bad request")]
-    names = ["Produce v2", "Fetch v3", "Fetch v4", "unknown", "Metadata v13", "Metadata v1"]
+    names = ["Produce v14", "Fetch v19", "Fetch v4", "unknown", "Metadata v13", "Metadata v1"]
     assert [line.partition("request='")[2].partition("'")[0] for line in refused] == names
-    assert "error='Fetch v3 is not served, only v4 to v18'" in refused[1]
+    assert "error='Fetch v19 is not served, only v0 to v18'" in refused[1]
 
 
 async def ask_for_transactions(client: Client) -> None:

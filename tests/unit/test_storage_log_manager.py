@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +19,8 @@ import pytest
 from tests.support.logs import NOW, batch, fill, held_open, scan
 from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.protocol.records.build import Record
+from tidelog.protocol.records.message_set import build_message_set
 from tidelog.storage import files, folder_identity
 from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, StorageError
 from tidelog.storage.log_manager import LogManager
@@ -740,14 +741,14 @@ def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop(data: Folder)
     fill(log, [[NOW]])
     epochs = log.epochs.entries
     data.manager.close()
-    foreign = data.path / "older-0"
-    foreign.mkdir()
-    message = b"\x01" + bytes(25)
-    head = [0, 0, 4 + len(message), zlib.crc32(message)]
-    (foreign / f"{0:020d}.log").write_bytes(b"".join(n.to_bytes(4, "big") for n in head) + message)
-    with pytest.raises(ForeignDataDir):
+    doubled = data.path / "doubled-0"
+    doubled.mkdir()
+    for base in (0, 1):
+        message_set = build_message_set([Record(n, NOW, None, b"v") for n in (base, base + 1)], magic=1)
+        (doubled / f"{base:020d}.log").write_bytes(message_set)
+    with pytest.raises(CorruptLog):
         data.open()
-    shutil.rmtree(foreign)
+    shutil.rmtree(doubled)
     data.open()
     assert data.manager.logs["t", 0].epochs.entries == epochs
 

@@ -8,8 +8,9 @@ import pytest
 from tests.support.batches import NOW_MS, changed, resign
 from tidelog.protocol.records.batch import HEADER, HEADER_BYTES, BatchHeader, read_header, set_base
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.message_set import build_message_set
 from tidelog.storage import files, walk
-from tidelog.storage.errors import CorruptLog, ForeignDataDir
+from tidelog.storage.errors import CorruptLog
 from tidelog.storage.walk import INT32_MAX
 
 
@@ -178,23 +179,64 @@ def test_a_listing_of_a_log_that_somebody_cut_says_where(tmp_path: Path) -> None
         next(listed)
 
 
-def legacy(magic: int, body: bytes, size: int | None = None, crc: int | None = None) -> bytes:
+def legacy(
+    magic: int, body: bytes, size: int | None = None, crc: int | None = None, offset: int = 0
+) -> bytes:
     """Make an entry of an older format: offset, size, CRC-32 of what follows it, magic, the rest."""
     body = bytes([magic]) + body
     crc = zlib.crc32(body) if crc is None else crc
     size = 4 + len(body) if size is None else size
-    return bytes(8) + size.to_bytes(4, "big", signed=True) + crc.to_bytes(4, "big") + body
+    return offset.to_bytes(8, "big") + size.to_bytes(4, "big", signed=True) + crc.to_bytes(4, "big") + body
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("body", [bytes(9), bytes(50), b"\0\2\2\2" * 100])
+@pytest.mark.parametrize("body", [bytes(17), bytes(50), b"\0\2\2\2" * 100])
 @pytest.mark.parametrize("before", [b"", at(0)])
 @pytest.mark.parametrize("behind", [b"", b"\0" * 100])
-def test_a_whole_entry_of_an_older_format_is_refused_not_cut(
+def test_a_whole_entry_of_an_older_format_is_one_batch(
     tmp_path: Path, magic: int, body: bytes, before: bytes, behind: bytes
 ) -> None:
-    with pytest.raises(ForeignDataDir, match=rf"log@{len(before)}: message format v{magic} cannot be read"):
-        found(tmp_path / "log", before + legacy(magic, body) + behind)
+    """By its checksum; what is in it is looked at when it is read."""
+    start, offset = len(before), len(before) and 1
+    entry = legacy(magic, body, offset=offset)
+    expected = [(0, start, 0)] * bool(before) + [(start, start + len(entry), offset)]
+    expected += [(start + len(entry), start + len(entry) + 100, -1)] * bool(behind)
+    assert found(tmp_path / "log", before + entry + behind) == expected
+
+
+def message(offset: int, value: bytes = b"v") -> bytes:
+    return build_message_set([Record(offset, NOW_MS, b"k", value)], magic=1)
+
+
+@pytest.mark.parametrize("noise", [b"\0" * 300, b"\1" * 3, bytes(range(256)) * 9000, b"x" * walk.CHUNK_BYTES])
+def test_messages_after_damage_are_found_again(tmp_path: Path, noise: bytes) -> None:
+    """At the beginning, and after other messages; where offsets are beyond 2^32 as well."""
+    first, second = message(0), message(5)
+    ends = [len(first), len(first) + len(noise), len(first + noise + second)]
+    assert found(tmp_path / "log", first + noise + second) == [
+        (0, ends[0], 0),
+        (ends[0], ends[1], -1),
+        (ends[1], ends[2], 5),
+    ]
+    assert found(tmp_path / "log", noise + second) == [
+        (0, len(noise), -1),
+        (len(noise), len(noise + second), 5),
+    ]
+    path, base = tmp_path / "large", (1 << 33) - 1
+    path.write_bytes(noise + message(base) + noise + message(base + 3))
+    listed = walk.verified(files.File(path), 0, path.stat().st_size, base, base)
+    assert [each.header and each.header.base_offset for each in listed] == [None, base, None, base + 3]
+
+
+def test_after_damage_behind_batches_no_messages_are_looked_for(tmp_path: Path) -> None:
+    """What a record's value holds of another log is not taken for a part of this one."""
+    inner = message(7)
+    data = at(0) + b"?" + inner + at(8)
+    assert found(tmp_path / "log", data) == [
+        (0, len(at(0)), 0),
+        (len(at(0)), len(data) - len(at(8)), -1),
+        (len(data) - len(at(8)), len(data), 8),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def test_every_api_and_field_is_described() -> None:
     for api in APIS.values():
         assert f"## {api.name}\n" in text
     assert "| `topics[].partitions[].current_leader_epoch` | int32 | 4+ |  | `-1` |  | yes |" in text
-    assert "| 0 | [Produce](#produce) | 3-13 | 9+ |" in text
+    assert "| 0 | [Produce](#produce) | 0-13 | 9+ |" in text
     assert "| `cluster_id` | string | 12+ | 12+ | `null` | 0 (12+) | yes |" in text
 
 

@@ -1,0 +1,329 @@
+"""Topics and clients of the older message formats, over the wire: what is stored, and what each version is given."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.support.logs import read_records
+from tests.support.served import Client, Connect, Serve, Served, connect, serve
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.records import compression, message_set
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage import converted
+from tidelog.storage.log import Log
+
+__all__ = ["connect", "serve"]
+
+NOW = 1_700_000_000_000
+RECORDS = [Record(n, NOW + n, b"k%d" % n, None if n == 2 else b"v" * n * 30) for n in range(5)]
+HEADERS = [dataclasses.replace(record, headers=(("h", b"x"),)) for record in RECORDS]
+
+
+async def made(client: Client, name: str, **options: str) -> None:
+    configs = [
+        CreatableTopicConfig(name=option.replace("_", "."), value=value) for option, value in options.items()
+    ]
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+    answer = await client.ask(CREATE_TOPICS, 0, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    assert answer.topics[0].error_code == 0
+
+
+def sent_as(magic: int, codec: int = 0, records: list[Record] = HEADERS) -> bytes:
+    if magic == 2:
+        return build_batch(records, codec=codec)
+    return message_set.build_message_set(records, magic=magic, codec=codec)
+
+
+async def produced(client: Client, topic: str, data: bytes, version: int) -> Any:
+    partitions = [PartitionProduceData(index=0, records=memoryview(data))]
+    request = ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
+    )
+    (answer,) = (await client.ask(PRODUCE, version, request)).responses[0].partition_responses
+    return answer
+
+
+async def fetched(client: Client, topic: str, offset: int, version: int, most_bytes: int = 1 << 20) -> Any:
+    want = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=most_bytes)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[want])])
+    (answer,) = (await client.ask(FETCH, version, request)).responses[0].partitions
+    return answer
+
+
+async def looked_up(client: Client, topic: str, timestamp: int, version: int = 1) -> tuple[int, int, int]:
+    want = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[want])])
+    (answer,) = (await client.ask(LIST_OFFSETS, version, request)).topics[0].partitions
+    return answer.error_code, answer.offset, answer.timestamp
+
+
+def log_of(served: Served, topic: str) -> Log:
+    return served.broker.topics.by_name[topic].partitions[0].log
+
+
+def stored(log: Log) -> bytes:
+    return b"".join(
+        segment.file.pread(header.size_bytes, position) for segment, position, header in log.headers(0)
+    )
+
+
+@pytest.fixture
+async def served(serve: Serve, connect: Connect) -> Served:
+    served = await serve()
+    served.broker.clock.hold(NOW)
+    return served
+
+
+@pytest.mark.parametrize("spelled", ["0", "0.9.0", "1", "0.10.2-IV0", "2", "3.9"])
+@pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP, compression.SNAPPY, compression.LZ4])
+async def test_S68_S70_S71_S72_S73_S74_S75_S76_C9_every_version_writes_and_reads_every_format(
+    served: Served, connect: Connect, spelled: str, codec: int
+) -> None:
+    client = await connect(served)
+    await made(client, "t", message_format_version=spelled)
+    magic = {"0": 0, "0.9.0": 0, "1": 1, "0.10.2-IV0": 1}.get(spelled, 2)
+    log, end = log_of(served, "t"), 0
+    times: list[int] = []
+    for version, sent in ((0, 0), (1, 0), (2, 1), (3, 2), (9, 2)):
+        answer = await produced(client, "t", sent_as(sent, codec), version)
+        assert (answer.error_code, answer.base_offset) == (0, end)
+        end += len(RECORDS)
+        known = magic and sent
+        times += [record.timestamp if known else -1 for record in RECORDS]
+    for segment, position, header in log.headers(0):
+        assert header.magic == magic, "S68"
+        assert header.codec == codec
+        if magic < 2:
+            rows = read_records(segment.file.pread(header.size_bytes, position))
+            assert all(not row.headers for row in rows)
+    for version, most in ((0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (12, 2)):
+        for offset in (0, 3, 7, end):
+            answer = await fetched(client, "t", offset, version)
+            assert (answer.error_code, answer.high_watermark) == (0, end)
+            rows, data = [], bytes(answer.records)
+            while data:
+                size = 12 + int.from_bytes(data[8:12], "big")
+                assert data[16] == min(magic, most), "S70, S76: no newer format than the client knows"
+                rows += read_records(data[:size])
+                data = data[size:]
+            rows = [row for row in rows if row.offset >= offset]
+            assert [row.offset for row in rows] == list(range(offset, end))
+            wanted = [RECORDS[n % len(RECORDS)] for n in range(offset, end)]
+            assert [(row.key, row.value) for row in rows] == [(each.key, each.value) for each in wanted]
+            assert [row.timestamp for row in rows] == [at if most else -1 for at in times[offset:]]
+            if magic <= most and not offset:
+                assert bytes(answer.records) == stored(log), "S69, S73, S76: as it is stored"
+
+
+async def test_S75_a_payload_of_the_topics_format_stays_as_it_came(served: Served, connect: Connect) -> None:
+    client = await connect(served)
+    await made(client, "t", message_format_version="1")
+    log = log_of(served, "t")
+    for number in range(2):
+        data = sent_as(1, compression.GZIP)
+        assert (await produced(client, "t", data, 2)).error_code == 0
+        last = 5 * number + 4
+        assert stored(log)[-len(data) :] == last.to_bytes(8, "big") + data[8:]
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
+async def test_S77_S78_V7_a_log_of_all_formats_is_read_and_searched_through(
+    serve: Serve, connect: Connect, codec: int
+) -> None:
+    """The format goes up, and back to 0: what is there stays, old readers have it converted, after a restart too."""
+    served = await serve()
+    served.broker.clock.hold(NOW + 100)
+    client = await connect(served)
+    await made(client, "t", index_interval_bytes="0", retention_ms="-1")
+    log = log_of(served, "t")
+    for format_version in ("0", "1", "2", "0", "1"):
+        log.update_config(log.config.override({"message.format.version": format_version}))
+        assert (await produced(client, "t", sent_as(2, codec), 9)).error_code == 0
+    magics = [header.magic for _, _, header in log.headers(0)]
+    assert [magic for n, magic in enumerate(magics) if n == 0 or magics[n - 1] != magic] == [0, 1, 2, 0, 1]
+    expected = [-1] * 5 + [NOW + n for n in range(5)] * 2 + [-1] * 5 + [NOW + n for n in range(5)]
+    for restarted in (False, True):
+        if restarted:
+            await served.stop()
+            served = await serve()
+            client, log = await connect(served), log_of(served, "t")
+        for version, magic in ((1, 0), (2, 1)):
+            data = bytes((await fetched(client, "t", 0, version)).records)
+            rows = list(message_set.read_records(data))
+            assert [row.offset for row in rows] == list(range(25))
+            assert [row.timestamp for row in rows] == [at if magic else -1 for at in expected]
+            assert {entry.magic for entry in message_set.entries(data)} == ({0} if magic == 0 else {0, 1})
+        for wanted in (0, NOW, NOW + 3, NOW + 4, NOW + 5):
+            first = next(((n, at) for n, at in enumerate(expected) if at >= wanted), (-1, -1))
+            # What the topic is set to now does not hide what is there.
+            assert await looked_up(client, "t", wanted) == (0, *first)
+        assert await looked_up(client, "t", -3, 7) == (0, 9, NOW + 4)
+
+
+async def test_a_time_in_a_topic_without_timestamps_is_43_but_by_append_time(
+    served: Served, connect: Connect
+) -> None:
+    client = await connect(served)
+    await made(client, "t", message_format_version="0")
+    await produced(client, "t", sent_as(2), 9)
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert await looked_up(client, "t", NOW) == (code, -1, -1)
+    assert await looked_up(client, "t", -3, 7) == (code, -1, -1)
+    assert (await looked_up(client, "t", -1))[:2] == (0, 5)
+    assert (await looked_up(client, "t", -2))[:2] == (0, 0)
+    await made(client, "by-append", message_format_version="0", lookup_clock="append")
+    served.broker.clock.hold(NOW + 50)
+    for codec in (compression.NONE, compression.GZIP):
+        await produced(client, "by-append", sent_as(0, codec), 1)
+        served.broker.clock.advance(seconds=1)
+    assert await looked_up(client, "by-append", NOW) == (0, 0, NOW + 50)
+    assert await looked_up(client, "by-append", NOW + 51) == (0, 5, NOW + 1050)
+    assert await looked_up(client, "by-append", NOW + 1051) == (0, -1, -1)
+
+
+async def test_from_produce_3_on_only_batches_are_taken(served: Served, connect: Connect) -> None:
+    client = await connect(served)
+    await made(client, "t")
+    for magic in (0, 1):
+        answer = await produced(client, "t", sent_as(magic), 3)
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert log_of(served, "t").log_end_offset == 0
+
+
+@pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])
+async def test_large_message_sets_are_converted_on_another_thread_in_order(
+    served: Served, connect: Connect, codec: int
+) -> None:
+    client = await connect(served)
+    await made(client, "t", message_format_version="1")
+    many = [Record(n, NOW, None, b"%d" % n * 20) for n in range(3000)]
+    for n, records in enumerate((many, RECORDS, many)):
+        partitions = [PartitionProduceData(index=0, records=memoryview(sent_as(0, codec, records)))]
+        topics = [TopicProduceData(name="t", partition_data=partitions)]
+        client.send(PRODUCE, 1, n, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+    bases = []
+    for n in range(3):
+        correlation_id, response = await client.receive(PRODUCE, 1)
+        assert correlation_id == n
+        bases.append(response.responses[0].partition_responses[0].base_offset)
+    assert bases == [0, 3000, 3005]
+    rows = [
+        row
+        for segment, position, header in log_of(served, "t").headers(0)
+        for row in read_records(segment.file.pread(header.size_bytes, position))
+    ]
+    assert [row.value for row in rows] == [record.value for record in (*many, *RECORDS, *many)]
+
+
+async def test_more_messages_at_once_than_a_segment_takes_are_refused(
+    served: Served, connect: Connect
+) -> None:
+    client = await connect(served)
+    await made(client, "t", message_format_version="1", segment_bytes="20000")
+    many = [Record(n, NOW, None, b"x" * 100) for n in range(200)]
+    answer = await produced(client, "t", sent_as(1, 0, many), 2)
+    assert answer.error_code == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert (await produced(client, "t", sent_as(1, compression.GZIP, many), 2)).error_code == 0
+
+
+async def test_zstd_and_what_is_not_to_be_converted_are_refused_to_older_readers(
+    served: Served, connect: Connect
+) -> None:
+    """What comes before zstd is given first."""
+    client = await connect(served)
+    await made(client, "t")
+    await produced(client, "t", sent_as(2), 9)
+    await produced(client, "t", sent_as(2, compression.ZSTD), 9)
+    for version in range(4):
+        data = bytes((await fetched(client, "t", 0, version)).records)
+        assert [row.offset for row in message_set.read_records(data)] == list(range(5))
+        answer = await fetched(client, "t", 5, version)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    await made(client, "kept", message_downconversion_enable="false")
+    await produced(client, "kept", sent_as(2), 9)
+    for version in range(4):
+        assert (await fetched(client, "kept", 0, version)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await fetched(client, "kept", 0, 4)).error_code == 0
+    await made(client, "old", message_downconversion_enable="false", message_format_version="0")
+    await produced(client, "old", sent_as(2), 9)
+    assert (await fetched(client, "old", 0, 0)).error_code == 0
+
+
+async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect(served)
+    monkeypatch.setattr(converted, "READ_BYTES", 20_000)
+    monkeypatch.setattr("tidelog.broker.handlers.fetch.CONVERTED_BYTES_MAX", 30_000)
+    batches = [[Record(n, NOW, None, bytes(1000)) for n in range(9)] for _ in range(10)]
+    for topic in ("a", "b"):
+        await made(client, topic)
+        for records in batches:
+            await produced(client, topic, sent_as(2, 0, records), 9)
+    topics = [
+        FetchTopic(
+            topic=name,
+            partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
+        )
+        for name in ("a", "b")
+    ]
+    served_first = set()
+    for _ in range(40):
+        response = await client.ask(FETCH, 0, FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics))
+        sizes = {topic.topic: len(topic.partitions[0].records or b"") for topic in response.responses}
+        assert 20_000 < sum(sizes.values()) <= 30_000
+        served_first.add(max(sizes, key=lambda name: sizes[name]))
+    assert served_first == {"a", "b"}
+
+
+async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_format_too(
+    served: Served, connect: Connect
+) -> None:
+    client = await connect(served)
+    await made(client, "t", message_format_version="1")
+    data = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert [(await produced(client, "t", data, 9)).base_offset for _ in range(2)] == [0, 0]
+    data = build_batch(RECORDS, producer_id=7, producer_epoch=0, base_sequence=9)
+    assert (await produced(client, "t", data, 9)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+async def test_LogAppendTime_counts_in_every_format_that_has_times(
+    served: Served, connect: Connect, magic: int
+) -> None:
+    client = await connect(served)
+    served.broker.clock.hold(NOW + 10**6)
+    await made(client, "t", message_format_version=str(magic), message_timestamp_type="LogAppendTime")
+    for codec in (compression.NONE, compression.GZIP):
+        for version, sent in ((1, 0), (2, 1), (9, 2)):
+            answer = await produced(client, "t", sent_as(sent, codec), version)
+            assert answer.error_code == 0
+            if version >= 2:
+                assert answer.log_append_time_ms == NOW + 10**6
+    rows = [
+        row
+        for segment, position, header in log_of(served, "t").headers(0)
+        for row in read_records(segment.file.pread(header.size_bytes, position))
+    ]
+    assert {row.timestamp for row in rows} == ({-1} if magic == 0 else {NOW + 10**6})
+    assert len(rows) == 30
