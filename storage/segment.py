@@ -22,10 +22,11 @@ from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.minima import least_time
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
+from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
@@ -273,12 +274,10 @@ class Segment:
         header = batch.header
         record_count = header.record_count
         last_offset = base_offset + header.last_offset_delta
-        max_timestamp, min_timestamp = batch.max_timestamp, batch.min_timestamp
+        max_timestamp = batch.max_timestamp
         if summary.batch_count == 0:
             summary.first_timestamp = max_timestamp
-            summary.min_timestamp = min_timestamp
-        elif min_timestamp < summary.min_timestamp:
-            summary.min_timestamp = min_timestamp
+        summary.note_least(position, batch.min_timestamp)
         # An empty batch, left by compaction, has a timestamp that no record has.
         if max_timestamp > summary.max_timestamp and record_count:
             summary.max_timestamp = max_timestamp
@@ -569,7 +568,7 @@ class Segment:
 
     def _note_header(self, position: int, header: BatchHeader) -> None:
         # Its records were not looked at: of their times the largest is known, and not which of them has it.
-        batch = ValidBatch(header, UNKNOWN, header.max_timestamp, NONE, header.size_bytes)
+        batch = ValidBatch(header, least_time(header), header.max_timestamp, NONE, header.size_bytes)
         self._note(position, header.base_offset, batch)
         if header.is_log_append_time:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)

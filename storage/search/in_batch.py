@@ -176,18 +176,26 @@ def largest_record(
     segment: Segment, position: int, size: int, offset_min: int, limit_bytes: int, source: Source
 ) -> Found | None:
     """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
-    data = segment.read(size, position, source)
+    header = read_header(segment.read(min(size, HEADER_BYTES), position, source))
+    rows = columns(segment, position, header, limit_bytes, source)
+    deltas = zip(rows.timestamp_delta, rows.offset_delta, strict=True)
+    first = offset_min - header.base_offset
+    found = [_found(header, *each) for each in islice(deltas, rows.count) if each[1] >= first]
+    return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
+
+
+def columns(
+    segment: Segment, position: int, header: BatchHeader, limit_bytes: int, source: Source
+) -> Columns:
+    """Return where and when all records of a batch are."""
+    place = position, header.size_bytes, memoryview(b"")
     try:
-        header = read_header(data)
-        records, start = _decompressed(header, data, limit_bytes)
-        columns = Columns(header.record_count)
-        kernel.scan(records, start, len(records), header.record_count, columns, False)
+        records, start = _records(segment, place, header, limit_bytes, source)
+        found = Columns(header.record_count)
+        kernel.scan(records, start, len(records), header.record_count, found, False)
     except (RecordsError, RecordError) as error:
         raise _corrupt(segment, position, error) from error
-    deltas = zip(columns.timestamp_delta, columns.offset_delta, strict=True)
-    first = offset_min - header.base_offset
-    found = [_found(header, *each) for each in islice(deltas, columns.count) if each[1] >= first]
-    return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
+    return found
 
 
 def _whole(segment: Segment, place: Place, source: Source) -> Buffer:
