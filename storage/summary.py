@@ -134,7 +134,7 @@ class Summary:
 
 
 class Layout(NamedTuple):
-    """What one version holds between the head and the damage: its numbers; and whether minima and digests follow that."""
+    """What one version holds between the head and the damage: its numbers, and whether minima and digests follow."""
 
     numbers: Struct
     names: tuple[str, ...]
