@@ -177,6 +177,7 @@ FIRST = {
     "storage/search/by_offset": ["by_offset", "log", "by_time", "blocks", "flush"],
     "storage/search/by_time": ["by_time"],
     "storage/search/in_batch": ["by_time"],
+    "storage/search/lag": ["lag"],
     "storage/search/time_range": ["time_range"],
     "storage/search/times_cache": ["times_cache", "by_time"],
     "storage/segment": ["log", "indexes", "roll", "flush", "verification", "blocks", *_RECOVERED],
