@@ -521,7 +521,7 @@ class Segment:
     def anew(self, size: int) -> "Segment":
         """Return an active segment of the same log, of which nothing is known but what a log does not hold."""
         summary = self.summary.only_times(self.base_offset)
-        segment = Segment(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
+        segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
         segment._file = self.file
         segment.is_active = True
         segment._digests = Digests()
