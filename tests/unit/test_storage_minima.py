@@ -55,6 +55,13 @@ def test_what_is_taken_stays_as_the_log_grows() -> None:
     assert list(after.times) == [3] * (STRETCHES_MAX // 2) + [4]
 
 
+def test_a_last_stretch_without_a_neighbour_keeps_its_minimum() -> None:
+    """As where a batch is so large that it passes over the last one that there is room for."""
+    known = Minima(times=[3] * (STRETCHES_MAX - 1))
+    known.note(STRETCHES_MAX * STRETCH_BYTES, 4)
+    assert list(known.taken().times) == [3] * (STRETCHES_MAX // 2) + [4]
+
+
 @pytest.mark.parametrize(
     ("log_bytes", "length", "count"),
     [

@@ -237,3 +237,11 @@ def test_what_a_reader_learned_is_lost_and_not_wrong_where_stretches_became_one_
     grown.note(minima.STRETCHES_MAX * minima.STRETCH_BYTES, 4)
     taken.times[5] = 7
     assert grown.taken().times[2] == UNKNOWN
+
+
+def test_a_walk_begins_at_the_last_entry_before_a_position(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    fill(log, [[NOW]] * 4)
+    index, size = log.active.offset_index, log.active.size // 4
+    for position in range(4 * size):
+        assert index.position_at(position) == position // size * size
