@@ -140,3 +140,17 @@ def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "0.log").write_bytes(b"")
     with pytest.raises(ReadFailed, match="no segment of a log is in it"):
         read(tmp_path)
+
+
+def test_what_came_after_a_summary_stays_where_the_rest_is_judged(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW], [NOW + 1]], NOW)
+    log.active.save()
+    fill(log, [[NOW + 2]], NOW)
+    with open(log.active.path(".log"), "r+b") as file:
+        file.seek(8 + 4 + 3)
+        file.write(b"\7")  # a leader epoch, which no batch's checksum covers
+    found = read(tmp_path)
+    assert by_time.first_at_or_after(found, NOW, RECORD_TIME, PATIENT) is not None
+    assert by_time.first_at_or_after(found, NOW + 2, RECORD_TIME, PATIENT) == (NOW + 2, 2, 0)
+    assert found.segments[0].next_offset == 3
