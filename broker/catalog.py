@@ -9,7 +9,7 @@ import errno
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,12 +83,8 @@ class Catalog:
 
     def topics(self) -> list[TopicRecord]:
         """Return every topic, by name."""
-        options: dict[str, dict[str, str]] = {}
         with self._as_storage_error():
-            for topic, name, value in self._db.execute("SELECT topic, name, value FROM topic_option"):
-                options.setdefault(topic, {})[name] = value
-            rows = self._db.execute("SELECT name, id, partitions FROM topic ORDER BY name").fetchall()
-        return [TopicRecord(name, id_, count, options.get(name, {})) for name, id_, count in rows]
+            return _topics(self._db)
 
     def add_topic(self, topic: TopicRecord) -> None:
         """Make a topic durable, in place of what a creation that failed may have left under its name."""
@@ -159,3 +155,46 @@ class Catalog:
 def new_topic_id() -> bytes:
     """Return a random 16-byte topic id; never one of the two that Kafka reserves (all zero, and one)."""
     return uuid.uuid4().bytes
+
+
+def read_topics(path: Path) -> list[TopicRecord]:
+    """Return every topic of a catalogue that a broker may have open: nothing is locked, and nothing written.
+
+    CatalogError where it cannot be read, or where a change to it is under way, or was never finished.
+    """
+    journal = path.with_name(path.name + "-journal")
+    if _size(journal) or not _size(path):
+        raise CatalogError(_unreadable(path, journal))
+    # A broker holds its lock on the file for as long as it runs; changes are made while there is a journal.
+    uri = f"{path.absolute().as_uri()}?immutable=1"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != SCHEMA_VERSION:
+                raise CatalogError(
+                    f"{path}: written by another version of Tidelog (schema {version}); use that"
+                )
+            found = _topics(db)
+    except sqlite3.Error as error:
+        raise CatalogError(f"{path}: not a catalogue that can be read ({error}); try again") from error
+    if _size(journal):
+        raise CatalogError(_unreadable(path, journal))
+    return found
+
+
+def _unreadable(path: Path, journal: Path) -> str:
+    if not path.exists():
+        return f"{path}: there is no catalogue; name the folder that a broker has its data in"
+    return f"{path}: it is being changed ({journal.name}); try again, or start the broker if none runs"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _topics(db: sqlite3.Connection) -> list[TopicRecord]:
+    options: dict[str, dict[str, str]] = {}
+    for topic, name, value in db.execute("SELECT topic, name, value FROM topic_option"):
+        options.setdefault(topic, {})[name] = value
+    rows = db.execute("SELECT name, id, partitions FROM topic ORDER BY name").fetchall()
+    return [TopicRecord(name, id_, count, options.get(name, {})) for name, id_, count in rows]

@@ -296,8 +296,10 @@ def _summary(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance)
         yield _damaged("summary")
         return
     fields = asdict(summary)
-    damage, digests = fields.pop("damage"), fields.pop("digests")
-    yield _part({"kind": "summary"} | fields | {"digests": len(digests) // DIGEST_BYTES})
+    damage, digests, minima = fields.pop("damage"), fields.pop("digests"), fields.pop("minima").taken()
+    fields |= {"digests": len(digests) // DIGEST_BYTES}
+    fields |= {"stretches": len(minima.times), "stretch_bytes": minima.stretch_bytes}
+    yield _part({"kind": "summary"} | fields)
     for place in damage:
         yield _part({"kind": "damage"} | place._asdict(), is_sound=False)
 

@@ -88,6 +88,11 @@ app = typer.Typer(
 )
 topics = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
 app.add_typer(topics, name="topics")
+explain = typer.Typer(
+    help="Say why, from the data folder of a broker that runs, or none: nothing is written.",
+    no_args_is_help=True,
+)
+app.add_typer(explain, name="explain")
 
 
 def _sent(value: Any) -> Any:
@@ -305,6 +310,50 @@ def dump(
     from tidelog.cli.dump import run
 
     return run(file, records, as_json)
+
+
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, max=INT_MAX, help="Default: all of them.")
+]
+DataDir = Annotated[Path | None, typer.Option(help="The broker's data folder. Default: as the broker's.")]
+Config = Annotated[
+    Path | None, typer.Option(help="The broker's server.properties, for what a topic does not set.")
+]
+
+
+@explain.command("retention")
+def explain_retention(
+    topic: Topic,
+    partition: Partition = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> int:
+    """Say of each segment of a topic whether and when it expires, by which rule and clock."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.explain import Where, retained
+
+    return retained(Where(topic, partition, data_dir, config), as_json, Clock())
+
+
+@explain.command("offset")
+def explain_offset(
+    topic: Topic,
+    at: Annotated[str, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")],
+    partition: Partition = None,
+    clock: Annotated[
+        str | None,
+        typer.Option(metavar="CLOCK", help="record or append. Default: the topic's lookup.clock."),
+    ] = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> int:
+    """Say how the first record at or after a time is found: segments, index entries, bytes read, and the answer."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.explain import Where, looked_up
+
+    return looked_up(Where(topic, partition, data_dir, config), at, clock, as_json, Clock())
 
 
 def main() -> None:

@@ -103,6 +103,16 @@ class AppendIndex(IndexFile):
         number, _, _ = self.find(time_ms)
         return _entry(self.data, number).relative_offset if number < len(self) else None
 
+    def offset_surely_from(self, time_ms: int) -> int | None:
+        """Return the relative offset from which on all batches were appended at or after a time; None if unknown."""
+        number, _, _ = self.find(time_ms)
+        while number < len(self):
+            entry = _entry(self.data, number)
+            if not entry.is_bound:
+                return entry.relative_offset
+            number += 1
+        return None
+
     def time_at(self, relative_offset: int) -> AppendTime:
         """Return the entry that says when the batch that begins with an offset was appended."""
         return _entry(self.data, max(_count_before(self.data, relative_offset + 1) - 1, 0))

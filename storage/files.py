@@ -42,10 +42,11 @@ class File:
 
     __slots__ = ("_fd", "_nowait_flags", "path", "size")
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        """Open for reading and writing; `create` makes it if it is missing."""
+    def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
+        """Open for reading and writing, or for reading only; `create` makes it if it is missing."""
         self._fd = -1
-        self._fd = _open(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        self._fd = _open(path, flags | (os.O_CREAT if create else 0))
         self.path = path
         self.size = os.fstat(self._fd).st_size
         self._nowait_flags = os.RWF_NOWAIT

@@ -5,6 +5,7 @@ more than `index.interval.bytes` after the last indexed one. Density changes the
 answer.
 """
 
+from bisect import bisect_right
 from struct import Struct
 
 from tidelog.storage.index_file import IndexFile
@@ -29,6 +30,11 @@ class OffsetIndex(IndexFile):
         """Return entry `number` as (relative offset, position)."""
         relative_offset, position = ENTRY.unpack_from(self.data, number * ENTRY.size)
         return relative_offset, position
+
+    def position_at(self, position: int) -> int:
+        """Return the position of the last batch with an entry that begins at or before a position, or 0."""
+        number = bisect_right(range(len(self)), position, key=lambda number: self.entry(number)[1])
+        return self.entry(number - 1)[1] if number else 0
 
     def around(self, relative_offset: int) -> tuple[int, int, int]:
         """Return what is known of the place of an offset, from the greatest entry at or before it and the next one.

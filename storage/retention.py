@@ -7,11 +7,13 @@ last append.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
 from tidelog.storage.segment import Segment
 
 UNLIMITED = -1
+BEFORE_START, TOO_MUCH, TOO_OLD = _RULES = ("log start", "retention.bytes", "retention.ms")
 
 
 def expired(segments: Sequence[Segment], log_start_offset: int, config: TopicConfig, now_ms: int) -> int:
@@ -20,9 +22,16 @@ def expired(segments: Sequence[Segment], log_start_offset: int, config: TopicCon
     As in Kafka, each rule looks at what the one before it leaves: first what lies before the log's start goes, then
     what is too much, then what is too old.
     """
-    number = _before_start(segments, log_start_offset)
-    number += _surplus(segments[number:], config.retention_bytes)
-    return number + _too_old(segments[number:], config, now_ms)
+    return sum(_expired(segments, log_start_offset, config, now_ms))
+
+
+def _expired(
+    segments: Sequence[Segment], log_start_offset: int, config: TopicConfig, now_ms: int
+) -> tuple[int, int, int]:
+    """Count what goes by each of `_RULES`."""
+    before = _before_start(segments, log_start_offset)
+    surplus = _surplus(segments[before:], config.retention_bytes)
+    return before, surplus, _too_old(segments[before + surplus :], config, now_ms)
 
 
 def next_due_ms(oldest: Segment, config: TopicConfig, now_ms: int) -> int | None:
@@ -39,19 +48,70 @@ def next_due_ms(oldest: Segment, config: TopicConfig, now_ms: int) -> int | None
     )
 
 
-def stamp_ms(segment: Segment, clock: str) -> int:
+class Stamp(NamedTuple):
+    """When the age of a segment begins, and what says so: `record` (its largest time), `append` or `created`."""
+
+    time_ms: int
+    by: str
+
+
+def stamp(segment: Segment, clock: str) -> Stamp:
     """Return when a segment's age begins, by a clock of `retention.clock`; without timestamps it is the last append.
 
     One that stands for records that were lost (`recovery`) is as old as that discovery.
     """
     summary = segment.summary
     if not summary.batch_count:
-        return summary.created_ms
+        return Stamp(summary.created_ms, "created")
+    by_append = Stamp(summary.last_append_ms, "append")
     if clock == "append" or summary.max_timestamp <= 0:
-        return summary.last_append_ms
-    if clock == "record":
-        return summary.max_timestamp
-    return min(summary.max_timestamp, summary.last_append_ms)
+        return by_append
+    by_record = Stamp(summary.max_timestamp, "record")
+    return by_record if clock == "record" else min(by_record, by_append, key=lambda each: each.time_ms)
+
+
+def stamp_ms(segment: Segment, clock: str) -> int:
+    """Return the time of `stamp`."""
+    return stamp(segment, clock).time_ms
+
+
+class Verdict(NamedTuple):
+    """What retention says of a segment: the rule by which it goes now, or None, and when it will go by time.
+
+    `due_ms` is when that will be if nothing is appended; None for never, or as long as it is empty. `held_by` is the
+    base offset of the older segment that keeps it from going when its own time has come.
+    """
+
+    segment: Segment
+    stamp: Stamp
+    rule: str | None
+    due_ms: int | None
+    held_by: int | None
+
+
+def verdicts(
+    segments: Sequence[Segment], log_start_offset: int, config: TopicConfig, now_ms: int
+) -> list[Verdict]:
+    """Say of each segment, oldest first, what `expired` makes of it, and when it will have expired by time."""
+    counts = _expired(segments, log_start_offset, config, now_ms)
+    rules = [rule for rule, count in zip(_RULES, counts, strict=True) for _ in range(count)]
+    found: list[Verdict] = []
+    held_ms, held_by = 0, None
+    for number, segment in enumerate(segments):
+        begins = stamp(segment, config.retention_clock)
+        rule = rules[number] if number < len(rules) else None
+        if rule is not None:
+            found.append(Verdict(segment, begins, rule, now_ms, None))
+            continue
+        due_ms = None
+        if config.retention_ms != UNLIMITED and not _has_nothing_to_expire(segment):
+            own_ms = begins.time_ms + config.retention_ms + 1
+            due_ms = max(own_ms, held_ms)
+            if own_ms >= held_ms:
+                held_ms, held_by = own_ms, segment.base_offset
+        is_held = due_ms is not None and held_by != segment.base_offset
+        found.append(Verdict(segment, begins, None, due_ms, held_by if is_held else None))
+    return found
 
 
 def would_keep_longer(segment: Segment, timestamp: int, config: TopicConfig, now_ms: int) -> bool:

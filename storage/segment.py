@@ -24,10 +24,11 @@ from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.minima import least_time
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
+from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
@@ -254,12 +255,10 @@ class Segment:
         header = batch.header
         record_count = header.record_count
         last_offset = base_offset + header.last_offset_delta
-        max_timestamp, min_timestamp = batch.max_timestamp, batch.min_timestamp
+        max_timestamp = batch.max_timestamp
         if summary.batch_count == 0:
             summary.first_timestamp = max_timestamp
-            summary.min_timestamp = min_timestamp
-        elif min_timestamp < summary.min_timestamp:
-            summary.min_timestamp = min_timestamp
+        summary.note_least(position, batch.min_timestamp)
         # An empty batch, left by compaction, has a timestamp that no record has.
         if max_timestamp > summary.max_timestamp and record_count:
             summary.max_timestamp = max_timestamp
@@ -514,7 +513,7 @@ class Segment:
     def anew(self, size: int) -> "Segment":
         """Return an active segment of the same log, of which nothing is known but what a log does not hold."""
         summary = self.summary.only_times(self.base_offset)
-        segment = Segment(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
+        segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
         segment._file = self.file
         segment.is_active = True
         segment._digests = Digests()
@@ -561,10 +560,10 @@ class Segment:
 
     def _note_header(self, position: int, header: BatchHeader) -> None:
         # Its records were not looked at: of their times the largest is known, and not which of them has it.
-        oldest, newest_delta = UNKNOWN, NONE
-        if header.record_count == 1 and header.magic != MAGIC:
-            oldest, newest_delta = header.max_timestamp, header.last_offset_delta
-        batch = ValidBatch(header, oldest, header.max_timestamp, newest_delta, header.size_bytes)
+        newest_delta = (
+            header.last_offset_delta if header.record_count == 1 and header.magic != MAGIC else NONE
+        )
+        batch = ValidBatch(header, least_time(header), header.max_timestamp, newest_delta, header.size_bytes)
         self._note(position, header.base_offset, batch)
         if header.is_log_append_time:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)

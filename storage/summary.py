@@ -1,13 +1,14 @@
 """What is known of a segment's batches, and the `.summary` file that remembers it.
 
-Owns counts, times, the digests of the log's blocks (`blocks`) and the checksums of the indexes. A hint: the file
+Owns counts, times, the smallest ones stretch by stretch (`minima`), the digests of the log's blocks (`blocks`) and the
+checksums of the indexes. A hint: the file
 carries a checksum and the digests of the bytes that it describes, and whatever it says can be found again in the log,
 but for the wall time of creation and appends. Files of older versions are read by their own layouts: what they know is
 kept, and what they did not know has its default. Of one without digests only the times are believed, as nothing vouches
 for the rest. Layout: docs/formats.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct, error
 from typing import NamedTuple
@@ -16,10 +17,10 @@ from crc32c import crc32c
 
 from tidelog.storage import files
 from tidelog.storage.blocks import count_of
+from tidelog.storage.minima import UNKNOWN, Minima
 
 MAGIC = b"TLSM"
 NONE = -1  # no timestamp, no offset
-UNKNOWN = -(1 << 63)
 
 _HEAD = Struct(">4sHH")
 _DAMAGE = Struct(">qqq")
@@ -63,6 +64,7 @@ class Summary:
     append_entries: int = NONE  # NONE where nobody noted append times
     append_crc: int = 0
     damage: tuple[Damage, ...] = ()
+    minima: Minima = field(default_factory=Minima)  # of record times, stretch by stretch
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
 
     def encode(self) -> bytes:
@@ -71,6 +73,8 @@ class Summary:
         numbers = [getattr(self, name) for name in layout.names]
         parts = [_HEAD.pack(MAGIC, VERSION, len(self.damage)), layout.numbers.pack(*numbers)]
         parts += [_DAMAGE.pack(*damage) for damage in self.damage]
+        if layout.has_minima:
+            parts.append(self.minima.encode())
         body = b"".join([*parts, self.digests])
         return body + _CRC.pack(crc32c(body))
 
@@ -87,16 +91,26 @@ class Summary:
             numbers = layout.numbers.unpack_from(data, _HEAD.size)
             at = _HEAD.size + layout.numbers.size
             damage = tuple(Damage(*_DAMAGE.unpack_from(data, at + i * _DAMAGE.size)) for i in range(damages))
-        except error:
+            at += damages * _DAMAGE.size
+            summary = cls(**dict(zip(layout.names, numbers, strict=True)))
+            if not layout.has_digests:
+                return summary.only_times(summary.next_offset)
+            summary.minima = Minima.unknown(summary.log_bytes)
+            if layout.has_minima:
+                summary.minima, at = Minima.decode(data, at, summary.log_bytes)
+        except (error, ValueError):
             return None
-        summary = cls(**dict(zip(layout.names, numbers, strict=True)))
-        if not layout.has_digests:
-            return summary.only_times(summary.next_offset)
         summary.damage = damage
-        summary.digests = data[at + damages * _DAMAGE.size : -4]
+        summary.digests = data[at:-4]
         if len(summary.digests) != DIGEST_BYTES * count_of(summary.log_bytes):
             return None
         return summary
+
+    def note_least(self, position: int, time_ms: int) -> None:
+        """Take note of the smallest time in a batch, the last one in the log; before that is counted."""
+        if time_ms < self.min_timestamp or not self.batch_count:
+            self.min_timestamp = time_ms
+        self.minima.note(position, time_ms)
 
     def only_times(self, base_offset: int) -> "Summary":
         """Return one of an empty log, with what a log does not hold: times and the index interval."""
@@ -120,11 +134,12 @@ class Summary:
 
 
 class Layout(NamedTuple):
-    """What one version holds between the head and the damage: its numbers, and whether digests follow."""
+    """What one version holds between the head and the damage: its numbers, and whether minima and digests follow."""
 
     numbers: Struct
     names: tuple[str, ...]
     has_digests: bool
+    has_minima: bool
 
 
 _NUMBERS = (
@@ -150,9 +165,11 @@ _NUMBERS = (
 )
 # By version. A new one is added, and an old one stays as it is: that is how its files are read, for as long as a log
 # may have some.
+_NUMBERS_3 = (*_NUMBERS, "append_entries", "append_crc")
 LAYOUTS = {
-    1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False),
-    2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True),
-    3: Layout(Struct(">17qIIqI"), (*_NUMBERS, "append_entries", "append_crc"), has_digests=True),
+    1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False, has_minima=False),
+    2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True, has_minima=False),
+    3: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=False),
+    4: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=True),
 }
 VERSION = max(LAYOUTS)

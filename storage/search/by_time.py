@@ -10,7 +10,7 @@ source says.
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tidelog.protocol.records import entries
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
@@ -28,10 +28,13 @@ __all__ = [
     "Found",
     "Timeline",
     "first_at_or_after",
+    "found_in",
     "largest_timestamp",
     "offsets_before",
+    "segments_of",
 ]
 
+_T = TypeVar("_T")
 LATEST, EARLIEST = -1, -2
 # Segments that are gone through, some 0.15 us each, and segments or batches that are searched in vain, some 2 ms each,
 # by those who have no time.
@@ -55,18 +58,18 @@ def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline, source: S
     start = log.log_start_offset
     largest = timeline.largest
     searched = 0
-    for segment in _segments(log, source):
+    for segment in segments_of(log, source):
         if largest(segment) >= wanted and segment.next_offset > start:
             if searched == PROMPT_SEARCHES and source.prompt:
                 raise TakesLong(f"{log}: {searched} segments were searched in vain")
             searched += 1
-            found = _found_in(timeline.first, log, segment, source, start, wanted)
+            found = found_in(timeline.first, log, segment, source, start, wanted)
             if found is not None:
                 return found
     return None
 
 
-def _segments(log: Log, source: Source) -> tuple[Segment, ...]:
+def segments_of(log: Log, source: Source) -> tuple[Segment, ...]:
     """Return the segments of a log, if they are not too many to be gone through one after another."""
     segments = log.segments
     if len(segments) > PROMPT_SEGMENTS and source.prompt:
@@ -74,9 +77,9 @@ def _segments(log: Log, source: Source) -> tuple[Segment, ...]:
     return segments
 
 
-def _found_in(
-    find: Callable[..., Found | None], log: Log, segment: Segment, source: Source, *args: Any
-) -> Found | None:
+def found_in(
+    find: Callable[..., _T | None], log: Log, segment: Segment, source: Source, *args: Any
+) -> _T | None:
     """Return what is found in a segment; in one that is judged meanwhile, by what is known of it then.
 
     In a segment that retention takes away meanwhile nothing is found: its records are before the log's start now.
@@ -177,13 +180,13 @@ def largest_timestamp(log: Log, source: Source) -> Found | None:
     best: Found | None = None
     searched = 0
     # The last one has it, as a rule, and says so.
-    for segment in reversed(_segments(log, source)):
+    for segment in reversed(segments_of(log, source)):
         least = best.timestamp if best is not None else NONE + 1
         if segment.summary.max_timestamp >= least and segment.next_offset > start:
             if searched == PROMPT_SEARCHES and source.prompt:
                 raise TakesLong(f"{log}: {searched} segments were searched")
             searched += segment.summary.max_timestamp_offset < start
-            found = _found_in(_largest_in_segment, log, segment, source, start)
+            found = found_in(_largest_in_segment, log, segment, source, start)
             if found is not None and found.timestamp >= least:
                 best = found
     return best
@@ -220,7 +223,7 @@ def offsets_before(log: Log, timestamp_ms: int, max_offsets: int, source: Source
     -1 is now, -2 the start of the log.
     """
     start = log.log_start_offset
-    segments = _segments(log, source)
+    segments = segments_of(log, source)
     changed = [(max(segment.base_offset, start), segment.changed_ms) for segment in segments]
     if log.active.size:
         changed.append((log.log_end_offset, log.last_append_ms))

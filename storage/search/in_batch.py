@@ -22,7 +22,7 @@ from tidelog.protocol.records.errors import BatchTooLarge, RecordError, RecordsE
 from tidelog.storage.errors import CorruptLog, TakesLong
 from tidelog.storage.search import by_offset, times_cache
 from tidelog.storage.search.by_offset import PART_BYTES, Place
-from tidelog.storage.search.in_messages import first_message, largest_message
+from tidelog.storage.search.in_messages import first_message, largest_message, messages
 from tidelog.storage.search.times_cache import Found, TimesCache
 from tidelog.storage.segment import LOG, Segment
 from tidelog.storage.sources import Source
@@ -187,20 +187,51 @@ def largest_record(
     segment: Segment, position: int, size: int, offset_min: int, limit_bytes: int, source: Source
 ) -> Found | None:
     """Return the first record with the largest timestamp among those of a batch from an offset on, or None."""
-    data = segment.read(size, position, source)
-    try:
-        if data[MAGIC_POSITION] in legacy.MAGICS:
+    head = segment.read(min(size, HEADER_BYTES), position, source)
+    if head[MAGIC_POSITION] in legacy.MAGICS:
+        data = segment.read(size, position, source)
+        try:
             return largest_message(segment, position, data, offset_min, limit_bytes, source)
-        header = read_header(data)
-        records, start = _decompressed(header, data, limit_bytes)
-        columns = Columns(header.record_count)
-        kernel.scan(records, start, len(records), header.record_count, columns, False)
+        except RecordsError as error:
+            raise _corrupt(segment, position, error) from error
+    header = read_header(head)
+    rows = columns(segment, position, header, limit_bytes, source)
+    deltas = zip(rows.timestamp_delta, rows.offset_delta, strict=True)
+    first = offset_min - header.base_offset
+    found = [_found(header, *each) for each in islice(deltas, rows.count) if each[1] >= first]
+    return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
+
+
+def times_and_offsets(
+    segment: Segment, position: int, header: BatchHeader, limit_bytes: int, source: Source
+) -> tuple[list[int], list[int]]:
+    """Return the time and the offset of every record of a batch, or of an entry of an older format."""
+    if header.magic in legacy.MAGICS:
+        data = segment.read(header.size_bytes, position, source)
+        try:
+            found = messages(segment, position, data, limit_bytes, source)
+        except RecordsError as error:
+            raise _corrupt(segment, position, error) from error
+        return [record.timestamp for record in found], [record.offset for record in found]
+    rows = columns(segment, position, header, limit_bytes, source)
+    offsets = [header.base_offset + delta for delta in rows.offset_delta[: rows.count]]
+    if header.is_log_append_time:
+        return [header.max_timestamp] * rows.count, offsets
+    return [header.base_timestamp + delta for delta in rows.timestamp_delta[: rows.count]], offsets
+
+
+def columns(
+    segment: Segment, position: int, header: BatchHeader, limit_bytes: int, source: Source
+) -> Columns:
+    """Return where and when all records of a batch are."""
+    place = position, header.size_bytes, memoryview(b"")
+    try:
+        records, start = _records(segment, place, header, limit_bytes, source)
+        found = Columns(header.record_count)
+        kernel.scan(records, start, len(records), header.record_count, found, False)
     except (RecordsError, RecordError) as error:
         raise _corrupt(segment, position, error) from error
-    deltas = zip(columns.timestamp_delta, columns.offset_delta, strict=True)
-    first = offset_min - header.base_offset
-    found = [_found(header, *each) for each in islice(deltas, columns.count) if each[1] >= first]
-    return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
+    return found
 
 
 def _whole(segment: Segment, place: Place, source: Source) -> Buffer:

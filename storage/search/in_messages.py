@@ -22,7 +22,7 @@ def first_message(
     source: Source,
 ) -> Found | None:
     """Return the first record of the entry that is data, at or after both a timestamp and an offset, or None."""
-    found = _records(segment, position, data, limit_bytes, source)
+    found = messages(segment, position, data, limit_bytes, source)
     return next((each for each in found if each.offset >= offset_min and each.timestamp >= timestamp), None)
 
 
@@ -32,13 +32,13 @@ def largest_message(
     """Return the first record with the largest timestamp among those of an entry from an offset on, or None."""
     found = [
         each
-        for each in _records(segment, position, data, limit_bytes, source)
+        for each in messages(segment, position, data, limit_bytes, source)
         if each.offset >= offset_min and each.timestamp > NO_TIMESTAMP
     ]
     return max(found, key=lambda record: (record.timestamp, -record.offset), default=None)
 
 
-def _records(segment: Segment, position: int, data: Buffer, limit_bytes: int, source: Source) -> list[Found]:
+def messages(segment: Segment, position: int, data: Buffer, limit_bytes: int, source: Source) -> list[Found]:
     entry = legacy.read_entry(data, 0, len(data))
     if source.prompt and entry.codec != compression.NONE:
         raise TakesLong(f"{segment.path(LOG)}@{position}: compressed messages of format v{entry.magic}")

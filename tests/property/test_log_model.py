@@ -16,6 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.logs import NOW, Row, batch, crash, fetch_all, first_at, open_log, scan
 from tests.support.reference_index import differences, rebuilt
 from tidelog.storage.search import by_offset, by_time
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
+from tidelog.storage.search.time_range import between
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.upkeep import enforce_retention
 
@@ -32,6 +34,7 @@ class LogModel(RuleBasedStateMachine):
         self.now_ms = NOW
         self.rows: list[Row] = []
         self.stored: dict[int, tuple[int, int]] = {}
+        self.appended: dict[int, int] = {}  # when, by a clock that never goes back
         self.certain_from = 0  # Of what was stored before, a crash may have lost the time of append.
         self.end = self.start = self.recovery_point = 0
 
@@ -60,6 +63,7 @@ class LogModel(RuleBasedStateMachine):
         if self.options["message_timestamp_type"] == "LogAppendTime":
             stamps = [appended.append_time_ms] * len(stamps)
         append_ms = appended.append_time_ms if appended.append_time_ms >= 0 else self.now_ms
+        self.appended |= {self.end + n: self.log.last_append_ms for n in range(len(stamps))}
         self.stored |= {self.end + n: (at, append_ms) for n, at in enumerate(stamps)}
         value = b"%d-" % self.end
         self.rows += [Row(self.end + n, at, value + b"%d" % n) for n, at in enumerate(stamps)]
@@ -202,6 +206,27 @@ class LogModel(RuleBasedStateMachine):
                 found = first_at(self.log, wanted, PATIENT)
                 expected = next((row for row in self.rows if row.timestamp >= wanted), None)
                 assert (found and (found.offset, found.timestamp)) == (expected and expected[:2])
+
+    @invariant()
+    def every_range_of_times_is_found(self) -> None:
+        stamps = sorted({row.timestamp for row in self.rows})
+        for from_ms, to_ms in {(at, at + width) for at in stamps[::3] for width in (-1, 1, 7)} | {
+            (0, NOW * 2)
+        }:
+            found = between(self.log, from_ms, to_ms, RECORD_TIME, PATIENT)
+            offsets = [row.offset for row in self.rows if max(from_ms, 0) <= row.timestamp < to_ms]
+            assert found == (range(offsets[0], offsets[-1] + 1) if offsets else range(0))
+
+    @invariant()
+    def every_range_of_append_times_is_found(self) -> None:
+        """But where a bound may stand for the time of an append."""
+        if self.certain_from > self.start:
+            return
+        appends = [(offset, at) for offset, at in self.appended.items() if self.start <= offset < self.end]
+        for from_ms, to_ms in {(at, at + width) for _, at in appends[::3] for width in (1, 9)}:
+            found = between(self.log, from_ms, to_ms, APPEND_TIME, PATIENT)
+            offsets = [offset for offset, at in appends if from_ms <= at < to_ms]
+            assert found == (range(offsets[0], offsets[-1] + 1) if offsets else range(0))
 
     @invariant()
     def the_largest_time_is_found(self) -> None:

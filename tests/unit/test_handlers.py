@@ -478,6 +478,38 @@ async def test_list_offsets(serve: Serve, connect: Connect, version: int) -> Non
         assert (answer.error_code, answer.offset) == (code, expected if version >= since else -1)
 
 
+async def test_P5_P24_the_questions_that_are_no_times_look_from_the_log_start_on(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await make_topic(client, "t")
+
+    async def ask(timestamp: int) -> Any:
+        want = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
+        part = (await client.ask(LIST_OFFSETS, 11, request)).topics[0].partitions[0]
+        return part.error_code, part.offset, part.timestamp, part.leader_epoch
+
+    assert await ask(-3) == (0, -1, -1, -1)
+    await produce(client, "t", records(b"a", b"b", b"c"))
+    await produce(client, "t", records(b"d", b"e"))
+    assert await ask(-3) == (0, 2, T0 + 2000, 0)
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    log.advance_start(3)
+    assert [await ask(special) for special in (-1, -2, -3, -4)] == [
+        (0, 5, -1, 0),
+        (0, 3, -1, 0),
+        (0, 4, T0 + 1000, 0),
+        (0, 3, -1, 0),
+    ]
+    # There is no tier to which anything was moved, or is to be.
+    assert [await ask(special) for special in (-5, -6)] == [(0, -1, -1, -1)] * 2
+    assert await ask(-7) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)
+    log.advance_start(5)
+    assert await ask(-3) == (0, -1, -1, -1)
+
+
 async def test_the_end_of_what_is_decided_is_asked_for_by_those_who_read_nothing_else(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

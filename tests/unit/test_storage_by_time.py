@@ -536,7 +536,7 @@ def test_a_first_batch_of_exactly_what_fits_is_returned(tmp_path: Path) -> None:
 def test_a_lookup_finds_nothing_in_a_segment_that_retention_takes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    owner, name = (by_time, "_found_in") if "indexes" in when else (by_offset, "locate_timestamp")
+    owner, name = (by_time, "found_in") if "indexes" in when else (by_offset, "locate_timestamp")
     find = getattr(owner, name)
     for number, ask in enumerate(
         (

@@ -9,6 +9,7 @@ from crc32c import crc32c
 from tests.support.logs import NOW, batch, crash, fill, open_log
 from tests.support.reference_index import differences
 from tidelog.storage.log import QUICK_ROLLS
+from tidelog.storage.minima import Minima
 from tidelog.storage.segment import Segment
 from tidelog.storage.upkeep import enforce_retention
 
@@ -199,6 +200,7 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
         "append_entries": 2,
         "append_crc": crc32c(log.segments[0].path(".appendindex").read_bytes()),
         "damage": (),
+        "minima": Minima(4096, [NOW - 4]),
         "digests": crc32c(log.segments[0].path(".log").read_bytes()).to_bytes(4, "big"),
     }
     assert found == expected, json.dumps(found, default=str)

@@ -9,7 +9,8 @@ from crc32c import crc32c
 
 from tidelog.storage import summary
 from tidelog.storage.blocks import BLOCK_BYTES
-from tidelog.storage.summary import NONE, UNKNOWN, Damage, Summary
+from tidelog.storage.minima import UNKNOWN, Minima
+from tidelog.storage.summary import NONE, Damage, Summary
 
 ALL = Summary(
     flushed=1,
@@ -34,6 +35,7 @@ ALL = Summary(
     append_entries=19,
     append_crc=20,
     damage=(Damage(1, 2, 3), Damage(4, 5, 1 << 62)),
+    minima=Minima(8192, [UNKNOWN, -1, 7]),
     digests=b"abcdefghijkl",
 )
 
@@ -45,7 +47,8 @@ def signed(data: bytes) -> bytes:
 @pytest.mark.parametrize("damages", [0, 1, 2])
 @pytest.mark.parametrize(("log_bytes", "digests"), [(0, b""), (1, b"abcd"), (BLOCK_BYTES + 1, b"abcdefgh")])
 def test_what_is_written_is_read(tmp_path: Path, damages: int, log_bytes: int, digests: bytes) -> None:
-    written = replace(ALL, damage=ALL.damage[:damages], log_bytes=log_bytes, digests=digests)
+    minima = Minima(4096, [5] if log_bytes else [])
+    written = replace(ALL, damage=ALL.damage[:damages], log_bytes=log_bytes, digests=digests, minima=minima)
     assert Summary.decode(written.encode()) == written
     (tmp_path / "file").write_bytes(written.encode())
     assert Summary.load(tmp_path / "file") == written
@@ -83,7 +86,7 @@ def test_what_is_whole_but_of_another_kind_is_not_read(change: str) -> None:
     if change == "magic":
         data[0] ^= 1
     elif change == "version":
-        data[5] = 4
+        data[5] = summary.VERSION + 1
     elif change == "no room for the damage":
         data[7] = 200
     else:
@@ -101,7 +104,7 @@ def test_what_the_version_before_knew_is_known_to_the_next(monkeypatch: pytest.M
         name for name in reversed(today.names) if name not in ("record_count", "offset_crc", "time_crc")
     )
     later = summary.VERSION + 1
-    monkeypatch.setitem(summary.LAYOUTS, later, summary.Layout(Struct(f">{len(names)}q"), names, True))
+    monkeypatch.setitem(summary.LAYOUTS, later, summary.Layout(Struct(f">{len(names)}q"), names, True, True))
     monkeypatch.setattr(summary, "VERSION", later)
     assert Summary.decode(written) == ALL
     assert ALL.encode()[4:6] == later.to_bytes(2, "big") != written[4:6]
@@ -133,8 +136,22 @@ def test_a_summary_of_the_latest_version_is_written_as_it_ever_was() -> None:
         19,
         20,
     )
-    body = b"TLSM\0\3\0\2" + Struct(">17qIIqI").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
+    body = b"TLSM\0\4\0\2" + Struct(">17qIIqI").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
+    body += Struct(">5q").pack(8192, 3, UNKNOWN, -1, 7)
     assert ALL.encode() == signed(body + b"abcdefghijkl" + bytes(4))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_of_an_older_version_the_minima_are_unknown(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "VERSION", version)
+    written = ALL.encode()
+    monkeypatch.undo()
+    read = Summary.decode(written)
+    assert read is not None
+    assert read.minima == Minima(4096, [UNKNOWN] * 33)
+    assert read.digests == ALL.digests
+    assert read.damage == ALL.damage
+    assert Summary.decode(read.encode()) == read
 
 
 def test_of_version_1_only_the_times_are_read() -> None:

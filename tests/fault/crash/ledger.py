@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tests.support.logs import first_at
 from tidelog.protocol.records import batch as record_batch
 from tidelog.storage.errors import StorageError
-from tidelog.storage.search import by_time
+from tidelog.storage.search import by_time, time_range
 from tidelog.storage.search.by_offset import segment_number
 from tidelog.storage.sources import PATIENT
 
@@ -210,6 +210,11 @@ class Judge:
             expected = next(((at, offset) for at, offset in rows if at >= wanted), None)
             if (answer and (answer.timestamp, answer.offset)) != expected:
                 self.fail("I6", f"at or after {wanted} is {answer}, a scan says {expected}")
+        for first, last in zip([0, *stamps[:: 1 + len(stamps) // 3]], [*stamps[1::2], 1 << 62], strict=False):
+            span = time_range.between(self.log, first, last, by_time.RECORD_TIME, PATIENT)
+            inside = [offset for at, offset in rows if first <= at < last]
+            if span != (range(inside[0], inside[-1] + 1) if inside else range(0)):
+                self.fail("I6", f"from {first} to before {last} is {span}, a scan says {inside}")
         largest = by_time.largest_timestamp(self.log, PATIENT)
         most = max(rows, key=lambda row: (row[0], -row[1]), default=None)
         if (largest and (largest.timestamp, largest.offset)) != most:

@@ -1,0 +1,129 @@
+"""A partition's folder as it is now, to be read and never written: while a broker has it open, or none.
+
+Owns how a log is known without mending it: what a summary describes is believed as in `recovery`, and what comes after
+it is scanned, in memory. A batch that is not whole at the end is being written, or was torn: the log ends before it.
+Invariant: no file is made, changed, renamed or locked, and nothing is opened for writing; what a broker deletes
+meanwhile is as if it had never been there.
+"""
+
+from pathlib import Path
+
+from tidelog.config.options import TopicConfig
+from tidelog.storage import append_index, files, verification
+from tidelog.storage.append_index import AppendIndex
+from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.log import Log
+from tidelog.storage.segment import LOG, OFFSET_MAX, SUMMARY, Segment
+from tidelog.storage.shared import Shared
+from tidelog.storage.sources import Source
+from tidelog.storage.summary import Summary
+
+_DIGITS = 20
+
+
+class ReadOnlySegment(Segment):
+    """A segment of which no file is written."""
+
+    __slots__ = ()
+
+    def _open(self) -> files.File:
+        if self._file is None:
+            try:
+                self._file = files.File(self.path(LOG), read_only=True)
+            except FileNotFoundError:
+                raise self._deleted() from None
+        return self._file
+
+    def _mended_append_index(
+        self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool
+    ) -> AppendIndex:
+        log = append_index.Described(self.file, self.size, self.base_offset, self.summary)
+        return self._append_index_of(append_index.mended(data, log, bound_ms, is_tail_lost=is_tail_lost))
+
+
+class ReadOnlyLog(Log):
+    """A log as it was when it was opened; it takes no appends."""
+
+    def judge(self, segment: Segment, source: Source) -> Segment | None:
+        """Make what is known of a segment anew from its log, in memory. For a prompt source raise TakesLong."""
+        if source.prompt:
+            raise TakesLong(f"{self}: a segment is to be judged")
+        found = verification.judge(segment, self.epochs.at)
+        self._catch_up(found, segment)
+        found.summary.last_append_ms = max(found.summary.last_append_ms, segment.summary.last_append_ms)
+        self.segments = tuple(found if each is segment else each for each in self.segments)
+        self.active = self.segments[-1]
+        return found
+
+
+def load(
+    folder: Path, topic: str, partition: int, config: TopicConfig, log_start_offset: int, now_ms: int
+) -> ReadOnlyLog:
+    """Open the log in a folder for reading. ReadFailed if there is no segment in it."""
+    shared = Shared(folder, 0)
+    names = [name for name, is_folder in files.list_folder(folder) if not is_folder and name.endswith(LOG)]
+    stems = [name.removesuffix(LOG) for name in names]
+    bases = sorted(int(stem) for stem in stems if len(stem) == _DIGITS and stem.isdecimal())
+    found = [_segment(folder, base, config, shared, now_ms) for base in bases]
+    segments: list[Segment] = [segment for segment in found if segment is not None]
+    if not segments:
+        raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
+    for segment in segments[:-1]:
+        segment.is_active &= bool(segment.size)  # an empty one stands for lost offsets, and can expire
+    segments[-1].is_active = True
+    log = ReadOnlyLog(
+        folder,
+        topic,
+        partition,
+        config,
+        shared,
+        segments,
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        epochs=LeaderEpochs.load(folder),
+    )
+    log.refuse_writes("it was opened for reading only")
+    return log
+
+
+def _segment(
+    folder: Path, base_offset: int, config: TopicConfig, shared: Shared, now_ms: int
+) -> ReadOnlySegment | None:
+    """Return what is known of a segment, without what is being written; None if it was just deleted."""
+    name = f"{base_offset:0{_DIGITS}d}"
+    summary = Summary.load(folder / (name + SUMMARY))  # first: a broker appends, and describes more then
+    status = files.status(folder / (name + LOG))
+    if status is None:
+        return None
+    modified_ms = min(status.modified_ms, now_ms)
+    known = summary or Summary(0, 0, base_offset, modified_ms, config.index_interval_bytes)
+    fresh = known.only_times(base_offset)
+    segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
+    try:
+        if summary is not None and summary.log_bytes <= status.size:
+            segment.believe(summary, finished=True)
+            if summary.log_bytes == status.size:
+                return segment
+        segment.is_active = True  # what is scanned is in memory only: it is not to be let go of
+        if segment.summary is fresh or segment.load_indexes() is None:
+            segment.rebuild()
+        else:
+            segment.scan()
+        _end_before_torn(segment)
+        _date(segment, modified_ms)
+    except (OffsetOutOfRange, FileNotFoundError):
+        return None
+    return segment
+
+
+def _end_before_torn(segment: Segment) -> None:
+    damage = segment.summary.damage
+    if damage and damage[-1].next_offset == OFFSET_MAX:
+        segment.summary.damage = damage[:-1]
+        segment.size = segment.summary.log_bytes = damage[-1].start
+
+
+def _date(segment: Segment, modified_ms: int) -> None:
+    if segment.summary.batch_count:
+        bound_ms = max(segment.summary.last_append_ms, modified_ms)
+        segment.mend_append_index(bound_ms, is_tail_lost=False)
