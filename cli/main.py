@@ -4,8 +4,8 @@ Each verb imports what it needs when it runs, so that `tidelog serve` starts wit
 `tidelog dump` without the broker. An error is one line on stderr.
 
 Exit codes: 0 done; 1 failed (what the broker refused, what is damaged, what a person did not confirm); 2 the command
-line cannot be understood; 3 the broker cannot be reached, or stopped answering; 130 Ctrl-C. `serve` and `tail` are
-meant to be ended by Ctrl-C: they exit with 0.
+line cannot be understood; 3 the broker cannot be reached, or stopped answering; 4 `fsck` could not
+look; 130 Ctrl-C. `serve` and `tail` are meant to be ended by Ctrl-C: they exit with 0.
 """
 
 import gc
@@ -80,7 +80,7 @@ app = typer.Typer(
     name="tidelog",
     cls=_Tidelog,
     help="A broker for Kafka clients, whose log is addressed by time as exactly as by offset.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 130 Ctrl-C.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
     context_settings=HELP_NAMES,
     no_args_is_help=True,
     add_completion=False,
@@ -305,6 +305,31 @@ def dump(
     from tidelog.cli.dump import run
 
     return run(file, records, as_json)
+
+
+@app.command()
+def fsck(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A data folder, or the folder of a partition.", show_default=False)
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="A data folder: another way to say FOLDER.")] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Write anew what the log says: indexes and summaries. Stop the broker first."
+        ),
+    ] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every record too.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Check logs and all that lies beside them: each damage is a line. Nothing is written without --repair.
+
+    A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that cannot be
+    mended), 4 there is nothing to look at, or it cannot be read.
+    """
+    from tidelog.cli.fsck import run
+
+    return run(folder, data_dir, repair, deep, as_json)
 
 
 def main() -> None:

@@ -42,10 +42,10 @@ class File:
 
     __slots__ = ("_fd", "_nowait_flags", "path", "size")
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        """Open for reading and writing; `create` makes it if it is missing."""
+    def __init__(self, path: Path, *, create: bool = False, readonly: bool = False) -> None:
+        """Open for reading and writing; `create` makes it if it is missing, a `readonly` one refuses writes."""
         self._fd = -1
-        self._fd = _open(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        self._fd = _open(path, os.O_RDONLY if readonly else os.O_RDWR | (os.O_CREAT if create else 0))
         self.path = path
         self.size = os.fstat(self._fd).st_size
         self._nowait_flags = os.RWF_NOWAIT
@@ -401,6 +401,21 @@ class FolderLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a process has the lock in a file; nothing is made, and the lock is not kept."""
+    try:
+        fd = _open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 @contextlib.contextmanager

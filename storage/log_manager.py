@@ -49,6 +49,13 @@ FLUSHED_AT_ONCE = 100
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 _log = logging.getLogger(__name__)
 
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Return the topic and the number that a partition's folder is named for; None for another folder."""
+    match = _PARTITION.fullmatch(name)
+    return (match["topic"], int(match["partition"])) if match else None
+
+
 T = TypeVar("T")
 Steps = Generator[None, bool | None, T]
 
@@ -155,8 +162,8 @@ class LogManager:
                 files.remove(self.directory / name)
             elif is_folder and name.endswith(DELETE_SUFFIX):
                 files.remove_folder(self.directory / name)
-            elif is_folder and (match := _PARTITION.fullmatch(name)):
-                yield self.directory / name, match["topic"], int(match["partition"])
+            elif is_folder and (named := partition_of(name)) is not None:
+                yield self.directory / name, *named
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
         """Make the log of a new partition."""
