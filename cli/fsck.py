@@ -24,7 +24,7 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
     assert path is not None
     problems: list[Problem] = []
     try:
-        with _quiet():
+        with quiet():
             fsck = Fsck(path, deep=deep, repair=repair)
             for problem in fsck.problems():
                 problems.append(problem)
@@ -40,7 +40,7 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Say nothing but what is found: storage tells a broker's log of what it meets."""
     logging.disable(logging.CRITICAL)
     try:

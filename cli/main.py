@@ -332,6 +332,37 @@ def fsck(
     return run(folder, data_dir, repair, deep, as_json)
 
 
+@app.command("import")
+def import_folder(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a partition, written by Kafka or by Tidelog.")
+    ],
+    topic: Annotated[
+        str, typer.Option(metavar="NAME", callback=_sent, help="The topic; made if it is missing.")
+    ],
+    data_dir: Annotated[Path, typer.Option(help="The data folder; made if it is missing.")],
+    partition: Annotated[
+        int | None, typer.Option(min=0, max=INT_MAX, help="Default: the number in the folder's name.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", callback=_sent, help="Set an option of a new topic; may be repeated."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="The broker's server.properties file.")] = None,
+) -> int:
+    """Copy the log in a folder into a data folder, as a partition. No broker may have either open.
+
+    Offsets and bytes stay as they are; indexes are made anew. All of it is imported, or nothing. What the topic's
+    retention would delete is said.
+    """
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.importing import run
+
+    return run(folder, topic, data_dir, partition, option or [], config, Clock())
+
+
 def main() -> None:
     """Run the command."""
     _open_what_is_closed()

@@ -371,6 +371,18 @@ def rename(old: Path, new: Path) -> None:
         os.rename(old, new)
 
 
+def copy(source: Path, target: Path) -> None:
+    """Copy a file's content and the time of its last change; the content is on disk on return."""
+    status = os.stat(source)
+    shutil.copyfile(source, target)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    fd = _open(target, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def remove(path: Path) -> None:
     """Remove a file; a missing one is no error."""
     with contextlib.suppress(FileNotFoundError):

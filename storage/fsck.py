@@ -16,9 +16,10 @@ from tidelog.storage import files, folder_identity
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.leader_epochs import LeaderEpochs
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, partition_of
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
+from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.segment import LOG, SUFFIXES
-from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars, bases_in
+from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
 
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
 LOOKS_MAX: Final = 20

@@ -29,7 +29,6 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, UNKNOWN, Summary
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
-_DIGITS: Final = 20
 # What of a summary is a function of the log and the index interval, whoever has walked over it.
 _COUNTED: Final = (
     "next_offset",
@@ -40,16 +39,6 @@ _COUNTED: Final = (
     "max_timestamp_last_offset",
     "indexed_position",
 )
-
-
-def bases_in(folder: Path) -> list[int]:
-    """Return the base offsets of the segments in a folder."""
-    stems = [
-        name[: -len(LOG)]
-        for name, is_folder in files.list_folder(folder)
-        if name.endswith(LOG) and not is_folder
-    ]
-    return sorted(int(stem) for stem in stems if len(stem) == _DIGITS and stem.isdecimal())
 
 
 class Finding(NamedTuple):
