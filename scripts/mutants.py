@@ -177,6 +177,7 @@ FIRST = {
     "storage/recovery": ["recovery", "flush", "log_manager", "epochs", "retention", *_RECOVERED],
     "storage/retention": ["retention"],
     "storage/roll_times": ["roll"],
+    "storage/scrub": ["scrub"],
     "storage/search/by_offset": ["by_offset", "log", "by_time", "blocks", "flush"],
     "storage/search/by_time": ["by_time"],
     "storage/search/in_batch": ["by_time"],

@@ -119,6 +119,44 @@ class File:
         self.size = size
 
 
+class ColdFile(File):
+    """A file whose reads come from the disk, whatever is in memory of it, and leave nothing there.
+
+    Where the file system has no such reads, what is in memory is taken from there, and the rest is dropped again.
+    """
+
+    __slots__ = ("_is_direct", "_room")
+
+    def __init__(self, path: Path, count_max: int) -> None:
+        """Open it to read; at most so many bytes at once, from positions that are multiples of a page."""
+        super().__init__(path, readonly=True)
+        self._room = mmap.mmap(-1, count_max)
+        self._is_direct = True
+        try:
+            direct = _open(path, os.O_RDONLY | os.O_DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._is_direct = False
+        else:
+            self._fd, buffered = direct, self._fd
+            os.close(buffered)
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes; fewer only at the end of the file."""
+        if self._is_direct:
+            whole = -(-count // _PAGE_BYTES) * _PAGE_BYTES
+            with memoryview(self._room) as room:
+                read = os.preadv(self._fd, [room[:whole]], position)
+                return bytes(room[: min(read, count)])
+        warm = self.read_nowait(min(count, self.size - position), position)
+        if warm is not None:
+            return bytes(warm)
+        data = super().pread(count, position)
+        os.posix_fadvise(self._fd, position, count, os.POSIX_FADV_DONTNEED)
+        return data
+
+
 class FileSlice:
     """Bytes of a file that have been published and do not change; its length is known without reading them."""
 
