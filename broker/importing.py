@@ -56,7 +56,7 @@ def import_partition(
     if files.status(source) is None:
         raise StorageError(f"{source}: there is no such folder")
     logs = LogManager(config.log_dir, config, clock.now_ms)
-    _refuse_open(source, logs.directory)
+    _refuse_open(source)
     logs.lock()
     try:
         catalog = Catalog(logs.directory / CATALOG_FILE)
@@ -76,10 +76,9 @@ def _problem(topic: str, partition: int) -> str | None:
     return name_problem(topic)
 
 
-def _refuse_open(source: Path, data_folder: Path) -> None:
+def _refuse_open(source: Path) -> None:
     """Refuse the folder of a partition that a broker is writing."""
-    above = source.absolute().parent
-    if above != data_folder.absolute() and files.is_locked(above / folder_identity.LOCK):
+    if files.is_locked(source.absolute().parent / folder_identity.LOCK):
         raise DataDirLocked(f"{source}: a broker has this log open; stop it first")
 
 

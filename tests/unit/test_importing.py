@@ -105,6 +105,7 @@ def test_V2_I5_what_kafka_wrote_keeps_its_offsets_and_bytes(source: Path, data: 
 def test_older_formats_are_refused_until_they_are_read(source: Path, data: Path, clock: Clock) -> None:
     with pytest.raises(ForeignDataDir, match="message format"):
         bring(data, source, clock)
+    assert not list(data.glob("*-delete"))
     assert topics_of(data) == {}
 
 

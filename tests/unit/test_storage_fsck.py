@@ -19,7 +19,7 @@ from tidelog.storage.files import FolderLock
 from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.summary import Summary
+from tidelog.storage.summary import Damage, Summary
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
 OPTIONS = {"index_interval_bytes": 150}
@@ -281,6 +281,7 @@ def test_a_summary_that_is_gone_or_wrong_is_made_again(folder: Path, spoil: str)
         before.append_entries,
         before.offset_crc,
     )
+    assert after.flushed
 
 
 @pytest.mark.parametrize(
@@ -428,6 +429,95 @@ def test_lost_offsets_that_a_segment_stands_for_stay_told(tmp_path: Path) -> Non
     open_log(lost, recovery_point=log.log_end_offset, **OPTIONS).close()
     for _ in range(2):
         assert any("were on disk and are lost" in p.what for p in problems(lost, repair=True))
+
+
+def test_a_flipped_bit_is_one_finding_and_no_index_is_blamed_for_it(folder: Path) -> None:
+    path = min(folder.glob("*.log"))
+    change(path, 70)
+    assert places(folder) == [(path.name, 0)]
+
+
+def test_damage_at_the_end_of_a_sealed_segment_ends_where_the_next_begins(folder: Path) -> None:
+    path, following, _ = sorted(folder.glob("*.log"))
+    position = batch_positions(path)[-1]
+    change(path, path.stat().st_size - 1)
+    for suffix in (".summary", ".index", ".timeindex"):
+        path.with_suffix(suffix).unlink()
+    found = [p for p in problems(folder) if p.path.suffix == ".log"]
+    assert [(p.path, p.position) for p in found] == [(path, position)]
+    assert found[0].what.endswith(f"to offset {int(following.name[:20]) - 1} can be read")
+
+
+def test_a_summary_of_more_than_there_is_is_told_of_a_log_that_was_closed(folder: Path) -> None:
+    path = max(folder.glob("*.log"))
+    summary = Summary.load(path.with_suffix(".summary"))
+    assert summary is not None
+    summary.flushed = 0
+    path.with_suffix(".summary").write_bytes(summary.encode())
+    with open(path, "r+b") as file:
+        file.truncate(batch_positions(path)[-1])
+    assert "ends here" in problems(folder)[0].what
+
+
+def test_a_summary_that_names_damage_of_no_batch_is_found(folder: Path) -> None:
+    path = min(folder.glob("*.summary"))
+    summary = Summary.load(path)
+    assert summary is not None
+    summary.damage = (Damage(1, 2, 3),)
+    path.write_bytes(summary.encode())
+    assert [(p.path, p.what) for p in problems(folder)] == [(path, "names damage where the log has none")]
+
+
+def test_an_epoch_below_that_of_the_checkpoint_is_told_of_what_kafka_wrote(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(WRITTEN / "m2-none-ct-0", tmp_path / "kafka-0"))
+    path = next(folder.glob("*.log"))
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n3 5000\n")
+    assert not problems(folder)
+    change(path, 12, b"\0\0\0\x02")
+    assert places(folder)[0] == (path.name, 0)
+
+
+def test_a_torn_tail_below_the_recovery_point_is_damage(data: Path) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    path = data / "topic-0" / f"{0:020d}.log"
+    path.with_suffix(".summary").unlink()
+    path.with_suffix(".timeindex").write_bytes(b"")  # as it is until a segment is saved
+    position = batch_positions(path)[-1]
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size - 5)
+    assert (path.name, position) in places(data)
+    (data / "recovery-point-offset-checkpoint").unlink()
+    assert not places(data)
+
+
+def test_a_segment_that_was_never_begun_is_no_damage(folder: Path) -> None:
+    for suffix in (".log", ".index", ".timeindex"):
+        (folder / f"{3:020d}{suffix}").touch()
+    assert not [p for p in problems(folder) if "begins with" in p.what]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_I5_an_index_that_is_wrong_is_found_beside_a_log_that_is_open(tmp_path: Path, suffix: str) -> None:
+    manager, data = manager_of(tmp_path / "data"), tmp_path / "data"
+    manager.open()
+    log = manager.create("topic", 0, bytes(15) + b"\7", manager._defaults.topic_defaults())
+    for number in range(12):
+        log.append(batch([NOW + number], value=b"v" * 1500), NOW + number)
+    log.active.save()
+    log.append(batch([NOW + 50]), NOW + 50)
+    assert not problems(data)
+    path = log.active.path(suffix)
+    before = path.read_bytes()
+    change(path, 3)
+    assert places(data) == [(path.name, 0)]
+
+    def heal(_: float) -> None:
+        path.write_bytes(before)
+
+    assert not list(Fsck(data, deep=False, repair=False, pause=heal).problems())
+    manager.abandon()
+    change(path, 3)
+    assert places(data) == [(path.name, 0)]
 
 
 # What cannot be looked at.
