@@ -21,11 +21,14 @@ from tidelog.broker.waiting import Parked
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.scrub import Scrubber
 
 _log = logging.getLogger(__name__)
 
 # How long a snapshot of producers may wait to be written, and the end of a full disk to be seen.
 LOOK_EVERY_S = 1.0
+# How often each sealed segment is read again.
+SCRUB_EVERY_S = 86400.0
 CATALOG_FILE = "catalog.sqlite"
 
 
@@ -59,6 +62,8 @@ class Broker:
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint
         )
         self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look)
+        self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
+        self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub)
         self.loop: asyncio.AbstractEventLoop
         self.catalog: Catalog
         self.topics: Topics
@@ -87,6 +92,9 @@ class Broker:
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)
         periodic = [self._retention, self._flushing, self._checkpointing, self._looking]
+        if self.config.log_scrub_bytes_per_second:
+            self._scrubbing.hasten(LOOK_EVERY_S)
+            periodic.append(self._scrubbing)
         self.maintenance = Maintenance(loop, periodic, self._thread_ended)
         self.producer_ids = ProducerIds(self._reserve_producer_ids)
         for topic in self.topics.all():
@@ -109,6 +117,11 @@ class Broker:
     def _look(self) -> Task[None]:
         self.logs.disk.look()
         yield from self.logs.write_snapshots()
+
+    def _scrub(self) -> Task[float | None]:
+        """Read again what a second is to read; return when to go on, None where all has been read."""
+        is_done = yield from self._scrubber.round()
+        return None if is_done else 1.0
 
     def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
         """Create a topic, and look after it as soon as its options say. As `Topics.create`."""

@@ -2,8 +2,9 @@
 
 The catalogue is the truth, the folders follow it: creating writes the catalogue first, deleting too. So after a
 crash between the two, `open` makes what is missing and removes what was deleted. Partition folders that the
-catalogue does not know (ones that Kafka wrote, say) are adopted as a topic. What a creation that failed could not take
-back is taken back by the next one of that name; a start before that serves it, as it serves what a crash left.
+catalogue does not know (ones that Kafka wrote, say) are adopted, as a topic or as more partitions of one. What a
+creation that failed could not take back is taken back by the next one of that name; a start before that serves it, as
+it serves what a crash left.
 
 `by_name` and `by_id` belong to the event loop; the maintenance thread knows what it has made by itself, and hands each
 change to the loop before the answer to whoever asked for it.
@@ -12,6 +13,7 @@ change to the loop before the answer to whoever asked for it.
 import asyncio
 import logging
 import re
+from dataclasses import replace
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.maintenance import Task, at_once
@@ -138,20 +140,31 @@ class Topics:
         self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
         for name in self._catalog.deletions():
             at_once(self._delete_folders(name))
-        known = {record.name for record in self._catalog.topics()}
-        for name in sorted({topic for topic, _ in self._logs.logs} - known):
-            self._adopt(name)
+        known = {record.name: record for record in self._catalog.topics()}
+        for name, partitions in self._highest().items():
+            record = known.get(name)
+            if record is None or partitions > record.partitions:
+                self._adopt(name, record, partitions)
         for record in self._catalog.topics():
             self._serve(at_once(self._make(record)))
 
-    def _adopt(self, name: str) -> None:
+    def _highest(self) -> dict[str, int]:
+        """Return how many partitions each topic has by its folders."""
+        highest: dict[str, int] = {}
+        for name, partition in sorted(self._logs.logs):
+            highest[name] = max(highest.get(name, 0), partition + 1)
+        return highest
+
+    def _adopt(self, name: str, record: TopicRecord | None, partitions: int) -> None:
+        """Take folders that the catalogue does not know for partitions: of a topic that it knows, or of a new one."""
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
-        partitions = 1 + max(log.partition for log in logs)
         # From now on a crash may take what no flush has covered: what was copied here is covered first.
         for log in logs:
             log.durability.flush()
         self._logs.checkpoint()
-        self._catalog.add_topic(TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {}))
+        if record is None:
+            record = TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {})
+        self._catalog.add_topic(replace(record, partitions=partitions))
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
 
     # Maintenance thread.

@@ -4,8 +4,8 @@ Each verb imports what it needs when it runs, so that `tidelog serve` starts wit
 `tidelog dump` without the broker. An error is one line on stderr.
 
 Exit codes: 0 done; 1 failed (what the broker refused, what is damaged, what a person did not confirm); 2 the command
-line cannot be understood; 3 the broker cannot be reached, or stopped answering; 130 Ctrl-C. `serve` and `tail` are
-meant to be ended by Ctrl-C: they exit with 0.
+line cannot be understood; 3 the broker cannot be reached, or stopped answering; 4 `fsck` could not
+look; 130 Ctrl-C. `serve` and `tail` are meant to be ended by Ctrl-C: they exit with 0.
 """
 
 import gc
@@ -80,7 +80,7 @@ app = typer.Typer(
     name="tidelog",
     cls=_Tidelog,
     help="A broker for Kafka clients, whose log is addressed by time as exactly as by offset.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 130 Ctrl-C.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no answer from the broker, 4 could not look, 130 Ctrl-C.",
     context_settings=HELP_NAMES,
     no_args_is_help=True,
     add_completion=False,
@@ -354,6 +354,62 @@ def explain_offset(
     from tidelog.cli.explain import Where, looked_up
 
     return looked_up(Where(topic, partition, data_dir, config), at, clock, as_json, Clock())
+
+
+@app.command()
+def fsck(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A data folder, or the folder of a partition.", show_default=False)
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="A data folder: another way to say FOLDER.")] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Write anew what the log says: indexes and summaries. Stop the broker first."
+        ),
+    ] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every record too.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Check logs and all that lies beside them: each damage is a line. Nothing is written without --repair.
+
+    A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that cannot be
+    mended), 4 there is nothing to look at, or it cannot be read.
+    """
+    from tidelog.cli.fsck import run
+
+    return run(folder, data_dir, repair, deep, as_json)
+
+
+@app.command("import")
+def import_folder(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder of a partition, written by Kafka or by Tidelog.")
+    ],
+    topic: Annotated[
+        str, typer.Option(metavar="NAME", callback=_sent, help="The topic; made if it is missing.")
+    ],
+    data_dir: Annotated[Path, typer.Option(help="The data folder; made if it is missing.")],
+    partition: Annotated[
+        int | None, typer.Option(min=0, max=INT_MAX, help="Default: the number in the folder's name.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", callback=_sent, help="Set an option of a new topic; may be repeated."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="The broker's server.properties file.")] = None,
+) -> int:
+    """Copy the log in a folder into a data folder, as a partition. No broker may have either open.
+
+    Offsets and bytes stay as they are; indexes are made anew. All of it is imported, or nothing. What the topic's
+    retention would delete is said.
+    """
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.importing import run
+
+    return run(folder, topic, data_dir, partition, option or [], config, Clock())
 
 
 def main() -> None:

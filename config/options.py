@@ -553,6 +553,14 @@ class BrokerConfig:
         "each of them in each log. Above it those that have sent nothing for longest are forgotten, as after "
         "`producer.id.expiration.ms`.",
     )
+    log_scrub_bytes_per_second: int = option(
+        "log.scrub.bytes.per.second",
+        LONG,
+        4 << 20,
+        at_least=0,
+        ours=True,
+        doc="How fast sealed segments are read again, once a day, to find what the disk has spoilt; 0 for not at all.",
+    )
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
     explicit: frozenset[str] = frozenset()  # names, as the table spells them, that somebody set
     notes: tuple[str, ...] = ()  # what was accepted though it does nothing, for the start-up log

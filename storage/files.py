@@ -120,6 +120,44 @@ class File:
         self.size = size
 
 
+class ColdFile(File):
+    """A file whose reads come from the disk, whatever is in memory of it, and leave nothing there.
+
+    Where the file system has no such reads, what is in memory is taken from there, and the rest is dropped again.
+    """
+
+    __slots__ = ("_is_direct", "_room")
+
+    def __init__(self, path: Path, count_max: int) -> None:
+        """Open it to read; at most so many bytes at once, from positions that are multiples of a page."""
+        super().__init__(path, read_only=True)
+        self._room = mmap.mmap(-1, count_max)
+        self._is_direct = True
+        try:
+            direct = _open(path, os.O_RDONLY | os.O_DIRECT)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._is_direct = False
+        else:
+            self._fd, buffered = direct, self._fd
+            os.close(buffered)
+
+    def pread(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes; fewer only at the end of the file."""
+        if self._is_direct:
+            whole = -(-count // _PAGE_BYTES) * _PAGE_BYTES
+            with memoryview(self._room) as room:
+                read = os.preadv(self._fd, [room[:whole]], position)
+                return bytes(room[: min(read, count)])
+        warm = self.read_nowait(min(count, self.size - position), position)
+        if warm is not None:
+            return bytes(warm)
+        data = super().pread(count, position)
+        os.posix_fadvise(self._fd, position, count, os.POSIX_FADV_DONTNEED)
+        return data
+
+
 class FileSlice:
     """Bytes of a file that have been published and do not change; its length is known without reading them."""
 
@@ -384,6 +422,18 @@ def rename(old: Path, new: Path) -> None:
         os.rename(old, new)
 
 
+def copy(source: Path, target: Path) -> None:
+    """Copy a file's content and the time of its last change; the content is on disk on return."""
+    status = os.stat(source)
+    shutil.copyfile(source, target)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    fd = _open(target, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def remove(path: Path) -> None:
     """Remove a file; a missing one is no error."""
     with contextlib.suppress(FileNotFoundError):
@@ -414,6 +464,21 @@ class FolderLock:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a process has the lock in a file; nothing is made, and the lock is not kept."""
+    try:
+        fd = _open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 @contextlib.contextmanager

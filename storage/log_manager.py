@@ -15,7 +15,6 @@ this thread can do something else in between; a log may be deleted then, and is 
 
 import logging
 import os
-import re
 import uuid
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
+from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_of
 from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.upkeep import enforce_retention
@@ -37,8 +37,6 @@ from tidelog.storage.upkeep import enforce_retention
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-DELETE_SUFFIX = "-delete"
-NAME_BYTES_MAX = 255  # of a file or folder, on every file system of Linux
 # After a crash most of the time goes into reading and checksums, both of which let other threads run.
 RECOVERY_THREADS = 4
 # Flushes of several files at once share the file system's commits.
@@ -46,7 +44,6 @@ CLOSING_THREADS = 8
 # How many logs are flushed in one step; their first sync puts on disk what was written to the others, as a rule.
 FLUSHED_AT_ONCE = 100
 
-_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -155,13 +152,13 @@ class LogManager:
                 files.remove(self.directory / name)
             elif is_folder and name.endswith(DELETE_SUFFIX):
                 files.remove_folder(self.directory / name)
-            elif is_folder and (match := _PARTITION.fullmatch(name)):
-                yield self.directory / name, match["topic"], int(match["partition"])
+            elif is_folder and (named := partition_of(name)) is not None:
+                yield self.directory / name, *named
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
         """Make the log of a new partition."""
         name = f"{topic}-{partition}"
-        if not _PARTITION.fullmatch(name) or topic in (".", ".."):
+        if partition_of(name) is None or topic in (".", ".."):
             raise StorageError(f"topic {topic!r} has no name that a folder can have")
         if (topic, partition) in self.logs:
             raise StorageError(f"{name}: exists")

@@ -17,6 +17,7 @@ from tidelog.protocol.records.batch import MAGIC_POSITION, BatchHeader
 from tidelog.storage import blocks
 from tidelog.storage.blocks import Unverified
 from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
+from tidelog.storage.summary import Damage
 from tidelog.storage.walk import Refuses
 
 # What messages of the older formats have, who bear no epoch.
@@ -30,10 +31,20 @@ def judge(segment: Segment, epoch_at: Callable[[int], int]) -> Segment:
 
     `epoch_at` gives the leader epoch of an offset, or -1. Damage is in the summary, and nothing is unverified any more.
     """
+    found, mismatches = walked(segment, epoch_at)
+    if not found.summary.damage:
+        reason = "summary" if mismatches else "index"
+        _log.warning("made anew from the log file=%s reason=%s-not-of-this-log", segment.path(LOG), reason)
+    return found
+
+
+def walked(segment: Segment, epoch_at: Callable[[int], int]) -> tuple[Segment, set[int]]:
+    """Return what `judge` does, and which blocks are not what the summary says; nothing is told or written."""
     unverified = segment.unverified or Unverified(b"", 0, segment.base_offset)
     mismatches = unverified.mismatches(segment.file)
     found = segment.anew(unverified.end)
-    found.scan(_suspicion(mismatches, unverified, epoch_at) if mismatches else None)
+    known = segment.summary.damage
+    found.scan(_suspicion(mismatches, known, unverified, epoch_at) if mismatches or known else None)
     summary = found.summary
     if summary.damage and summary.damage[-1].next_offset == OFFSET_MAX:
         # This is no write that never finished: the end of what was there is known.
@@ -42,19 +53,21 @@ def judge(segment: Segment, epoch_at: Callable[[int], int]) -> Segment:
             summary.damage[-1]._replace(next_offset=unverified.next_offset),
         )
         summary.next_offset = unverified.next_offset
-    if not summary.damage:
-        reason = "summary" if mismatches else "index"
-        _log.warning("made anew from the log file=%s reason=%s-not-of-this-log", segment.path(LOG), reason)
-    return found
+    return found, mismatches
 
 
-def _suspicion(mismatches: set[int], unverified: Unverified, epoch_at: Callable[[int], int]) -> Refuses:
-    """Return what refuses a batch that is right by its checksum."""
+def _suspicion(
+    mismatches: set[int],
+    known: tuple[Damage, ...],
+    unverified: Unverified,
+    epoch_at: Callable[[int], int],
+) -> Refuses:
+    """Return what refuses a batch that is right by its checksum: one that is known to be damaged stays so."""
 
     def refuses(position: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
         first, last = position // blocks.BLOCK_BYTES, (position + MAGIC_POSITION - 1) // blocks.BLOCK_BYTES
         if first not in mismatches and last not in mismatches:
-            return False
+            return any(start <= position < end for start, end, _ in known)
         end = header.last_offset + 1
         if expected is None:
             if position + header.size_bytes == unverified.end:

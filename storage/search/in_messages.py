@@ -39,6 +39,7 @@ def largest_message(
 
 
 def messages(segment: Segment, position: int, data: Buffer, limit_bytes: int, source: Source) -> list[Found]:
+    """Return what can be found in the entry that is data: all of its records."""
     entry = legacy.read_entry(data, 0, len(data))
     if source.prompt and entry.codec != compression.NONE:
         raise TakesLong(f"{segment.path(LOG)}@{position}: compressed messages of format v{entry.magic}")

@@ -1,0 +1,148 @@
+"""A partition's folder that lies elsewhere becomes a partition of a topic, in a data folder that no broker has open.
+
+Owns what may be imported where, and the order: the copy is made and put on disk beside, then renamed, and the folder is
+opened and closed as a broker would, which adopts what it finds (`Topics.open`). So a kill leaves nothing or all. Where
+the topic is to have options it is in the catalogue before, empty until the rename.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.broker.broker import CATALOG_FILE
+from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.clock import Clock
+from tidelog.broker.topics import (
+    CLUSTER_METADATA,
+    MAX_PARTITIONS_PER_TOPIC,
+    TopicNamesCollide,
+    Topics,
+    metric_name,
+    name_problem,
+)
+from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.storage import files, folder_identity, importing, retention
+from tidelog.storage.errors import DataDirLocked, StorageError
+from tidelog.storage.importing import Staged
+from tidelog.storage.log import Log
+from tidelog.storage.log_manager import LogManager
+
+
+class Expired(NamedTuple):
+    """What retention takes of a log as soon as a broker looks."""
+
+    segments: int
+    end_offset: int
+    is_all: bool
+
+
+class Imported(NamedTuple):
+    """What was imported, what was left, and what retention makes of it."""
+
+    staged: Staged
+    partitions: int
+    foreign: list[str]
+    config: TopicConfig
+    expired: Expired | None
+
+
+def import_partition(
+    config: BrokerConfig, clock: Clock, source: Path, topic: str, partition: int, options: Mapping[str, str]
+) -> Imported:
+    """Import a folder. StorageError, ConfigError, CatalogError, OSError; then nothing was imported."""
+    if problem := _problem(topic, partition):
+        raise StorageError(problem)
+    if files.status(source) is None:
+        raise StorageError(f"{source}: there is no such folder")
+    logs = LogManager(config.log_dir, config, clock.now_ms)
+    _refuse_open(source)
+    logs.lock()
+    try:
+        catalog = Catalog(logs.directory / CATALOG_FILE)
+        try:
+            return _import(logs, catalog, config, clock, source, (topic, partition), dict(options))
+        finally:
+            catalog.close()
+    finally:
+        logs.abandon()
+
+
+def _problem(topic: str, partition: int) -> str | None:
+    if topic == CLUSTER_METADATA:
+        return f"{topic}: is the log of Kafka's controllers; choose another topic"
+    if partition >= MAX_PARTITIONS_PER_TOPIC:
+        return f"partition {partition}: a topic has at most {MAX_PARTITIONS_PER_TOPIC}, numbered from 0"
+    return name_problem(topic)
+
+
+def _refuse_open(source: Path) -> None:
+    """Refuse the folder of a partition that a broker is writing."""
+    if files.is_locked(source.absolute().parent / folder_identity.LOCK):
+        raise DataDirLocked(f"{source}: a broker has this log open; stop it first")
+
+
+def _import(
+    logs: LogManager,
+    catalog: Catalog,
+    config: BrokerConfig,
+    clock: Clock,
+    source: Path,
+    key: tuple[str, int],
+    options: dict[str, str],
+) -> Imported:
+    name, partition = key
+    record = _record(catalog, name, options)
+    is_new = record is None
+    if record is None:
+        record = TopicRecord(name, new_topic_id(), partition + 1, options)
+    defaults = config.topic_defaults()
+    topic_config = defaults.override(record.options, source=f"topic {name}").bounded_by(defaults)
+    target = logs.directory / f"{name}-{partition}"
+    if files.status(target) is not None and importing.has_records(target):
+        raise StorageError(
+            f"{target}: partition {partition} of topic {name} holds records, or has held some; name another with "
+            "--partition, or another topic"
+        )
+    foreign = importing.foreign_in(source)
+    staged = importing.stage(source, target, key, record.id, topic_config, clock.now_ms())
+    if is_new and options:
+        catalog.add_topic(record)
+    importing.put(staged, target)
+    loop = asyncio.new_event_loop()
+    try:
+        topics = Topics(catalog, logs, config, loop)
+        topics.open()
+    finally:
+        loop.close()
+    log, served = logs.logs[key], topics.by_name[name]
+    imported = Imported(staged, len(served.partitions), foreign, log.config, _expired(log, clock.now_ms()))
+    if not logs.close():
+        raise StorageError(
+            f"{logs.directory}: the disk did not take all of it; start the broker, and see its log"
+        )
+    return imported
+
+
+def _record(catalog: Catalog, name: str, options: dict[str, str]) -> TopicRecord | None:
+    """Return the topic, if it is there; StorageError where it cannot be made, or has other options."""
+    if name in catalog.deletions():
+        raise StorageError(
+            f"topic {name}: is deleted, and not all of it is removed; start and stop the broker first"
+        )
+    for record in catalog.topics():
+        if record.name == name:
+            if options and options != record.options:
+                raise StorageError(f"topic {name}: is there, and has its options; leave --option out")
+            return record
+        if metric_name(record.name) == metric_name(name):
+            raise StorageError(str(TopicNamesCollide(name, record.name)))
+    return None
+
+
+def _expired(log: Log, now_ms: int) -> Expired | None:
+    """Return what retention would take of a log now."""
+    count = retention.expired(log.segments, log.log_start_offset, log.config, now_ms)
+    if not count:
+        return None
+    return Expired(count, log.segments[count - 1].next_offset, count == len(log.segments))

@@ -1,0 +1,103 @@
+"""`tidelog import`: a partition's folder into a data folder, and what its owner must know before a broker starts.
+
+Owns the lines. Refuses to know how a log is imported. Warnings are on stderr and leave the exit code at 0.
+"""
+
+import os
+from pathlib import Path
+
+from tidelog.broker.catalog import CatalogError
+from tidelog.broker.clock import Clock
+from tidelog.broker.importing import Imported, import_partition
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import OK, USAGE
+from tidelog.cli.fsck import quiet
+from tidelog.cli.text import note
+from tidelog.config.errors import ConfigError
+from tidelog.config.load import load
+from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log_names import partition_of
+
+
+def run(
+    folder: Path,
+    topic: str,
+    data_dir: Path,
+    partition: int | None,
+    options: list[str],
+    config_file: Path | None,
+    clock: Clock,
+) -> int:
+    """Import a folder; return the exit code."""
+    number = _number(folder) if partition is None else partition
+    try:
+        config = load(config_file, os.environ, {"log.dir": str(data_dir)})
+        with quiet():
+            imported = import_partition(config, clock, folder, topic, number, _options(options))
+    except ConfigError as error:
+        raise CommandError(str(error), USAGE) from error
+    except (StorageError, CatalogError) as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or folder}: {error.strerror or error}") from error
+    _warn(imported, config, folder, topic)
+    staged = imported.staged
+    offsets = f"offsets {staged.first_offset} to {staged.end_offset - 1}"
+    print(
+        f"{topic}-{number}: {offsets if staged.log_bytes else 'no records'}, {staged.segments} segments, "
+        f"{staged.log_bytes} bytes; topic {topic} has {imported.partitions} partitions"
+    )
+    return OK
+
+
+def _number(folder: Path) -> int:
+    named = partition_of(folder.absolute().name)
+    if named is None:
+        raise CommandError(
+            f"{folder}: its name does not end in -N; say which partition with --partition", USAGE
+        )
+    return named[1]
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    options = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise CommandError(f"--option {word}: write it as name=value", USAGE)
+        options[name.strip()] = value.strip()
+    return options
+
+
+def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) -> None:
+    staged, expired = imported.staged, imported.expired
+    if imported.foreign:
+        note(f"{folder}: left alone, as they are not of a log: {', '.join(imported.foreign)}")
+    if staged.cut_bytes:
+        note(f"{folder}: its last {staged.cut_bytes} bytes are no whole batch, and were left out")
+    for place in staged.damaged:
+        note(f"{folder}/{place}: damaged, imported as it is; reads there are refused")
+    if expired is None:
+        return
+    what = "all of it" if expired.is_all else f"its first {expired.segments} segments"
+    topic_config = imported.config
+    note(
+        f"topic {topic} keeps records for retention.ms={topic_config.retention_ms} and "
+        f"retention.bytes={topic_config.retention_bytes}: a broker that is started on it deletes {what}, offsets "
+        f"{staged.first_offset} to {expired.end_offset - 1}, within "
+        f"log.retention.check.interval.ms={config.log_retention_check_interval_ms} of its start; to keep them "
+        f"{_remedy(topic_config)}"
+    )
+
+
+def _remedy(config: TopicConfig) -> str:
+    if config.overrides.keys() & {"retention.ms", "retention.bytes"}:
+        return (
+            "move the partition away before, and import it into a new topic with --option retention.ms=-1: this topic "
+            "has a retention of its own"
+        )
+    return (
+        "start it with log.retention.ms=-1 and log.retention.bytes=-1 (--override, or in server.properties), or import "
+        "into a new topic with --option retention.ms=-1"
+    )

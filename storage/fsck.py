@@ -1,0 +1,218 @@
+"""Whether the folders of a log are sound: a partition's, or all of a data folder, stopped or being written.
+
+Owns what is looked at, in which order, and what the data folder tells of its logs: its lock, its checkpoints, whether
+it was closed in order. Each segment is `segment_check`'s. Nothing is written but by a repair, which needs the lock.
+What a broker is writing is looked at again until two looks in a row find the same.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tidelog.storage import files, folder_identity
+from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
+from tidelog.storage.errors import DataDirLocked, StorageError
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
+from tidelog.storage.log_names import bases_in, partition_of
+from tidelog.storage.segment import LOG, SUFFIXES
+from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
+
+# How often a segment that is being written is looked at before what is found there counts, and the time in between.
+LOOKS_MAX: Final = 20
+_PAUSE_S: Final = 0.1
+
+
+class NothingToCheck(StorageError):
+    """The folder is missing, cannot be read, or holds no log."""
+
+
+class Problem(NamedTuple):
+    """A finding, and what became of it; `is_seen` is false where something could not be looked at."""
+
+    path: Path
+    position: int
+    what: str
+    is_repaired: bool = False
+    is_seen: bool = True
+
+
+class Tally(NamedTuple):
+    """How much was looked at."""
+
+    partitions: int = 0
+    segments: int = 0
+    log_bytes: int = 0
+
+
+class _Known(NamedTuple):
+    """What the data folder tells; nothing, of a partition's folder that lies elsewhere."""
+
+    folder: Path | None
+    clean: bool
+    points: OffsetsByPartition
+    starts: OffsetsByPartition
+
+    def is_live(self) -> bool:
+        return self.folder is not None and files.is_locked(self.folder / folder_identity.LOCK)
+
+
+class Fsck:
+    """The check of a folder; `tally` counts what `problems` has looked at so far."""
+
+    def __init__(
+        self, folder: Path, *, deep: bool, repair: bool, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Find the logs in a folder. NothingToCheck if there are none; nothing is written yet."""
+        self.tally = Tally()
+        self._deep = deep
+        self._repair = repair
+        self._pause = pause
+        self._partitions, self._data_folder = _found(folder)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield what is wrong, log by log. DataDirLocked for a repair of what a broker has open."""
+        with self._locked():
+            known = _known(self._data_folder)
+            is_live = not self._repair and known.is_live()
+            for folder in self._partitions:
+                yield from self._partition(folder, known, is_live)
+                self.tally = self.tally._replace(partitions=self.tally.partitions + 1)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep brokers out while a repair goes on."""
+        if not self._repair or self._data_folder is None:
+            yield
+            return
+        try:
+            lock = files.FolderLock(self._data_folder / folder_identity.LOCK)
+        except BlockingIOError:
+            raise DataDirLocked(
+                f"{self._data_folder}: a broker has this data folder open; stop it before a repair, or leave "
+                "--repair out"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _partition(self, folder: Path, known: _Known, is_live: bool) -> Iterator[Problem]:
+        key = partition_of(folder.name)
+        epochs = LeaderEpochs.load(folder)
+        flushed_to = known.points.get(key, 0) if key is not None else 0
+        bases = bases_in(folder)
+        checks: list[SegmentCheck] = []
+        for base, following in pairwise([*bases, None]):
+            assert base is not None
+            lags = following is None and (is_live or (known.folder is not None and not known.clean))
+            epoch_at = (epochs or LeaderEpochs(folder)).at
+            around = Around(epoch_at, lags, flushed_to, following)
+            try:
+                check = self._looked_at(folder, base, around, is_live)
+            except FileNotFoundError:
+                if not is_live:
+                    raise
+                continue  # Retention was here.
+            except (StorageError, OSError) as error:
+                yield _unseen(folder / f"{base:020d}{LOG}", error)
+                continue
+            checks.append(check)
+            yield from self._told(check)
+            self.tally = self.tally._replace(
+                segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
+            )
+        if not is_live:
+            start = known.starts.get(key, 0) if key is not None else 0
+            yield from _between(checks, start if known.clean else 0, start, flushed_to)
+            yield from _orphans(folder, bases)
+
+    def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool) -> SegmentCheck:
+        """Check a segment: while it is being written, until nothing changes what is found."""
+        last: tuple[list[Finding], Sidecars] | None = None
+        for _ in range(LOOKS_MAX):
+            check = SegmentCheck(folder, base, around)
+            findings = check.check(deep=self._deep)
+            if not is_live or not findings or (findings, check.sidecars) == last:
+                break
+            last = findings, check.sidecars
+            self._pause(_PAUSE_S)
+        return check
+
+    def _told(self, check: SegmentCheck) -> Iterator[Problem]:
+        repaired: set[str] = set()
+        if self._repair and check.findings:
+            try:
+                repaired = check.repair()
+            except OSError as error:
+                yield Problem(check.path, 0, f"what lies beside it cannot be written: {error}")
+        for path, position, what in check.findings:
+            yield Problem(path, position, what, path.suffix in repaired)
+
+
+def _unseen(path: Path, error: Exception) -> Problem:
+    return Problem(path, 0, f"cannot be looked at: {error}", is_seen=False)
+
+
+def _found(folder: Path) -> tuple[list[Path], Path | None]:
+    """Return the partitions' folders that a folder stands for, and the data folder they lie in, if any."""
+    try:
+        if bases_in(folder) or partition_of(folder.name) is not None:
+            above = folder.absolute().parent
+            is_ours = files.status(above / folder_identity.META) is not None
+            return [folder], above if is_ours else None
+        names = [name for name, is_folder in files.list_folder(folder) if is_folder and partition_of(name)]
+    except OSError as error:
+        raise NothingToCheck(f"{folder}: cannot be looked at: {error.strerror}") from error
+    if not names and files.status(folder / folder_identity.META) is None:
+        raise NothingToCheck(
+            f"{folder}: holds no partition; name a data folder, or the folder of a partition"
+        )
+    return [folder / name for name in names], folder
+
+
+def _known(folder: Path | None) -> _Known:
+    if folder is None:
+        return _Known(None, True, {}, {})
+    clean = files.status(folder / CLEAN_SHUTDOWN) is not None
+    return _Known(folder, clean, load_offsets(folder / RECOVERY_POINTS), load_offsets(folder / LOG_STARTS))
+
+
+def _between(checks: list[SegmentCheck], first: int, start: int, flushed_to: int) -> Iterator[Problem]:
+    """Find offsets that no segment has: at the start, between two, at the end; and those that two have."""
+    if checks and first < checks[0].base_offset and first:
+        yield Problem(checks[0].path, 0, f"offsets {first} to {checks[0].base_offset - 1} before it are gone")
+    for before, after in pairwise(checks):
+        end, base = before.next_offset, after.base_offset
+        if end > base and after.size:
+            yield Problem(
+                after.path, 0, f"begins with offset {base}, and {before.path.name} ends with {end - 1}"
+            )
+        elif (
+            max(end, start) < base
+            and before.is_appended_here
+            and after.is_appended_here
+            and not before.ends_in_damage
+        ):
+            yield Problem(after.path, 0, f"offsets {end} to {base - 1} before it are gone")
+    last = checks[-1] if checks else None
+    if last is not None and last.next_offset < flushed_to and not last.ends_in_damage:
+        yield Problem(
+            last.path,
+            last.size,
+            f"ends before offset {last.next_offset}, but all before {flushed_to} had been flushed",
+        )
+
+
+def _orphans(folder: Path, bases: list[int]) -> Iterator[Problem]:
+    """Find what lies beside a log that is gone; empty files are what is left of one that was never begun."""
+    for name, is_folder in files.list_folder(folder):
+        stem, dot, suffix = name.partition(".")
+        if is_folder or dot + suffix not in SUFFIXES or not stem.isdecimal() or int(stem) in bases:
+            continue
+        status = files.status(folder / name)
+        if status is not None and status.size:
+            yield Problem(folder / name, 0, "the log that it belongs to is gone")

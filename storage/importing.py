@@ -1,0 +1,114 @@
+"""From the folder of a partition that lies elsewhere to one that can be renamed into a data folder.
+
+Owns which files of it are a log's, the copy of these, and what a recovery of the copy makes: indexes, summaries, bounds
+in place of append times. Knows nothing of catalogues. The source is only read. What a kill leaves of a copy has the
+name of a deleted partition, which a start removes.
+"""
+
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.config.options import TopicConfig
+from tidelog.storage import files, folder_identity, leader_epochs, recovery
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log import Log
+from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, bases_in
+from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
+from tidelog.storage.segment import LOG, SUFFIXES
+from tidelog.storage.shared import Shared
+
+# What lies in a partition's folder and is made anew from the log, or means nothing elsewhere.
+_OF_A_LOG = (*SUFFIXES, SNAPSHOT, ".txnindex")
+_OF_A_PARTITION = (folder_identity.PARTITION_METADATA, leader_epochs.FILE_NAME)
+
+
+class Staged(NamedTuple):
+    """A copy that is on disk, wholly: its folder, and what was found in it."""
+
+    folder: Path
+    first_offset: int
+    end_offset: int
+    segments: int
+    log_bytes: int
+    cut_bytes: int  # at the end of the source: a batch that was never whole
+    damaged: tuple[str, ...]
+
+
+def foreign_in(folder: Path) -> list[str]:
+    """Return the names in a partition's folder that are not of a log."""
+    return [name for name, is_folder in files.list_folder(folder) if is_folder or not _is_of_log(name)]
+
+
+def _is_of_log(name: str) -> bool:
+    stem, dot, suffix = name.partition(".")
+    return name in _OF_A_PARTITION or (stem.isdecimal() and dot + suffix in _OF_A_LOG)
+
+
+def has_records(folder: Path) -> bool:
+    """Tell whether a partition has records, or had some: its offsets do not begin anew."""
+    return any(base or (files.status(_log(folder, base)) or (0,))[0] for base in bases_in(folder))
+
+
+def aside(folder: Path) -> Path:
+    """Return a name beside a partition's folder whose bearer the next start removes."""
+    suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
+    return folder.with_name(folder.name[: NAME_BYTES_MAX - len(suffix)] + suffix)
+
+
+def stage(
+    source: Path, target: Path, key: tuple[str, int], topic_id: bytes, config: TopicConfig, now_ms: int
+) -> Staged:
+    """Copy the log in a folder beside the folder that it is to be, and make what goes with it; all is on disk then.
+
+    ForeignDataDir, CorruptLog, StorageError, OSError; what was made is removed.
+    """
+    bases = bases_in(source)
+    if not bases:
+        raise StorageError(f"{source}: holds no log; name the folder of a partition, with its .log files")
+    folder = aside(target)
+    files.make_folder(folder)
+    try:
+        for base in bases:
+            files.copy(_log(source, base), _log(folder, base))
+        folder_identity.save_topic_id(folder, topic_id)
+        copied_bytes = _log_bytes(folder)
+        known = recovery.Known(clean=True)
+        log = recovery.load(folder, *key, config, Shared(folder, 0), known, now_ms)
+        staged = _staged(folder, log, copied_bytes)
+        if not log.close():
+            raise StorageError(f"{folder}: could not be put on disk: {log.health.failure}")
+        for name, _ in files.list_folder(folder):
+            files.sync(folder / name)
+        files.sync_folder(folder)
+    except (OSError, StorageError):
+        files.remove_folder(folder)
+        raise
+    return staged
+
+
+def _staged(folder: Path, log: Log, copied_bytes: int) -> Staged:
+    return Staged(
+        folder,
+        log.log_start_offset,
+        log.log_end_offset,
+        len(log.segments),
+        log.size_bytes,
+        copied_bytes - log.size_bytes,
+        log.damaged,
+    )
+
+
+def put(staged: Staged, target: Path) -> None:
+    """Give a copy its name, in place of a partition without records; durable on return."""
+    files.rename(target, aside(target))
+    files.rename(staged.folder, target)
+    files.sync_folder(target.parent)
+
+
+def _log(folder: Path, base: int) -> Path:
+    return folder / f"{base:020d}{LOG}"
+
+
+def _log_bytes(folder: Path) -> int:
+    return sum((files.status(_log(folder, base)) or (0,))[0] for base in bases_in(folder))

@@ -1,0 +1,27 @@
+"""What folders and files of a log are called.
+
+Owns the names, Kafka's all of them. Knows nothing of what is in them.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tidelog.storage import files
+
+DELETE_SUFFIX: Final = "-delete"
+NAME_BYTES_MAX: Final = 255  # of a file or folder, on every file system of Linux
+_PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
+_LOG = re.compile(r"(\d{20})\.log")
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Return the topic and the number that a partition's folder is named for; None for another folder."""
+    match = _PARTITION.fullmatch(name)
+    return (match["topic"], int(match["partition"])) if match else None
+
+
+def bases_in(folder: Path) -> list[int]:
+    """Return the base offsets of the segments in a partition's folder, in order."""
+    entries = files.list_folder(folder)
+    return [int(match[1]) for name, is_folder in entries if not is_folder and (match := _LOG.fullmatch(name))]

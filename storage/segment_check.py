@@ -1,0 +1,502 @@
+"""Whether one segment's files are what they should be, and the rebuilding of those that are a function of its log.
+
+Owns the comparison: the log is walked as a recovery walks it, and what comes out (indexes, summary, damage) is held
+against the files that are there. Knows nothing of other segments, of locks, or of whether somebody writes meanwhile
+(`fsck`): it is told how far the files may lag behind. A check writes nothing; a repair writes no byte of a log.
+
+Base offset and leader epoch lie outside a batch's checksum. Where the summary's digests are those of the log's blocks
+they are as they were written, gaps included, as compaction and imports leave some. Elsewhere the offset must follow if
+the segment's batches were appended here, which its append index tells, and rise in any case.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.config.options import TopicConfig
+from tidelog.protocol.records.batch import MAGIC, BatchHeader
+from tidelog.protocol.records.build import read_records
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
+from tidelog.storage.errors import CorruptLog
+from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, OFFSET_MAX, SUMMARY, TIME_INDEX, Segment
+from tidelog.storage.shared import Shared
+from tidelog.storage.summary import NONE, UNKNOWN, Summary
+
+DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
+# What of a summary is a function of the log and the index interval, whoever has walked over it.
+_COUNTED: Final = (
+    "next_offset",
+    "record_count",
+    "batch_count",
+    "first_timestamp",
+    "max_timestamp",
+    "max_timestamp_last_offset",
+    "indexed_position",
+)
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be, and where."""
+
+    path: Path
+    position: int
+    what: str
+
+
+class Around(NamedTuple):
+    """What is known of a segment from elsewhere.
+
+    `lags` of the last segment of a log that is being written, or whose writer was killed: its files may be behind its
+    log, and a batch after `flushed_to` need not be whole.
+    """
+
+    epoch_at: Callable[[int], int]
+    lags: bool = False
+    flushed_to: int = 0
+    next_base: int | None = None
+
+
+class _Looked(Segment):
+    """A segment of which nothing is written."""
+
+    __slots__ = ()
+
+    def _open(self) -> files.File:
+        if self._file is None:
+            self._file = files.File(self.path(LOG), read_only=True)
+        return self._file
+
+
+class Sidecars(NamedTuple):
+    """The bytes beside a log, read before it: empty where a file is missing, or None where that makes a difference."""
+
+    offsets: bytes | None
+    times: bytes | None
+    append_times: bytes
+    summary: bytes | None
+
+
+class _Described(NamedTuple):
+    """What the walk had found where the summary ends."""
+
+    summary: Summary
+    offsets: bytes
+    times: bytes
+    final: bytes
+
+
+class SegmentCheck:
+    """The check of one segment: made by `check`, then mended by `repair` if need be."""
+
+    def __init__(self, folder: Path, base_offset: int, around: Around) -> None:
+        """Read what lies beside the log, then learn the log's size: what is described is there by then."""
+        fresh = Summary(0, 0, base_offset, NONE, DEFAULT_INTERVAL)
+        self._segment = _Looked(folder, base_offset, 0, fresh, 0, Shared(folder, 0))
+        path = self._segment.path
+        self.sidecars = Sidecars(
+            files.load(path(INDEX)),
+            files.load(path(TIME_INDEX)),
+            files.load(path(APPEND_INDEX)) or b"",
+            files.load(path(SUMMARY)),
+        )
+        status = files.status(path(LOG))
+        if status is None:
+            raise FileNotFoundError(2, "No such file or directory", str(path(LOG)))
+        self.findings: list[Finding] = []
+        fresh.created_ms = status.modified_ms
+        self._is_cut_short = False
+        self._around = around
+        self._summary = None if self.sidecars.summary is None else Summary.decode(self.sidecars.summary)
+        self._segment.size = status.size
+        self.torn_bytes = 0
+        self.is_appended_here = _is_appended_here(self.sidecars.append_times)
+        self._found: Segment = self._segment
+        self._is_vouched = False
+
+    @property
+    def base_offset(self) -> int:
+        """The offset that the segment's name says."""
+        return self._segment.base_offset
+
+    @property
+    def path(self) -> Path:
+        """The path of its log."""
+        return self._segment.path(LOG)
+
+    @property
+    def size(self) -> int:
+        """The size of its log in bytes, as it was found."""
+        return self._segment.size
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last batch that can be believed, or after what is known to be damaged."""
+        damage = self._found.summary.damage
+        after = damage[-1].next_offset if damage and damage[-1].next_offset != OFFSET_MAX else 0
+        return max(self._found.next_offset, after)
+
+    @property
+    def ends_in_damage(self) -> bool:
+        """Whether nothing tells which offset comes next."""
+        damage = self._found.summary.damage
+        return bool(damage) and damage[-1].end == self._found.size
+
+    def check(self, *, deep: bool) -> list[Finding]:
+        """Look at all of it; with `deep` every record is decoded too. CorruptLog, ForeignDataDir, OSError."""
+        described = self._walk()
+        self._check_damage()
+        self._check_indexes(described)
+        self._check_summary(described)
+        self._check_append_index()
+        if not described.summary.log_bytes:
+            self._check_epochs()
+        if deep:
+            self._check_records()
+        return self.findings
+
+    def _say(self, suffix: str, position: int, what: str) -> None:
+        self.findings.append(Finding(self._segment.path(suffix), position, what))
+
+    # The walk.
+
+    def _walk(self) -> _Described:
+        """Walk over what the summary describes, then over the rest."""
+        segment, summary, size = self._segment, self._summary, self._segment.size
+        if summary is None and self.sidecars.summary is not None:
+            self._say(SUMMARY, 0, "not a whole summary of a known version")
+        elif summary is None and self.is_appended_here and not self._around.lags:
+            self._say(SUMMARY, 0, "missing")
+        if summary is not None and summary.log_bytes > size:
+            if summary.flushed or not self._around.lags:
+                self._is_cut_short = True
+                lost = summary.log_bytes - size
+                self._say(
+                    LOG, size, f"ends here; {lost} bytes that the summary describes are gone, offsets "
+                    f"before {summary.next_offset} with them"
+                )  # fmt: skip
+            summary = None
+        if summary is None:
+            summary = segment.summary
+            if self._summary is not None:
+                summary = self._summary.only_times(segment.base_offset)
+            elif (interval := _fitting_interval(self.sidecars.offsets or b"")) is not None:
+                summary.index_interval_bytes = interval
+        segment.believe(summary, finished=False)
+        self._found, mismatches = verification.walked(segment, self._around.epoch_at)
+        if mismatches and not self._found.summary.damage:
+            position = min(mismatches) * blocks.BLOCK_BYTES
+            self._say(
+                SUMMARY, 0, f"not of this log: {len(mismatches)} blocks are others than it says, the first one at "
+                f"{position}, where each batch is right"
+            )  # fmt: skip
+        self._is_vouched = bool(summary.log_bytes)
+        found = self._found
+        described = _state(found)
+        found.size = size
+        found.scan(self._refuses())
+        self._leave_torn_tail()
+        return described
+
+    def _refuses(self) -> walk.Refuses:
+        """Return what refuses a batch that no digest vouches for."""
+        epoch_at = self._around.epoch_at
+        is_ours = self._is_vouched or self.is_appended_here
+
+        def refuses(
+            _position: int, header: BatchHeader, expected: int | None, _following: int | None
+        ) -> bool:
+            if is_ours and expected is not None and expected != header.base_offset:
+                return True
+            epoch = epoch_at(header.base_offset)
+            # Kafka writes its file of epochs later than its log.
+            return epoch >= 0 and (header.leader_epoch != epoch if is_ours else header.leader_epoch < epoch)
+
+        return refuses
+
+    def _leave_torn_tail(self) -> None:
+        """Take what is being written at the end, or was when its writer was killed, for no damage."""
+        found = self._found
+        damage = found.summary.damage
+        if not damage or damage[-1].next_offset != OFFSET_MAX:
+            return
+        if self._around.lags and found.next_offset >= self._around.flushed_to:
+            self.torn_bytes = found.size - damage[-1].start
+            self._leave_tail()
+        elif self._around.next_base is not None:
+            found.summary.damage = (*damage[:-1], damage[-1]._replace(next_offset=self._around.next_base))
+
+    def _leave_tail(self) -> None:
+        """Know nothing of what is after the last batch: the next start cuts it, or has more of it."""
+        found = self._found
+        found.summary.damage, tail = found.summary.damage[:-1], found.summary.damage[-1]
+        found.size = found.summary.log_bytes = tail.start
+        found.digests.cut(found.file, tail.start)
+
+    def _check_damage(self) -> None:
+        found, file = self._found, self._found.file
+        offset = found.base_offset
+        for start, end, next_offset in found.summary.damage:
+            what = f"{end - start} bytes without a batch whose checksum is right"
+            for batch in walk.verified(file, start, end, found.base_offset, 0):
+                if batch.position == start and batch.header is not None:
+                    header = batch.header
+                    what = (
+                        f"{end - start} bytes, which begin with a batch that cannot be true, though its checksum is "
+                        f"right, with base offset {header.base_offset} and leader epoch {header.leader_epoch}"
+                    )
+                break
+            for _, header in _sound(found, end=start):
+                offset = header.last_offset + 1
+            upto = "the log's end" if next_offset == OFFSET_MAX else f"offset {next_offset - 1}"
+            self._say(LOG, start, f"{what}: nothing from offset {offset} to {upto} can be read")
+            offset = next_offset
+        known = self._summary.damage if self._summary is not None else ()
+        for _, _, next_offset in known if not found.size else ():
+            self._say(LOG, 0, f"offsets {found.base_offset} to {next_offset - 1} were on disk and are lost")
+
+    # What is a function of the log.
+
+    def _check_indexes(self, described: _Described) -> None:
+        offsets, times = self.sidecars.offsets, self.sidecars.times
+        full, summary = _state(self._found), self._summary
+        if (
+            summary is not None
+            and self._found.summary.damage
+            and (crc32c(offsets or b""), crc32c(times or b""))
+            == (
+                summary.offset_crc,
+                summary.time_crc,
+            )
+        ):
+            return  # They are those of the log as it was before it was damaged.
+        if _are_right(offsets, times, full, described if self._around.lags else None):
+            return
+        interval = _fitting_interval(offsets or b"")
+        if interval is not None and interval != self._found.summary.index_interval_bytes:
+            other = self._segment.anew(self._found.size)
+            other.summary.index_interval_bytes = interval
+            other.scan(self._in_damage)
+            if _are_right(offsets, times, _state(other), None):
+                return  # Those of another interval, whoever had chosen it.
+        self._compare(INDEX, offsets, full.offsets, offset_index.ENTRY)
+        self._compare(TIME_INDEX, times, full.times + full.final, time_index.ENTRY)
+
+    def _in_damage(self, position: int, *_: Any) -> bool:
+        return any(start <= position < end for start, end, _ in self._found.summary.damage)
+
+    def _compare(self, suffix: str, data: bytes | None, expected: bytes, layout: Struct) -> None:
+        """Say where an index begins to be another than the log and the interval give."""
+        size = layout.size
+        if data is None:
+            if expected:
+                self._say(suffix, 0, "missing")
+            return
+        if data == expected or (self._around.lags and expected.startswith(data)):
+            return
+        same = next((at for at, (a, b) in enumerate(zip(data, expected, strict=False)) if a != b), None)
+        position = min(len(data), len(expected)) if same is None else same
+        position -= position % size
+        count, most = len(data) // size, len(expected) // size
+        if same is not None:
+            entry = layout.unpack_from(expected, position)
+            what = f"entry {position // size} is not {entry}, as the log and its index interval say"
+        elif len(data) < len(expected):
+            what = f"ends after {count} of {most} entries"
+        else:
+            what = f"{len(data) - len(expected)} bytes after the last of its {most} entries"
+        self._say(suffix, position, what)
+
+    def _check_summary(self, described: _Described) -> None:
+        """Hold a summary against the walk over what it describes, unless that found damage: then it cannot know."""
+        summary, found = self._summary, described.summary
+        if summary is None or not summary.log_bytes or summary.log_bytes != found.log_bytes or found.damage:
+            return
+        if any(finding.path.suffix == SUMMARY for finding in self.findings):
+            return
+        if summary.damage:
+            self._say(SUMMARY, 0, "names damage where the log has none")
+            return
+        for name in _COUNTED:
+            said, is_so = getattr(summary, name), getattr(found, name)
+            if said != is_so:
+                self._say(SUMMARY, 0, f"says {name}={said}, the log {is_so}")
+        entries, crc = len(described.offsets) // offset_index.ENTRY.size, crc32c(described.offsets)
+        if (summary.offset_entries, summary.offset_crc) != (entries, crc):
+            self._say(
+                SUMMARY, 0, f"vouches for another offset index than that of the log ({entries} entries)"
+            )
+        with_final = described.times + described.final
+        said_times = (summary.time_entries, summary.time_crc)
+        if said_times not in [
+            (len(t) // time_index.ENTRY.size, crc32c(t)) for t in (described.times, with_final)
+        ]:
+            self._say(SUMMARY, 0, "vouches for another time index than that of the log")
+
+    # What is not.
+
+    def _check_append_index(self) -> None:
+        data, size = self.sidecars.append_times, append_index.ENTRY_BYTES
+        base_offset, end = self._segment.base_offset, self._found.next_offset - self._segment.base_offset
+        lags, is_sound = self._around.lags, True
+        for number, entry in enumerate(append_index.sound_entries(data, base_offset)):
+            what = ""
+            if entry is None:
+                what = "its checksum is not right, or it does not rise"
+            elif number == 0 and entry.relative_offset:
+                what = f"begins at offset {base_offset + entry.relative_offset}, not with its segment"
+            elif entry.relative_offset >= end and not lags and not self._found.summary.damage:
+                what = f"offset {base_offset + entry.relative_offset} is not in the log"
+            if what:
+                is_sound = False
+                self._say(APPEND_INDEX, number * size, f"entry {number}: {what}")
+        if len(data) % size and not lags:
+            is_sound = False
+            self._say(APPEND_INDEX, len(data) - len(data) % size, "its last entry is not whole")
+        summary = self._summary
+        if not is_sound or summary is None or summary.append_entries < 0:
+            return
+        vouched = summary.append_entries * size
+        if len(data) < vouched:
+            self._say(
+                APPEND_INDEX, len(data), f"ends after {len(data) // size} of {summary.append_entries} entries"
+            )
+        elif crc32c(data[:vouched]) != summary.append_crc:
+            self._say(APPEND_INDEX, 0, "holds other entries than those that the summary vouches for")
+
+    def _check_epochs(self) -> None:
+        """Find leader epochs that fall, where nothing else vouches for them."""
+        last, last_position = NONE, 0
+        for position, header in _sound(self._found):
+            if header.magic == MAGIC and header.leader_epoch < last:
+                self._say(
+                    LOG, last_position, f"leader epoch {last}, but {header.leader_epoch} in the batch after it, at "
+                    f"{position}: epochs never fall"
+                )  # fmt: skip
+            if header.magic == MAGIC:
+                last, last_position = header.leader_epoch, position
+
+    def _check_records(self) -> None:
+        """Decode every record, and hold the summary's times against them."""
+        found, smallest, largest, offset = self._found, None, NONE, NONE
+        for position, header in _sound(found):
+            if header.magic != MAGIC:
+                continue
+            try:
+                data = found.file.pread(header.size_bytes, position)
+                for record in read_records(data):
+                    if record.offset > header.last_offset:
+                        raise CorruptLog(f"offset {record.offset} is not of this batch")
+                    smallest = record.timestamp if smallest is None else min(smallest, record.timestamp)
+                    if record.timestamp > largest:
+                        largest, offset = record.timestamp, record.offset
+            except (RecordsError, CorruptLog) as error:
+                self._say(LOG, position, f"the records of a batch cannot be read: {error}")
+                return
+        summary = self._summary
+        if summary is None or summary.log_bytes != found.size or found.summary.damage or smallest is None:
+            return
+        if summary.min_timestamp not in (UNKNOWN, smallest):
+            self._say(SUMMARY, 0, f"says min_timestamp={summary.min_timestamp}, the log {smallest}")
+        if summary.max_timestamp_offset not in (NONE, offset):
+            self._say(
+                SUMMARY, 0, f"says max_timestamp_offset={summary.max_timestamp_offset}, the log {offset}"
+            )  # fmt: skip
+
+    # Mending.
+
+    def repair(self) -> set[str]:
+        """Write indexes and summary anew as the log says, durably; return the suffixes of the files that are right now.
+
+        Damage of the log goes into its summary, so that it is refused. What is lost of append times is bounded. Where
+        the summary alone knows of offsets that are lost, nothing is written: they would be given out again.
+        """
+        found, sidecars = self._found, self.sidecars
+        if self._is_cut_short or (not found.size and self._summary is not None and self._summary.damage):
+            return set()
+        files.sync(found.path(LOG))
+        if sidecars.summary is None and not sidecars.append_times:
+            found.offset_index.save()
+            found.time_index.save(_state(found).final)
+            is_all = True
+        else:
+            if found.summary.damage and found.summary.damage[-1].next_offset == OFFSET_MAX:
+                self._leave_tail()
+            is_all = self._mend_append_index()
+            was_flushed = self._summary is not None and bool(self._summary.flushed)
+            found.save(final=True, flushed=was_flushed or not self._around.lags, durably=True)
+        for suffix in (INDEX, TIME_INDEX, APPEND_INDEX):
+            files.sync(found.path(suffix))
+        files.sync_folder(found.folder)
+        return {INDEX, TIME_INDEX, SUMMARY, *([APPEND_INDEX] if is_all else [])}
+
+    def _mend_append_index(self) -> bool:
+        """Have bounds in place of what is lost of the append index; tell whether all was found again."""
+        found, is_wrong = self._found, any(f.path.suffix == APPEND_INDEX for f in self.findings)
+        if not is_wrong and self._summary is not None:
+            return True  # What the summary says of it is true.
+        bound_ms = max(found.summary.last_append_ms, self._segment.summary.created_ms)
+        found.mend_append_index(bound_ms, is_tail_lost=is_wrong)
+        entries = found.append_index
+        return not is_wrong or not any(entries.entry(number).is_bound for number in range(len(entries)))
+
+
+def _is_appended_here(data: bytes) -> bool:
+    """Tell whether an append index knows when the first batch was appended: then no other broker did it."""
+    if len(data) < append_index.ENTRY_BYTES:
+        return False
+    _, offset, _ = append_index.ENTRY.unpack_from(data)
+    return bool(offset >= 0)
+
+
+def _state(found: Segment) -> _Described:
+    """Return what a walk has found so far."""
+    summary, times = found.summary, found.time_index
+    final = times.next_entry(summary.max_timestamp, summary.max_timestamp_last_offset - found.base_offset)
+    return _Described(replace(summary), bytes(found.offset_index.data), bytes(times.data), final)
+
+
+def _are_right(
+    offsets: bytes | None, times: bytes | None, full: _Described, described: _Described | None
+) -> bool:
+    """Tell whether index files are those of a log; where it is written, of what of it was `described`, or more."""
+    offsets, times = offsets or b"", times or b""
+    if (offsets, times) == (full.offsets, full.times + full.final):
+        return True
+    if described is None or not offsets.startswith(described.offsets):
+        return False
+    if not full.offsets.startswith(offsets) or len(offsets) % offset_index.ENTRY.size:
+        return False
+    is_prefix = full.times.startswith(times) and times.startswith(described.times)
+    return (is_prefix and not len(times) % time_index.ENTRY.size) or times in (
+        described.times + described.final,
+        full.times + full.final,
+    )
+
+
+def _fitting_interval(offsets: bytes) -> int | None:
+    """Return the largest interval that an offset index can be of, by the places of its entries; None for no clue."""
+    size = offset_index.ENTRY.size
+    if not offsets or len(offsets) % size:
+        return None
+    positions = [0, *(position for _, position in offset_index.ENTRY.iter_unpack(offsets))]
+    least = min(after - before for before, after in pairwise(positions))
+    return least - 1 if least > 0 else None
+
+
+def _sound(found: Segment, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of the batches that can be believed, up to a position."""
+    end = found.size if end is None else end
+    start = 0
+    for damage in found.summary.damage:
+        if damage.start >= end:
+            break
+        yield from walk.headers(found.file, start, damage.start)
+        start = damage.end
+    if start < end:
+        yield from walk.headers(found.file, start, end)

@@ -1,0 +1,341 @@
+"""`tidelog import`: folders of partitions, by Kafka and by us, become partitions; S51, V2, I5, P2."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.logs import NOW, fill, log_bytes, open_log, scan
+from tidelog.broker.broker import CATALOG_FILE
+from tidelog.broker.catalog import Catalog
+from tidelog.broker.clock import Clock
+from tidelog.broker.importing import Imported, import_partition
+from tidelog.broker.topics import Topic, Topics
+from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.main import app
+from tidelog.config.options import BrokerConfig
+from tidelog.storage import files
+from tidelog.storage.errors import DataDirLocked, ForeignDataDir, StorageError
+from tidelog.storage.files import FolderLock
+from tidelog.storage.fsck import Fsck
+from tidelog.storage.log_manager import LogManager
+
+WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
+M2 = sorted(WRITTEN.glob("m2-*"))
+BASE = 5000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    clock = Clock()
+    clock.hold(NOW)
+    return clock
+
+
+def bring(
+    data: Path, source: Path, clock: Clock, topic: str = "old", partition: int = 0, **options: str
+) -> Imported:
+    named = {name.replace("_", "."): value for name, value in options.items()}
+    config = BrokerConfig(log_dir=data)
+    return import_partition(config, clock, source, topic, partition, named)
+
+
+def served(data: Path) -> tuple[LogManager, dict[str, Topic]]:
+    """Open a data folder as a broker does, and look at its topics."""
+    config = BrokerConfig(log_dir=data)
+    logs = LogManager(data, config, lambda: NOW)
+    logs.lock()
+    catalog, loop = Catalog(data / CATALOG_FILE), asyncio.new_event_loop()
+    try:
+        topics = Topics(catalog, logs, config, loop)
+        topics.open()
+        return logs, topics.by_name
+    finally:
+        loop.close()
+        catalog.close()
+
+
+def topics_of(data: Path) -> dict[str, list[int]]:
+    """Return the end of each partition of each topic."""
+    if not data.exists():
+        return {}
+    logs, topics = served(data)
+    try:
+        return {name: [p.log.log_end_offset for p in topic.partitions] for name, topic in topics.items()}
+    finally:
+        logs.close()
+
+
+def sidecars_gone(source: Path, folder: Path) -> Path:
+    shutil.copytree(source, folder)
+    for path in folder.iterdir():
+        if path.suffix != ".log":
+            path.unlink()
+    return folder
+
+
+@pytest.mark.parametrize("source", M2, ids=lambda path: path.name)
+def test_V2_I5_what_kafka_wrote_keeps_its_offsets_and_bytes(source: Path, data: Path, clock: Clock) -> None:
+    imported = bring(data, source, clock)
+    assert imported.foreign == ["expected.jsonl"]
+    assert imported.staged[1:4] == (BASE, imported.staged.end_offset, 1)
+    assert log_bytes(data / "old-0") == log_bytes(source)
+    assert not list(Fsck(data, deep=True, repair=False).problems())
+    assert not (data / "old-0" / "expected.jsonl").exists()
+    logs, topics = served(data)
+    log = topics["old"].partitions[0].log
+    assert (log.log_start_offset, log.log_end_offset) == (BASE, imported.staged.end_offset)
+    assert topics["old"].id == log.topic_id
+    rows = scan(log)
+    assert [row.offset for row in rows] == list(range(BASE, log.log_end_offset))
+    logs.close()
+
+
+@pytest.mark.parametrize("source", sorted(WRITTEN.glob("m[01]-*")), ids=lambda path: path.name)
+def test_older_formats_are_refused_until_they_are_read(source: Path, data: Path, clock: Clock) -> None:
+    with pytest.raises(ForeignDataDir, match="message format"):
+        bring(data, source, clock)
+    assert not list(data.glob("*-delete"))
+    assert topics_of(data) == {}
+
+
+def test_S51_append_times_are_the_files_time_as_a_bound(tmp_path: Path, data: Path, clock: Clock) -> None:
+    source = sidecars_gone(WRITTEN / "m2-none-ct-0", tmp_path / "kafka-0")
+    os.utime(next(source.glob("*.log")), (NOW / 1000 - 60, NOW / 1000 - 60))
+    bring(data, source, clock)
+    logs, topics = served(data)
+    times = topics["old"].partitions[0].log.segments[0].append_index
+    assert [tuple(times.entry(n)) for n in range(len(times))] == [(NOW - 60_000, 0, True)]
+    logs.close()
+
+
+def test_what_tidelog_wrote_is_imported_too(tmp_path: Path, data: Path, clock: Clock) -> None:
+    log = open_log(tmp_path / "ours-4", index_interval_bytes=50)
+    fill(log, [[NOW, NOW + 5], [NOW + 3]])
+    log.roll(NOW)
+    fill(log, [[NOW + 9]])
+    log.close()
+    imported = bring(data, tmp_path / "ours-4", clock, partition=4)
+    assert (imported.foreign, imported.partitions, imported.expired) == ([], 5, None)
+    assert log_bytes(data / "old-4") == log_bytes(tmp_path / "ours-4")
+    assert topics_of(data) == {"old": [0, 0, 0, 0, 4]}
+
+
+def test_a_topic_that_is_there_grows_and_keeps_its_id_and_options(data: Path, clock: Clock) -> None:
+    first = bring(data, M2[0], clock, partition=1, retention_ms="-1")
+    logs, topics = served(data)
+    topic_id = topics["old"].id
+    logs.close()
+    second = bring(data, M2[1], clock, partition=3)
+    bring(data, M2[2], clock, partition=0)
+    logs, topics = served(data)
+    assert (topics["old"].id, topics["old"].options) == (topic_id, {"retention.ms": "-1"})
+    assert [partition.log.topic_id for partition in topics["old"].partitions] == [topic_id] * 4
+    ends = [partition.log.log_end_offset for partition in topics["old"].partitions]
+    assert (ends[1], ends[2], ends[3]) == (first.staged.end_offset, 0, second.staged.end_offset)
+    logs.close()
+
+
+def test_a_partition_that_holds_records_is_refused(data: Path, clock: Clock) -> None:
+    bring(data, M2[0], clock)
+    before = log_bytes(data / "old-0")
+    with pytest.raises(StorageError, match="partition 0 of topic old holds records"):
+        bring(data, M2[1], clock)
+    assert log_bytes(data / "old-0") == before
+    assert not list(data.glob("*-delete"))
+
+
+def test_a_partition_that_held_records_is_refused(data: Path, clock: Clock) -> None:
+    bring(data, M2[0], clock)
+    logs, topics = served(data)
+    log = topics["old"].partitions[0].log
+    log.roll(NOW)
+    log.drop_segments(1, NOW)
+    log.deleted.remove_now(())
+    assert not log.size_bytes
+    logs.close()
+    with pytest.raises(StorageError, match="or has held some"):
+        bring(data, M2[1], clock)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "says"),
+    [
+        ("no/name", 0, "only ASCII letters"),
+        ("__cluster_metadata", 0, "controllers"),
+        ("topic", 10_000, "at most 10000"),
+        ("a.b", 0, "collides with a_b"),
+        ("gone", 0, "is deleted"),
+    ],
+)
+def test_what_no_topic_can_be_is_refused(
+    data: Path, clock: Clock, topic: str, partition: int, says: str
+) -> None:
+    bring(data, M2[0], clock, "a_b")
+    catalog = Catalog(data / CATALOG_FILE)
+    catalog.remove_topic("gone")
+    catalog.close()
+    with pytest.raises(StorageError, match=says):
+        bring(data, M2[0], clock, topic, partition)
+
+
+def test_other_options_of_a_topic_that_is_there_are_refused(data: Path, clock: Clock) -> None:
+    bring(data, M2[0], clock, retention_ms="-1")
+    with pytest.raises(StorageError, match="leave --option out"):
+        bring(data, M2[1], clock, partition=1, retention_ms="5")
+    bring(data, M2[1], clock, partition=1, retention_ms="-1")
+
+
+def test_folders_that_a_broker_has_open_are_refused(tmp_path: Path, data: Path, clock: Clock) -> None:
+    other = tmp_path / "other"
+    bring(other, M2[0], clock)
+    for folder in (data, other):
+        folder.mkdir(exist_ok=True)
+        lock = FolderLock(folder / ".lock")
+        try:
+            with pytest.raises(DataDirLocked, match="stop it"):
+                bring(data, other / "old-0", clock)
+        finally:
+            lock.release()
+    bring(data, other / "old-0", clock)
+    bring(data, data / "old-0", clock, "again")  # from one topic to another: the lock is ours
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path, data: Path, clock: Clock) -> None:
+    for source in (tmp_path / "missing-0", tmp_path):
+        with pytest.raises(StorageError, match=source.name):
+            bring(data, source, clock)
+    assert topics_of(data) == {}
+
+
+def test_a_torn_tail_is_left_out_and_damage_is_kept(tmp_path: Path, data: Path, clock: Clock) -> None:
+    source = sidecars_gone(M2[2], tmp_path / "kafka-0")
+    log = next(source.glob("*.log"))
+    whole = bytearray(log.read_bytes())
+    whole[80] ^= 1
+    log.write_bytes(whole + whole[:50])
+    staged = bring(data, source, clock).staged
+    assert (staged.cut_bytes, len(staged.damaged)) == (50, 1)
+    assert log_bytes(data / "old-0") == {log.name: bytes(whole)}
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+@pytest.mark.parametrize(
+    ("options", "partition", "has_topic"),
+    [({}, 0, False), ({}, 2, True), ({"retention_ms": "-1"}, 0, False)],
+)
+def test_a_kill_at_any_step_leaves_nothing_or_all(
+    tmp_path: Path,
+    data: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    partition: int,
+    has_topic: bool,
+) -> None:
+    if has_topic:
+        bring(data, M2[0], clock, "old", 1, **options)
+    else:
+        bring(data, M2[0], clock, "other")
+    steps = 0
+    left = -1
+
+    def killed(do: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **named: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps == left:
+                raise Killed
+            return do(*args, **named)
+
+        return step
+
+    names = (
+        "copy",
+        "write",
+        "write_atomically",
+        "rename",
+        "sync_folder",
+        "sync",
+        "make_folder",
+        "remove",
+        "create",
+    )
+    for name in names:
+        monkeypatch.setattr(files, name, killed(getattr(files, name)))
+    whole = tmp_path / "whole"
+    shutil.copytree(data, whole)
+    before = topics_of(whole)
+    steps = 0
+    bring(whole, M2[1], clock, "old", partition, **options)
+    most, after = steps, topics_of(whole)
+    empty = {"old": [0] * (partition + 1)} | before if options else before
+    for left in range(1, most + 1):
+        again = tmp_path / f"again-{left}"
+        shutil.copytree(data, again)
+        steps = 0
+        with pytest.raises(Killed):
+            bring(again, M2[1], clock, "old", partition, **options)
+        steps = -1_000_000
+        got = topics_of(again)
+        assert got in (before, after, empty), left
+        assert not list(again.glob("*-delete"))
+        if got == after:
+            assert log_bytes(again / f"old-{partition}") == log_bytes(M2[1])
+        else:
+            bring(again, M2[1], clock, "old", partition, **options)
+            assert topics_of(again) == after
+        shutil.rmtree(again)
+
+
+# The command.
+
+
+def command(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["import", *map(str, words)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_P2_what_retention_would_delete_is_said(tmp_path: Path, data: Path) -> None:
+    source = Path(shutil.copytree(M2[2], tmp_path / "kafka-1"))
+    code, out, error = command(source, "--topic", "old", "--data-dir", data)
+    end = topics_of(data)["old"][1]
+    assert (code, out) == (
+        OK,
+        f"old-1: offsets 5000 to {end - 1}, 1 segments, 8491 bytes; topic old has 2 partitions\n",
+    )
+    left, warning = error.splitlines()
+    assert left == f"tidelog: {source}: left alone, as they are not of a log: expected.jsonl"
+    assert f"retention.ms=604800000 and retention.bytes=-1: a broker that is started on it deletes all of it, offsets 5000 to {end - 1}" in warning  # fmt: skip  # noqa: E501
+    assert "log.retention.check.interval.ms=300000 of its start" in warning
+    code, _, error = command(source, "--topic", "kept", "--data-dir", data, "--option", "retention.ms=-1")
+    assert (code, len(error.splitlines())) == (OK, 1)
+    command(source, "--topic", "short", "--data-dir", data, "--option", "retention.bytes=0", "--partition", 7)
+    _, _, error = command(source, "--topic", "short", "--data-dir", data)
+    assert "this topic has a retention of its own" in error
+
+
+def test_what_is_wrong_is_one_line(tmp_path: Path, data: Path) -> None:
+    source = Path(shutil.copytree(M2[2], tmp_path / "kafka"))
+    code, _, error = command(source, "--topic", "old", "--data-dir", data)
+    assert (code, "--partition" in error) == (USAGE, True)
+    assert command(source, "--topic", "old", "--data-dir", data, "--partition", 0)[0] == OK
+    code, out, error = command(source, "--topic", "old", "--data-dir", data, "--partition", 0)
+    assert (code, out, len(error.splitlines())) == (FAILED, "", 1)
+    assert command(source, "--topic", "t", "--data-dir", data, "--partition", 0, "--option", "x")[0] == USAGE
+    assert (
+        command(source, "--topic", "t", "--data-dir", data, "--partition", 0, "--option", "x=1")[0] == USAGE
+    )
