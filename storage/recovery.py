@@ -183,13 +183,14 @@ def _open_segment(
         segment.believe(fresh, finished=known.clean)
         return Opened(segment, NONE)
     flushed_to = summary.next_offset if summary is not None and summary.flushed else NONE
+    refuses = _leaves_a_gap if known.ours and is_last else None
     if summary is None or not summary.flushed or summary.log_bytes > size:
         if summary is not None and summary.flushed:
             owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
         segment.is_active = True
         if size:
             segment.file.forget_clean(0)
-            segment.rebuild()
+            segment.rebuild(refuses)
         _dated(segment, modified_ms, known, owed)
         return Opened(segment, flushed_to)
     is_whole = summary.log_bytes == size
@@ -205,14 +206,28 @@ def _open_segment(
         segment.summary.flushed = 0
         segment.size = size
         segment.file.forget_clean(summary.log_bytes)
-        segment.scan()
+        segment.scan(refuses)
         _dated(segment, modified_ms, known, owed)
     return Opened(segment, flushed_to)
+
+
+def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
+    """Refuse a batch by its offset, which no checksum covers: the segment written to leaves none out.
+
+    Of older ones, or those that came from elsewhere, compaction may have.
+    """
+    if expected is None:
+        return following not in (None, header.last_offset + 1)
+    return expected != header.base_offset
 
 
 def _seal(segment: Segment, shared: Shared) -> None:
     """Save what a scan of a segment has found; where there is no room for that, it is found again when it is needed."""
     try:
+        if segment.summary.damage:
+            # Once it is not the last segment, only its summary may tell that a whole batch is not to be believed.
+            segment.file.sync()
+            segment.replace_summary(finished=True)
         segment.finish()
     except OSError as error:
         if error.errno not in FULL:

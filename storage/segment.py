@@ -528,13 +528,13 @@ class Segment:
         segment._empty_indexes()
         return segment
 
-    def rebuild(self) -> None:
+    def rebuild(self, refuses: walk.Refuses | None = None) -> None:
         """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
         self.summary = self.summary.only_times(self.base_offset)
         self.unverified = None
         self._digests = Digests()
         self._empty_indexes()
-        self.scan()
+        self.scan(refuses)
 
     def scan(self, refuses: walk.Refuses | None = None) -> None:
         """Verify every batch after what the summary describes, and take note of it.
