@@ -14,7 +14,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test test-all fault mutants check fmt fuzz bench profile docs lock clean
+.PHONY: help setup setup-test run test test-all fault soak mutants check fmt fuzz bench profile docs lock clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
@@ -38,6 +38,10 @@ test-all: setup-test ## Run the tests, and those that take long (ARGS='-k neighb
 fault: setup-test ## Crash the storage in 100,000 ways, some minutes (SEED=1; STATE=name meets one again; ARGS=--help)
 	@PYTHONPATH=. exec $(BIN)/python -m tests.fault.crash.enumerate $(if $(SEED),--seed '$(SEED)') \
 		$(if $(STATE),--state '$(STATE)') $(ARGS)
+
+soak: setup-test ## kill -9 a broker under load, again and again, an hour at most (ROUNDS=1000 SEED=1; ARGS=--help)
+	@PYTHONPATH=. exec $(BIN)/python -m tests.fault.soak $(if $(ROUNDS),--rounds '$(ROUNDS)') \
+		$(if $(SEED),--seed '$(SEED)') $(ARGS)
 
 mutants: setup-test ## Break the code on purpose, and list what no test notices (FILES='storage broker' COUNT=200 SEED=1)
 	@exec $(BIN)/python scripts/mutants.py $(FILES) $(if $(COUNT),--count '$(COUNT)') $(if $(SEED),--seed '$(SEED)') $(ARGS)

@@ -1,11 +1,13 @@
 """What the broker knows besides the logs: topics, their ids and options, and the producer ids given out.
 
 One SQLite file in the data folder. Every change is one durable transaction, made before its effect is answered: it
-happens or raises StorageError, and then nothing of it is there.
+happens or raises StorageError, and then nothing of it is there. The file has room inside, and its journal is kept, so
+that a topic can be deleted where the disk is full: that is how people make room.
 Used by one thread only: maintenance, once the thread that starts the broker has opened it.
 """
 
 import errno
+import logging
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,11 +15,16 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidelog.storage import files
 from tidelog.storage.errors import StorageError
+
+_log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 # Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
 PRODUCER_ID_BLOCK = 1000
+# What a deletion may change, many times over, so that its journal needs no more room than it has.
+ROOM_BYTES = 256 << 10
 
 _SCHEMA = """
 CREATE TABLE topic (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL) STRICT;
@@ -55,12 +62,14 @@ class Catalog:
         self._full = full
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            # EXTRA makes a rollback journal's removal durable as well: a committed topic survives a power cut.
+            # With a journal that stays, a commit is that its header is overwritten, and synced: a committed topic
+            # survives a power cut.
             self._db.executescript(
-                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE;"
+                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = PERSIST;"
                 "PRAGMA synchronous = EXTRA; PRAGMA foreign_keys = ON;"
             )
             self._migrate()
+            self._make_room()
         except CatalogError:
             self._db.close()
             raise
@@ -80,6 +89,23 @@ class Catalog:
                 f"{self.path}: written by another version of Tidelog (schema {version}); use that version"
             )
             raise CatalogError(message)
+
+    def _make_room(self) -> None:
+        """Have the journal be as large as a deletion needs it, and as much free in the file; later, on a full disk."""
+        journal = files.status(self.path.with_name(self.path.name + "-journal"))
+        if journal is not None and journal.size >= ROOM_BYTES:
+            return
+        # Only what was there before a transaction goes into its journal.
+        try:
+            with self._transaction():
+                self._db.execute("DROP TABLE IF EXISTS room")
+                self._db.execute("CREATE TABLE room (bytes BLOB) STRICT")
+                self._db.execute("INSERT INTO room VALUES (zeroblob(?))", (ROOM_BYTES,))
+            with self._transaction():
+                self._db.execute("UPDATE room SET bytes = randomblob(?)", (ROOM_BYTES,))
+                self._db.execute("DROP TABLE room")
+        except StorageError as error:
+            _log.warning("no room to delete topics on a full disk: %s", error)
 
     def topics(self) -> list[TopicRecord]:
         """Return every topic, by name."""

@@ -6,6 +6,8 @@ are found. Works on the list of segments, oldest first, and changes it.
 
 import logging
 from bisect import bisect_right, insort
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -13,13 +15,37 @@ from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
 from tidelog.storage import files, walk
+from tidelog.storage.disk_space import FULL
 from tidelog.storage.errors import CorruptLog
-from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE, Damage
+from tidelog.storage.summary import NONE, Damage, Summary
 
 _log = logging.getLogger(__name__)
 _base_offset = attrgetter("base_offset")
+
+
+class Owed:
+    """What a start would write and has no room for. Nothing that is read needs it; it comes before the next append."""
+
+    def __init__(self, shared: Shared) -> None:
+        """Owe nothing yet."""
+        self.writes: list[Callable[[], object]] = []
+        self._disk = shared.disk
+
+    def put_off(self, error: OSError, write: Callable[[], object]) -> None:
+        """Owe what failed with this error, or raise that if it is none of a full disk."""
+        if error.errno not in FULL:
+            raise error
+        self._disk.refused(error)
+        self.writes.append(write)
+
+    def write(self, write: Callable[[], object]) -> None:
+        """Write, now or later."""
+        try:
+            write()
+        except OSError as error:
+            self.put_off(error, write)
 
 
 class Opened(NamedTuple):
@@ -30,26 +56,36 @@ class Opened(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """What a new segment of a log is made with."""
+    """What a new segment of a log is made with, and what a full disk has kept from being written."""
 
     folder: Path
     config: TopicConfig
     shared: Shared
     now_ms: int
+    owed: Owed
 
     def segment(self, segments: list[Segment], base_offset: int) -> Segment:
-        """Make a segment that goes on from others."""
+        """Make a segment that goes on from others; on a full disk it gets its files later."""
         last_append_ms = max((segment.summary.last_append_ms for segment in segments), default=NONE)
-        config = self.config
-        return Segment.create(
+        interval, index_bytes = self.config.index_interval_bytes, self.config.segment_index_bytes
+        create = partial(
+            Segment.create,
             self.folder,
             base_offset,
-            config.index_interval_bytes,
-            config.segment_index_bytes,
+            interval,
+            index_bytes,
             self.shared,
             self.now_ms,
             last_append_ms,
         )
+        try:
+            return create()
+        except OSError as error:
+            self.owed.put_off(error, create)
+        summary = Summary(0, 0, base_offset, self.now_ms, interval, last_append_ms=last_append_ms)
+        segment = Segment(self.folder, base_offset, 0, summary, index_bytes, self.shared)
+        segment.believe(summary, finished=False)
+        return segment
 
 
 def drop_half_made(opened: list[Opened]) -> None:
@@ -179,7 +215,7 @@ def _mark_lost(segments: list[Segment], start: int, end: int, maker: Maker) -> N
     try:
         mark.replace_summary(finished=True)
     except OSError as error:
-        _log.warning("summary not written file=%s error=%r", mark.path(SUMMARY), str(error))
+        maker.owed.put_off(error, partial(mark.replace_summary, finished=True))
 
 
 def bound_damage(segments: list[Segment]) -> None:

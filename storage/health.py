@@ -17,7 +17,7 @@ _UNTIL_RESTART = "; reads go on; restart when the disk is well"
 class Health:
     """The health of one log; `failure` is None while it takes writes."""
 
-    __slots__ = ("_data_folder", "_name", "_refusal", "_remedy", "failure")
+    __slots__ = ("_data_folder", "_name", "_refusal", "_remedies", "failure")
 
     def __init__(self, name: str, data_folder: Path) -> None:
         """Take writes; `name` is what errors call the log."""
@@ -25,30 +25,33 @@ class Health:
         self._name = name
         self._data_folder = data_folder
         self._refusal = LogOffline
-        self._remedy: Callable[[], None] | None = None
+        self._remedies: list[Callable[[], object]] = []
 
     def offline(self) -> LogOffline:
         """Return what refuses a write since the failure."""
         return self._refusal(f"{self._name}: takes no writes since {self.failure}")
 
-    def fail(self, why: str, remedy: Callable[[], None]) -> None:
-        """Take no writes until the remedy succeeds; OSError if it does not."""
-        self.failure, self._remedy = why, remedy
+    def fail(self, why: str, *remedies: Callable[[], object]) -> None:
+        """Take no writes until these, and those of other failures, have succeeded; OSError from one that does not."""
+        self.failure = why
+        self._remedies += remedies
 
     def is_mended(self) -> bool:
-        """Try the remedy, if there is one; tell whether writes are taken from now on."""
-        if self._remedy is None:
+        """Try the remedies, if there are any; tell whether writes are taken from now on."""
+        if not self._remedies:
             return False
         try:
-            self._remedy()
+            while self._remedies:
+                self._remedies[0]()
+                del self._remedies[0]
         except OSError:
             return False
-        self.failure = self._remedy = None
+        self.failure = None
         return True
 
     def distrust(self, why: str) -> LogOffline:
         """Take no more writes, and let the next start not believe what memory holds; return what to raise."""
-        self.failure, self._remedy = why + _UNTIL_RESTART, None
+        self.failure, self._remedies = why + _UNTIL_RESTART, []
         with suppress(OSError):
             folder_identity.forget_boot(self._data_folder)
         return self.offline()
@@ -56,4 +59,4 @@ class Health:
     def refuse(self, why: str, refusal: type[LogOffline]) -> None:
         """Take no more writes, for good, for this reason if there is no other; each is refused with such an error."""
         self.failure, self._refusal = self.failure or why, refusal
-        self._remedy = None
+        self._remedies = []

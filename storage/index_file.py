@@ -78,6 +78,11 @@ class IndexFile:
         self._saved_crc = crc32c(tail, self._saved_crc)
         return crc32c(final, self._saved_crc)
 
+    def forget_file(self) -> None:
+        """Have the next save write all entries: the file is gone."""
+        self._saved_bytes = self._saved_crc = 0
+        self._file_bytes = None
+
     def _append(self, entry: bytes) -> None:
         if not isinstance(self.data, bytearray):
             self.data = bytearray(self.data)

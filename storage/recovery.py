@@ -19,20 +19,23 @@ Owns the judgement about what a crash or a bad disk left behind:
 7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
    retention needs one, but never one that is yet to come. It says nothing of times that a client was told, as only
    batches of LogAppendTime have such.
+8. What a full disk has no room for is owed: the log is read, and takes no append before that is written.
 
 Doing all this twice gives what doing it once gives.
 """
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import continuity, files, verification
-from tidelog.storage.continuity import Opened
+from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
+from tidelog.storage.disk_space import FULL
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
@@ -78,8 +81,9 @@ def load(
     """
     found = _sort_out(folder, known.ours)
     last = len(found.bases) - 1
+    owed = Owed(shared)
     opened = [
-        _open_segment(folder, base, config, shared, known, n == last, now_ms)
+        _open_segment(folder, base, config, shared, known, n == last, now_ms, owed)
         for n, base in enumerate(found.bases)
     ]
     continuity.drop_half_made(opened)
@@ -88,14 +92,13 @@ def load(
     if known.ours and known.was_cut_off and not known.clean:
         continuity.cut_unflushed(segments, known.log_start_offset, flushed_to)
     continuity.cut_torn_tail(segments, flushed_to)
-    maker = continuity.Maker(folder, config, shared, now_ms)
+    maker = continuity.Maker(folder, config, shared, now_ms, owed)
     continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
     for segment in segments[:-1]:
         if segment.is_active:
-            segment.finish()
-            segment.seal()
+            _seal(segment, shared)
     segments[-1].is_active = True
     for segment in segments:
         verification.tell_damage(segment)
@@ -109,6 +112,8 @@ def load(
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
     )
+    if owed.writes:
+        log.health.fail(f"what its start has found could not be saved; free space in {folder}", *owed.writes)
     _load_epochs(log, known.clean)
     log.load_producers(found.snapshots)
     return log
@@ -162,6 +167,7 @@ def _open_segment(
     known: Known,
     is_last: bool,
     now_ms: int,
+    owed: Owed,
 ) -> Opened:
     """Open a segment and know its batches: from its summary, from the log, or from both."""
     name = f"{base_offset:020d}"
@@ -177,14 +183,15 @@ def _open_segment(
         segment.believe(fresh, finished=known.clean)
         return Opened(segment, NONE)
     flushed_to = summary.next_offset if summary is not None and summary.flushed else NONE
+    refuses = _leaves_a_gap if known.ours and is_last else None
     if summary is None or not summary.flushed or summary.log_bytes > size:
         if summary is not None and summary.flushed:
-            files.write_atomically(segment.path(SUMMARY), fresh.encode())
+            owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
         segment.is_active = True
         if size:
             segment.file.forget_clean(0)
-            segment.rebuild()
-        _dated(segment, modified_ms, known)
+            segment.rebuild(refuses)
+        _dated(segment, modified_ms, known, owed)
         return Opened(segment, flushed_to)
     is_whole = summary.log_bytes == size
     # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
@@ -194,14 +201,41 @@ def _open_segment(
     segment.is_active = not is_whole
     if not _is_as_described(segment):
         segment = verification.judge(segment, _epoch_at(folder))
-        segment.replace_summary(finished=not is_last)
+        owed.write(partial(segment.save, final=not is_last, flushed=is_whole, durably=True))
     if not is_whole:
         segment.summary.flushed = 0
         segment.size = size
         segment.file.forget_clean(summary.log_bytes)
-        segment.scan()
-        _dated(segment, modified_ms, known)
+        segment.scan(refuses)
+        _dated(segment, modified_ms, known, owed)
     return Opened(segment, flushed_to)
+
+
+def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
+    """Refuse a batch by its offset, which no checksum covers: the segment written to leaves none out.
+
+    Of older ones, or those that came from elsewhere, compaction may have.
+    """
+    if expected is None:
+        return following not in (None, header.last_offset + 1)
+    return expected != header.base_offset
+
+
+def _seal(segment: Segment, shared: Shared) -> None:
+    """Save what a scan of a segment has found; where there is no room for that, it is found again when it is needed."""
+    try:
+        if segment.summary.damage:
+            # Once it is not the last segment, only its summary may tell that a whole batch is not to be believed.
+            segment.file.sync()
+            segment.replace_summary(finished=True)
+        segment.finish()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        shared.disk.refused(error)
+        segment.replace_files(flushed=False)
+    else:
+        segment.seal()
 
 
 def _is_as_described(segment: Segment) -> bool:
@@ -218,11 +252,13 @@ def _epoch_at(folder: Path) -> Callable[[int], int]:
     return LeaderEpochs(folder).at if epochs is None else epochs.at
 
 
-def _dated(segment: Segment, by_ms: int, known: Known) -> None:
+def _dated(segment: Segment, by_ms: int, known: Known, owed: Owed) -> None:
     """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells."""
     if segment.summary.batch_count:
         bound_ms = max(segment.summary.last_append_ms, by_ms)
-        segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
+        mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
+        if mended is not None:
+            owed.write(mended.replace_file)
 
 
 def _load_epochs(log: Log, clean: bool) -> None:

@@ -140,7 +140,7 @@ class Segment:
         try:
             opened = files.File(self.path(LOG))
         except FileNotFoundError:
-            raise self._deleted() from None
+            raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         with self.shared.open_segments.lock:
             # There is one only, whoever comes at once: it knows where the next append goes.
             if self._file is None:
@@ -149,9 +149,6 @@ class Segment:
                 if not self.is_active:
                     self.shared.open_segments.note(self)
             return self._file
-
-    def _deleted(self) -> OffsetOutOfRange:
-        return OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
 
     def read(self, count: int, position: int, source: Source) -> memoryview:
         """Read bytes of its log from a source; raise Mismatch if they are not what was written."""
@@ -359,6 +356,8 @@ class Segment:
         with self._told_if_not_written(INDEX):
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
+            self.offset_index.forget_file()
+            self.time_index.forget_file()
             self.finish(flushed=flushed)
 
     def seal(self) -> None:
@@ -460,7 +459,7 @@ class Segment:
         indexes = self.load_indexes()
         if indexes is None:
             if files.status(self.path(LOG)) is None:
-                raise self._deleted()
+                raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
             raise Mismatch(f"{self.path(INDEX)}: missing, or not of this log", self)
         return indexes
 
@@ -471,32 +470,31 @@ class Segment:
             index = self._append_index_of(bytearray(data) if self.is_active else data)
         else:
             is_cut = len(data) < summary.append_entries * AppendIndex.entry_bytes
-            index = self._mended_append_index(data, summary.last_append_ms, is_tail_lost=is_cut)
+            index = self._mended(data, summary.last_append_ms, is_tail_lost=is_cut)
+            if self.is_active and index.data != data[:]:
+                index.replace_file()
         with self.shared.open_segments.lock:
             self._append_index = index
             if not self.is_active:
                 self.shared.open_segments.note(self)
         return index
 
-    def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool) -> None:
+    def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex | None:
         """Have append times for what was found in the log, after a stop that may have taken some.
 
-        All was appended by `bound_ms`. What nobody wrote down is bounded by that, or by what came after.
+        All was appended by `bound_ms`. What nobody wrote down is bounded by that, or by what came after. Return them if
+        the file has yet to be replaced.
         """
         data, summary = files.map_readonly(self.path(APPEND_INDEX)), self.summary
-        index = self._append_index = self._mended_append_index(data, bound_ms, is_tail_lost=is_tail_lost)
+        index = self._append_index = self._mended(data, bound_ms, is_tail_lost=is_tail_lost)
         if index.data:
             summary.first_append_ms = index.entry(0).time_ms
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
+        return index if self.is_active and index.data != data[:] else None
 
-    def _mended_append_index(
-        self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool
-    ) -> AppendIndex:
+    def _mended(self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
         log = append_index.Described(self.file, self.size, self.base_offset, self.summary)
-        index = self._append_index_of(append_index.mended(data, log, bound_ms, is_tail_lost=is_tail_lost))
-        if self.is_active and index.data != data[:]:
-            index.replace_file()
-        return index
+        return self._append_index_of(append_index.mended(data, log, bound_ms, is_tail_lost=is_tail_lost))
 
     def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
         return AppendIndex(self.path(APPEND_INDEX), self.base_offset, data, self.shared.open_append_indexes)
@@ -521,13 +519,13 @@ class Segment:
         segment._empty_indexes()
         return segment
 
-    def rebuild(self) -> None:
+    def rebuild(self, refuses: walk.Refuses | None = None) -> None:
         """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
         self.summary = self.summary.only_times(self.base_offset)
         self.unverified = None
         self._digests = Digests()
         self._empty_indexes()
-        self.scan()
+        self.scan(refuses)
 
     def scan(self, refuses: walk.Refuses | None = None) -> None:
         """Verify every batch after what the summary describes, and take note of it.

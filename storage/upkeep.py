@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 from tidelog.storage import files, retention
+from tidelog.storage.disk_space import FULL
 from tidelog.storage.durability import SEALED_AT_ONCE
 from tidelog.storage.log import Log
 from tidelog.storage.segment import SUMMARY, Mismatch, Segment
@@ -55,7 +56,7 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
     with log.lock:
         count = retention.expired(log.segments, log.log_start_offset, log.config, now_ms)
         if count == len(log.segments) and log.health.failure is None:
-            log.begin_segment(now_ms)
+            count -= not _has_begun_another(log, now_ms)
         count = min(count, SEALED_AT_ONCE)
         left = log.segments[count:]
     # Only this thread takes segments away from the front, so that these are still the same ones below.
@@ -64,6 +65,18 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
     with log.lock:
         log.drop_segments(count, now_ms)
     _log.info("retention deleted log=%s segments=%d log_start_offset=%d", log, count, log.log_start_offset)
+
+
+def _has_begun_another(log: Log, now_ms: int) -> bool:
+    """Begin a segment that may stay; where the disk is full the others are to go first, with the lock held."""
+    try:
+        log.begin_segment(now_ms)
+    except OSError as error:
+        log.shared.disk.refused(error)
+        if error.errno not in FULL or len(log.segments) == 1:
+            raise
+        return False
+    return True
 
 
 def _keep_ends(log: Log, left: tuple[Segment, ...], flush: _Flush) -> bool:

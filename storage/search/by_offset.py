@@ -147,6 +147,8 @@ def headers(segment: Segment, offset: int = 0) -> Iterator[tuple[int, BatchHeade
 
     A Mismatch is raised before the first: all of them are verified by then.
     """
+    if not segment.size:
+        return  # On a full disk it may have no file yet.
     position, *_ = segment.offset_index.around(offset - segment.base_offset)
     segment.verify(position, segment.size, PATIENT)
     starts = [position, *(damage.end for damage in segment.summary.damage)]

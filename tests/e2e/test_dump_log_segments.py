@@ -1,4 +1,4 @@
-"""Apache's DumpLogSegments as the judge of segment files: it must pass sound ones and fault damaged ones.
+"""F15: Apache's DumpLogSegments as the judge of segment files: it must pass sound ones and fault damaged ones.
 
 The golden folders were written by Kafka itself. The damage cases show that the judge, and our reading of it,
 can say no: without them "no complaint" would mean nothing.

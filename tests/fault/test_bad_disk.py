@@ -1,4 +1,4 @@
-"""A disk that is full, fails a write or fails a flush."""
+"""F9: A disk that is full, fails a write or fails a flush."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What a crash may leave behind, a sample: the states are drawn with a fixed seed, `make fault` looks at many more.
+"""F1, F3: what a crash may leave, a sample: the states are drawn with a fixed seed, `make fault` looks at many more.
 
 I1 to I6, I8 and I9 hold in each: tests/fault/crash says how. A failure names its state: `make fault STATE=...` tells
 what led to it.

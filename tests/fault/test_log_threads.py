@@ -1,4 +1,4 @@
-"""One thread appends and looks up, as the event loop does, while others flush, roll, expire and let go of files."""
+"""F11: one appends and looks up, as the event loop does, while others flush, roll, expire and let go of files."""
 
 import sys
 import threading

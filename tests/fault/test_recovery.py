@@ -1,4 +1,4 @@
-"""What a crash or a bad disk leaves behind: torn tails, damage, lost and false files; and recovering twice."""
+"""F4, F13: What a crash or a bad disk leaves behind: torn tails, damage, lost and false files; and recovering twice."""
 
 import errno
 import logging

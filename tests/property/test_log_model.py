@@ -1,4 +1,4 @@
-"""The log against a list of records, under whatever can happen to it.
+"""F14: The log against a list of records, under whatever can happen to it.
 
 I2 no gap, duplicate or reordering; I3 an offset's bytes never change; I4 what a crash takes is a tail; I5 indexes are
 a function of the log; I6 every lookup by time is what a scan says; I8 retention removes what has expired and nothing

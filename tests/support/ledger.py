@@ -90,15 +90,18 @@ def name(sent: Sent) -> str:
 
 
 class Producer(threading.Thread):
-    """Send numbered batches with acks=all, several in flight, until the connection breaks.
+    """Send numbered batches, with acks=all or acks=1, several in flight, until the connection breaks.
 
     What an idempotent one has sent without an answer it sends again, first and in order, in its next life.
     """
 
-    def __init__(self, ledger: Ledger, partition: int, seed: str, producer: tuple[int, int]) -> None:
+    def __init__(
+        self, ledger: Ledger, partition: int, seed: str, producer: tuple[int, int], acks: int = -1
+    ) -> None:
         super().__init__(daemon=True, name=f"producer {seed}")
         self.sending = threading.Event()
         self._ledger = ledger
+        self._acks = acks
         self._partition = partition
         self._random = random.Random(seed)
         self._seed = seed
@@ -109,7 +112,9 @@ class Producer(threading.Thread):
 
     def reborn(self) -> "Producer":
         """Return a producer that goes on where this one was cut off; a thread runs only once."""
-        heir = Producer(self._ledger, self._partition, self._seed, (self._producer_id, self._epoch))
+        heir = Producer(
+            self._ledger, self._partition, self._seed, (self._producer_id, self._epoch), self._acks
+        )
         heir._random, heir._sequence = self._random, self._sequence
         if self._producer_id != PLAIN:
             heir._unanswered = self._unanswered
@@ -160,7 +165,8 @@ class Producer(threading.Thread):
 
     def _put(self, client: RawClient, sent: Sent) -> None:
         self._ledger.send(sent)
-        client.send(PRODUCE, 9, produce_request(self._ledger.topic, sent.data, self._partition))
+        request = produce_request(self._ledger.topic, sent.data, self._partition, acks=self._acks)
+        client.send(PRODUCE, 9, request)
         self.sending.set()
 
     def _take_answer(self, client: RawClient) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from tidelog.broker.catalog import PRODUCER_ID_BLOCK, Catalog, CatalogError, TopicRecord, new_topic_id
+from tidelog.broker.catalog import (
+    PRODUCER_ID_BLOCK,
+    ROOM_BYTES,
+    Catalog,
+    CatalogError,
+    TopicRecord,
+    new_topic_id,
+)
 from tidelog.storage.errors import StorageError
 
 
@@ -58,7 +65,7 @@ def test_what_the_disk_refuses_is_not_there_and_can_be_done_again(
         catalog._db.execute(
             f"PRAGMA max_page_count = {catalog._db.execute('PRAGMA page_count').fetchone()[0]}"
         )
-        many = {f"option-{number}": "x" * 1000 for number in range(100)}
+        many = {f"option-{number}": "x" * 1000 for number in range(1000)}
         with pytest.raises(
             StorageError, match=r"catalog: cannot be used \(database or disk is full\); free space"
         ):
@@ -98,3 +105,25 @@ def test_a_catalogue_of_another_version_is_refused(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(CatalogError, match="schema 99"):
         Catalog(tmp_path / "catalog")
+
+
+def test_P12_a_topic_can_be_deleted_where_nothing_can_grow(tmp_path: Path) -> None:
+    """People make room on a full disk by deleting: neither the file nor its journal may need any."""
+    names = [f"topic-{number:03d}" for number in range(200)]
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        for name in names:
+            catalog.add_topic(TopicRecord(name, new_topic_id(), 1, {"retention.ms": "1" * 300}))
+        sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+        assert sizes["catalog-journal"] >= ROOM_BYTES
+        for name in names:
+            catalog.remove_topic(name)
+            catalog.deletion_done(name)
+            assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == sizes
+    # And so it is in the next start, and in one after a crash between the two steps that make room.
+    with closing(sqlite3.connect(tmp_path / "catalog")) as db:
+        db.execute("CREATE TABLE room (bytes BLOB)")
+    (tmp_path / "catalog-journal").unlink(missing_ok=True)
+    with closing(Catalog(tmp_path / "catalog")):
+        assert (tmp_path / "catalog-journal").stat().st_size >= ROOM_BYTES
+    with closing(sqlite3.connect(tmp_path / "catalog")) as db:
+        assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'room'").fetchone() == (0,)

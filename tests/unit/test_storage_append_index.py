@@ -1,4 +1,4 @@
-"""When batches were appended, which on most topics no batch tells: written with them, kept, mended, searched."""
+"""F10: When batches were appended, which on most topics no batch tells: written with them, kept, mended, searched."""
 
 import errno
 import shutil

@@ -1,4 +1,4 @@
-"""Partition folders written by Apache Kafka's own log classes: opened, searched, their indexes made again."""
+"""F15: Partition folders written by Apache Kafka's own log classes: opened, searched, their indexes made again."""
 
 import json
 import shutil

@@ -366,6 +366,7 @@ def unexpected(failures: dict[Log, StorageError]) -> None:
 
 
 async def test_one_flush_answers_all_that_gathered_while_the_last_one_ran() -> None:
+    """F12: the slower the disk, the larger the commits."""
     log = SlowLog()
     flusher = new_flusher()
     flusher.start()

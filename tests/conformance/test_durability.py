@@ -1,0 +1,46 @@
+"""docs/durability.md: every test it names is there, and those of a fault test carry its number."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+DOC = (TESTS.parent / "docs" / "durability.md").read_text()
+SHOWN = re.compile(r"`([\w/]+\.py)::(\w+)`")
+FAULT = re.compile(r"^\| (F\d+) \| .+ \| (.+) \|$", re.MULTILINE)
+FAULTS = dict(FAULT.findall(DOC))
+
+
+def words_of(file: str, name: str) -> str:
+    """Return a test's name with its docstring and its module's; fail if there is no such test."""
+    tree = ast.parse((TESTS / file).read_text())
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return " ".join((name, ast.get_docstring(node) or "", ast.get_docstring(tree) or ""))
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            return " ".join((name, ast.get_docstring(tree) or ""))
+    raise AssertionError(f"docs/durability.md names {file}::{name}, which is not there")
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(SHOWN.findall(DOC))))
+def test_what_shows_it_exists(file: str, name: str) -> None:
+    assert words_of(file, name)
+
+
+def test_every_row_of_a_fault_names_a_test() -> None:
+    tables = DOC[DOC.index("## What happens at each fault") :]
+    rows = [line for line in tables.splitlines() if line.startswith("| ")]
+    bare = [line for line in rows if not SHOWN.search(line)]
+    assert all(line.startswith(("| fault | what", "| no. | fault")) for line in bare), bare
+
+
+def test_every_fault_test_of_the_list_is_there() -> None:
+    assert list(FAULTS) == [f"F{number}" for number in range(1, 16)]
+
+
+@pytest.mark.parametrize("number", FAULTS)
+def test_a_fault_test_carries_its_number(number: str) -> None:
+    for file, name in SHOWN.findall(FAULTS[number]):
+        assert re.search(rf"(?<![A-Z\d]){number}(?!\d)", words_of(file, name)), f"{file}::{name}: no {number}"
