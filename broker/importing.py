@@ -21,7 +21,8 @@ from tidelog.broker.topics import (
     metric_name,
     name_problem,
 )
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, importing, retention
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.importing import Staged

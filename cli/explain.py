@@ -19,7 +19,8 @@ from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load as load_config
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import read_only, retention
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import StorageError

@@ -15,7 +15,8 @@ from tidelog.cli.fsck import quiet
 from tidelog.cli.text import note
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log_names import partition_of
 

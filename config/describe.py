@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tidelog.config.inert import INERT, REFUSED, TOPIC_INERT
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
 from tidelog.config.table import Option, options_of
+from tidelog.config.topic_options import TopicConfig
 
 PAGE = Path("docs/config.md")
 

@@ -14,9 +14,10 @@ from tidelog.config.errors import ConfigError
 from tidelog.config.inert import INERT, REFUSED, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.nearest import nearest
-from tidelog.config.options import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
 from tidelog.config.properties import read_properties
 from tidelog.config.table import Option
+from tidelog.config.topic_options import TOPIC_OPTIONS
 
 # Variables that begin like an option and are none: the JVM's and the image's own, and those that Docker links
 # and Kubernetes set in every container beside a service named "kafka".

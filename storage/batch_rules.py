@@ -5,7 +5,7 @@ Owns the choice of rules, of format and of codec, and the bounds of what is prom
 
 import dataclasses
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import topic_format
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.errors import BatchTooLarge, RecordListTooLarge

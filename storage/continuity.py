@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, walk
 from tidelog.storage.disk_space import FULL
 from tidelog.storage.errors import CorruptLog

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, leader_epochs, recovery
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -61,7 +61,7 @@ def stage(
 ) -> Staged:
     """Copy the log in a folder beside the folder that it is to be, and make what goes with it; all is on disk then.
 
-    ForeignDataDir, CorruptLog, StorageError, OSError; what was made is removed.
+    CorruptLog, StorageError, OSError; what was made is removed.
     """
     bases = bases_in(source)
     if not bases:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
 from tidelog.protocol.records.topic_format import assign_offsets, stamped
 from tidelog.protocol.records.validate import ValidBatch

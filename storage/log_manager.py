@@ -22,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
 from tidelog.storage.errors import StorageError

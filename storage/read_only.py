@@ -8,7 +8,7 @@ meanwhile is as if it had never been there.
 
 from pathlib import Path
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import append_index, files, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
@@ -32,7 +32,7 @@ class ReadOnlySegment(Segment):
             try:
                 self._file = files.File(self.path(LOG), read_only=True)
             except FileNotFoundError:
-                raise self._deleted() from None
+                raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         return self._file
 
     def _mended_append_index(

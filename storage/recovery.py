@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import continuity, files, verification
 from tidelog.storage.continuity import Opened, Owed

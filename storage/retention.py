@@ -9,7 +9,7 @@ last append.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage.segment import Segment
 
 UNLIMITED = -1

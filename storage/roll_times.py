@@ -7,7 +7,7 @@ by the clock. Up to `segment.jitter.ms`, by chance, is taken off, so that segmen
 
 import random
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage.summary import Summary
 
 NEVER = 1 << 63

@@ -18,15 +18,17 @@ from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
+from tidelog.protocol.records import message_set
 from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
 from tidelog.storage.errors import CorruptLog
+from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, OFFSET_MAX, SUMMARY, TIME_INDEX, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE, UNKNOWN, Summary
+from tidelog.storage.summary import NONE, Summary
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
 # What of a summary is a function of the log and the index interval, whoever has walked over it.
@@ -148,7 +150,7 @@ class SegmentCheck:
         return bool(damage) and damage[-1].end == self._found.size
 
     def check(self, *, deep: bool) -> list[Finding]:
-        """Look at all of it; with `deep` every record is decoded too. CorruptLog, ForeignDataDir, OSError."""
+        """Look at all of it; with `deep` every record is decoded too. CorruptLog, OSError."""
         described = self._walk()
         self._check_damage()
         self._check_indexes(described)
@@ -213,6 +215,8 @@ class SegmentCheck:
         ) -> bool:
             if is_ours and expected is not None and expected != header.base_offset:
                 return True
+            if header.magic != MAGIC:
+                return False  # It bears no epoch.
             epoch = epoch_at(header.base_offset)
             # Kafka writes its file of epochs later than its log.
             return epoch >= 0 and (header.leader_epoch != epoch if is_ours else header.leader_epoch < epoch)
@@ -385,11 +389,10 @@ class SegmentCheck:
         """Decode every record, and hold the summary's times against them."""
         found, smallest, largest, offset = self._found, None, NONE, NONE
         for position, header in _sound(found):
-            if header.magic != MAGIC:
-                continue
             try:
                 data = found.file.pread(header.size_bytes, position)
-                for record in read_records(data):
+                read = read_records if header.magic == MAGIC else message_set.read_records
+                for record in read(data):
                     if record.offset > header.last_offset:
                         raise CorruptLog(f"offset {record.offset} is not of this batch")
                     smallest = record.timestamp if smallest is None else min(smallest, record.timestamp)

@@ -30,7 +30,7 @@ from tidelog.broker.topics import (
 )
 from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.config.errors import ConfigError
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CreatableTopic,
@@ -197,7 +197,7 @@ def _describe(broker: Broker, config: TopicConfig) -> list[CreatableTopicConfigs
             config_source=option.source,
             is_sensitive=False,
         )
-        for option in config.describe(broker.config)
+        for option in config.describe(broker.config.synonyms)
     ]
 
 

@@ -14,7 +14,7 @@ from tidelog.broker.codes import Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topics import name_problem
 from tidelog.broker.work import Lane, Work, begin
-from tidelog.config.options import Described
+from tidelog.config.described import Described
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -111,7 +111,8 @@ def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeC
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return {
-            option.name: _result(option, request, False) for option in topic.config.describe(broker.config)
+            option.name: _result(option, request, False)
+            for option in topic.config.describe(broker.config.synonyms)
         }
     if resource.resource_type != BROKER:
         message = f"resource type {resource.resource_type}: only topics (2) and the broker (4) have options"

@@ -97,7 +97,7 @@ def test_dump_log_segments_reads_back_what_was_sent(new_broker: Callable[..., Br
         assert f"key: key {offset} payload: {'v' * 10}" in printed
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in GOLDEN.glob("m2-*")))
+@pytest.mark.parametrize("folder", sorted(path.name for path in GOLDEN.glob("m*")))
 def test_partition_that_kafka_wrote_is_served(new_broker: Callable[..., Broker], folder: str) -> None:
     broker = new_broker({"log.retention.ms": "-1"})
     broker.stop()

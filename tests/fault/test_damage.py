@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.logs import NOW, Row, batch, fill, first_at, open_log, scan, whole_rows
 from tests.support.reference_index import differences
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, walk
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.log import Log

@@ -14,7 +14,8 @@ from tests.support.reference_index import differences
 from tests.support.served import Client, Connect, Serve, connect, serve
 from tests.support.workload import one_batch
 from tidelog.broker.maintenance import at_once
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     PRODUCE,

@@ -30,7 +30,8 @@ from tests.support.logs import (
 )
 from tests.support.reference_index import differences
 from tidelog.broker.maintenance import at_once
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, recovery, walk
 from tidelog.storage.errors import CorruptLog, LogOffline
 from tidelog.storage.log import Log

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import build, message_set
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION
 from tidelog.protocol.records.build import Record, build_batch

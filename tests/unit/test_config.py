@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from tidelog.config.described import Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import INERT, REFUSED, TOPIC_INERT, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.load import SPELLINGS, load
-from tidelog.config.options import BROKER_OPTIONS, TOPIC_OPTIONS, BrokerConfig, Source, TopicConfig
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
 # What a Kafka 4 broker tells of itself, by topic name; rows where we differ are not here.
 KAFKA_TOPIC_DEFAULTS = {
@@ -147,11 +149,11 @@ def test_topic_options_without_effect_here_are_accepted_and_told() -> None:
     plain, topic = TopicConfig(), TopicConfig().override(INERT_VALUES)
     assert dataclasses.replace(topic, overrides={}) == plain
     assert topic.inert.keys() == INERT_VALUES.keys()
-    told = {row.name: (row.text, row.source) for row in topic.describe(BrokerConfig())}
+    told = {row.name: (row.text, row.source) for row in topic.describe(BrokerConfig().synonyms)}
     assert {name: told.pop(name) for name in INERT_VALUES} == {
         name: (value, Source.TOPIC) for name, value in INERT_VALUES.items()
     }
-    assert told == {row.name: (row.text, row.source) for row in plain.describe(BrokerConfig())}
+    assert told == {row.name: (row.text, row.source) for row in plain.describe(BrokerConfig().synonyms)}
     assert plain.inert == {}
     ratio = described(BrokerConfig(), topic, "min.cleanable.dirty.ratio")
     assert ratio.kind.code == 6
@@ -167,7 +169,7 @@ def test_what_kafka_says_of_a_topic_without_another_tier_is_taken() -> None:
 
 
 def described(config: BrokerConfig, topic: TopicConfig, name: str) -> Any:
-    return next(row for row in topic.describe(config) if row.name == name)
+    return next(row for row in topic.describe(config.synonyms) if row.name == name)
 
 
 def test_describe_tells_where_a_topic_value_comes_from() -> None:

@@ -20,12 +20,13 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
-from tidelog.storage.errors import DataDirLocked, ForeignDataDir, StorageError
+from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.files import FolderLock
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log_manager import LogManager
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
+ALL = sorted(WRITTEN.glob("m*"))
 M2 = sorted(WRITTEN.glob("m2-*"))
 BASE = 5000
 
@@ -84,7 +85,7 @@ def sidecars_gone(source: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("source", M2, ids=lambda path: path.name)
+@pytest.mark.parametrize("source", ALL, ids=lambda path: path.name)
 def test_V2_I5_what_kafka_wrote_keeps_its_offsets_and_bytes(source: Path, data: Path, clock: Clock) -> None:
     imported = bring(data, source, clock)
     assert imported.foreign == ["expected.jsonl"]
@@ -99,14 +100,6 @@ def test_V2_I5_what_kafka_wrote_keeps_its_offsets_and_bytes(source: Path, data: 
     rows = scan(log)
     assert [row.offset for row in rows] == list(range(BASE, log.log_end_offset))
     logs.close()
-
-
-@pytest.mark.parametrize("source", sorted(WRITTEN.glob("m[01]-*")), ids=lambda path: path.name)
-def test_older_formats_are_refused_until_they_are_read(source: Path, data: Path, clock: Clock) -> None:
-    with pytest.raises(ForeignDataDir, match="message format"):
-        bring(data, source, clock)
-    assert not list(data.glob("*-delete"))
-    assert topics_of(data) == {}
 
 
 def test_S51_append_times_are_the_files_time_as_a_bound(tmp_path: Path, data: Path, clock: Clock) -> None:

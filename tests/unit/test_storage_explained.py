@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.logs import NOW, fill, open_log
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import retention
 from tidelog.storage.log import Log
 from tidelog.storage.retention import verdicts

@@ -18,7 +18,8 @@ import pytest
 
 from tests.support.logs import NOW, batch, fill, held_open, scan
 from tidelog.broker.maintenance import at_once
-from tidelog.config.options import BrokerConfig, TopicConfig
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.storage import files, folder_identity

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import KEEP_ALL, NOW, batch, crash, fill, open_log, scan
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, read_only
 from tidelog.storage.errors import LogOffline, ReadFailed, TakesLong
 from tidelog.storage.log import Log

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, new_shared, open_log, scan
-from tidelog.config.options import TopicConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, recovery
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log

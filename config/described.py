@@ -1,0 +1,36 @@
+"""How an option is told: its value, where that came from, and what would hold without it.
+
+Owns the words of a description. Knows no option.
+"""
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from tidelog.config.kinds import Kind
+
+
+class Source(IntEnum):
+    """Where a value came from, numbered as in DescribeConfigs."""
+
+    TOPIC = 1
+    BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """A setting that would apply if those before it were not there."""
+
+    name: str
+    text: str
+    source: Source
+
+
+class Described(NamedTuple):
+    """One option of one configuration, as DescribeConfigs tells it; the first synonym is in force."""
+
+    name: str
+    text: str
+    kind: Kind[Any]
+    doc: str
+    source: Source
+    synonyms: tuple[Synonym, ...]

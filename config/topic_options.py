@@ -1,0 +1,345 @@
+"""The options of a topic, declared once; what it does not set is as the broker says.
+
+The fields of the dataclass are the rows, as in `options`. Names, types and defaults are those of Kafka 4; where ours
+differ, the row says why. A default is the broker's option of the name in `broker=`, as in Kafka.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tidelog.config.described import Described, Source, Synonym
+from tidelog.config.errors import ConfigError
+from tidelog.config.inert import NO_TIER, ONE_NODE, TOPIC_INERT
+from tidelog.config.kinds import BOOL, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
+from tidelog.config.nearest import nearest
+from tidelog.config.table import Option, option, options_of
+
+HOUR_MS = 3_600_000
+WEEK_MS = 168 * HOUR_MS
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What holds for one topic: the broker's defaults under the topic's own overrides."""
+
+    cleanup_policy: tuple[str, ...] = option(
+        "cleanup.policy",
+        LIST,
+        ("delete",),
+        broker="log.cleanup.policy",
+        choices=("delete",),
+        because="log compaction is not built yet",
+        doc="What happens to old segments: `delete` removes those that have expired.",
+    )
+    compression_gzip_level: int = option(
+        "compression.gzip.level",
+        INT,
+        -1,
+        broker="compression.gzip.level",
+        choices=("-1", *map(str, range(1, 10))),
+        doc="With `compression.type=gzip`: from 1, fast, to 9, small; -1 is zlib's own choice, 6. Taken as 6 at most, "
+        "as 4 for batches with more than 1 MiB of records: higher levels can take seconds for a megabyte.",
+    )
+    compression_lz4_level: int = option(
+        "compression.lz4.level",
+        INT,
+        9,
+        broker="compression.lz4.level",
+        at_least=1,
+        at_most=17,
+        doc="With `compression.type=lz4`: from 1 to 17, small. 9 is the fast compressor, as in Kafka. "
+        "Any other is taken as 8 at most, as 4 for batches with more than 1 MiB of records.",
+    )
+    compression_type: str = option(
+        "compression.type",
+        STRING,
+        "producer",
+        broker="compression.type",
+        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        doc="Codec of stored batches. `producer`: as they came. With any other a batch of another codec is "
+        "compressed again before it is stored, and must fit `max.message.bytes` then too; one of that codec is stored "
+        "as it came, whatever its level.",
+    )
+    compression_zstd_level: int = option(
+        "compression.zstd.level",
+        INT,
+        3,
+        broker="compression.zstd.level",
+        at_least=-131072,
+        at_most=22,
+        doc="With `compression.type=zstd`: up to 22, small; negative ones are faster than 1. Taken as 12 at most, as "
+        "9 for batches with more than 1 MiB of records: higher levels take seconds and hundreds of megabytes.",
+    )
+    file_delete_delay_ms: int = option(
+        "file.delete.delay.ms",
+        LONG,
+        5_000,
+        broker="log.segment.delete.delay.ms",
+        at_least=0,
+        doc="Time between renaming an expired file to `.deleted` and removing it, in which it can still be rescued; "
+        "readers that have it open go on in any case. Kafka's default is 60000.",
+    )
+    flush_messages: int = option(
+        "flush.messages",
+        LONG,
+        LONG_MAX,
+        broker="log.flush.interval.messages",
+        at_least=1,
+        doc="With `flush.policy=interval`: records that may wait before the log is forced to disk.",
+    )
+    flush_ms: int = option(
+        "flush.ms",
+        LONG,
+        LONG_MAX,
+        broker="log.flush.interval.ms",
+        at_least=0,
+        doc="With `flush.policy=interval`: time that a record may wait before the log is forced to disk.",
+    )
+    flush_policy: str = option(
+        "flush.policy",
+        STRING,
+        "acks",
+        broker="flush.policy",
+        choices=("acks", "interval", "none"),
+        ours=True,
+        doc="When records reach the disk. `acks`: before a produce with acks=all is answered, many at once. "
+        "`interval`: by `flush.messages` and `flush.ms`, as in Kafka. `none`: when the operating system pleases.",
+    )
+    index_interval_bytes: int = option(
+        "index.interval.bytes",
+        INT,
+        4096,
+        broker="log.index.interval.bytes",
+        at_least=0,
+        doc="Bytes of log between two entries of the offset index, and of the time index.",
+    )
+    lookup_clock: str = option(
+        "lookup.clock",
+        STRING,
+        "record",
+        broker="lookup.clock",
+        choices=("record", "append"),
+        ours=True,
+        doc="Clock by which ListOffsets finds the first record at or after a time. `record`: the timestamp that it "
+        "carries. `append`: when the broker took it, which is the timestamp in the answer then.",
+    )
+    max_decompressed_bytes: int = option(
+        "max.decompressed.bytes",
+        LONG,
+        64 << 20,
+        broker="max.decompressed.bytes",
+        at_least=1,
+        ours=True,
+        doc="Largest size of a batch once decompressed; a larger one is answered MESSAGE_TOO_LARGE "
+        "before more memory than this is used. A topic's value is at most the broker's.",
+    )
+    max_message_bytes: int = option(
+        "max.message.bytes",
+        INT,
+        1_048_588,
+        broker="message.max.bytes",
+        at_least=0,
+        doc="Largest batch that is accepted, in bytes as sent, its header included.",
+    )
+    message_downconversion_enable: bool = option(
+        "message.downconversion.enable",
+        BOOL,
+        True,
+        broker="log.message.downconversion.enable",
+        doc="Whether readers below Fetch 4 get newer formats converted. If not, they get UNSUPPORTED_VERSION.",
+    )
+    message_format_version: str = option(
+        "message.format.version",
+        FORMAT,
+        "3.0-IV1",
+        broker="log.message.format.version",
+        doc="Format of stored records: 0, 1, 2, or a release of Kafka: 0 before 0.10, 1 before 0.11. What is sent in "
+        "another is converted; what is there stays. 0 and 1 hold no headers, 0 no timestamps. Kafka 4 has dropped it.",
+    )
+    message_timestamp_after_max_ms: int = option(
+        "message.timestamp.after.max.ms",
+        LONG,
+        HOUR_MS,
+        broker="log.message.timestamp.after.max.ms",
+        at_least=0,
+        doc="How far a record's create time may lie ahead of the broker's clock. "
+        "Not checked with `message.timestamp.type=LogAppendTime`.",
+    )
+    message_timestamp_before_max_ms: int = option(
+        "message.timestamp.before.max.ms",
+        LONG,
+        LONG_MAX,
+        broker="log.message.timestamp.before.max.ms",
+        at_least=0,
+        doc="How far a record's create time may lie behind the broker's clock. "
+        "Not checked with `message.timestamp.type=LogAppendTime`.",
+    )
+    message_timestamp_difference_max_ms: int = option(
+        "message.timestamp.difference.max.ms",
+        LONG,
+        LONG_MAX,
+        broker="log.message.timestamp.difference.max.ms",
+        at_least=0,
+        doc="The older name of both bounds above: it counts for each that has its default. Kafka 4 has dropped it.",
+    )
+    message_timestamp_type: str = option(
+        "message.timestamp.type",
+        STRING,
+        "CreateTime",
+        broker="log.message.timestamp.type",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Clock that stamps records: the producer's, or the broker's on arrival.",
+    )
+    min_insync_replicas: int = option(
+        "min.insync.replicas",
+        INT,
+        1,
+        broker="min.insync.replicas",
+        at_least=1,
+        at_most=1,
+        because=ONE_NODE,
+        doc="Replicas that must have a record before acks=all is answered.",
+    )
+    remote_storage_enable: bool = option(
+        "remote.storage.enable",
+        BOOL,
+        False,
+        choices=("false",),
+        because=NO_TIER,
+        doc="Whether old segments move to another tier of storage.",
+    )
+    retention_bytes: int = option(
+        "retention.bytes",
+        LONG,
+        -1,
+        broker="log.retention.bytes",
+        at_least=-1,
+        doc="Size of a partition above which its oldest segments are deleted; -1 for no limit.",
+    )
+    retention_clock: str = option(
+        "retention.clock",
+        STRING,
+        "bounded",
+        broker="retention.clock",
+        choices=("bounded", "record", "append"),
+        ours=True,
+        doc="Where the age of a segment begins. `bounded`: at its largest record timestamp, but no later than its last "
+        "append, so that a record from the future keeps nothing. `record`: at its largest record timestamp, as in "
+        "Kafka. `append`: at its last append, whatever records say. Without timestamps it is the last append.",
+    )
+    retention_ms: int = option(
+        "retention.ms",
+        LONG,
+        WEEK_MS,
+        broker="log.retention.ms",
+        aliases={"log.retention.minutes": 60_000, "log.retention.hours": HOUR_MS},
+        at_least=-1,
+        doc="Age above which the oldest segments are deleted; -1 for no limit.",
+    )
+    segment_bytes: int = option(
+        "segment.bytes",
+        INT,
+        1 << 30,
+        broker="log.segment.bytes",
+        at_least=14,
+        doc="Size at which a segment is sealed and the next one begun. "
+        "Kafka 4 asks for 1 MiB or more; smaller ones are welcome here.",
+    )
+    segment_index_bytes: int = option(
+        "segment.index.bytes",
+        INT,
+        10 << 20,
+        broker="log.index.size.max.bytes",
+        at_least=12,
+        doc="Size at which a full index seals its segment; at least room for one entry of the time index.",
+    )
+    segment_jitter_ms: int = option(
+        "segment.jitter.ms",
+        LONG,
+        0,
+        broker="log.roll.jitter.ms",
+        aliases={"log.roll.jitter.hours": HOUR_MS},
+        at_least=0,
+        doc="Up to this much, at random, is taken off `segment.ms`, so that not all segments are sealed at once.",
+    )
+    segment_min_ms: int = option(
+        "segment.min.ms",
+        LONG,
+        10_000,
+        broker="log.roll.min.ms",
+        at_least=0,
+        ours=True,
+        doc="How often record times may begin a segment, on average over the last 32: with times that jump each batch "
+        "might. Where that would keep a record longer than `retention.ms` says, a segment is begun all the same.",
+    )
+    segment_ms: int = option(
+        "segment.ms",
+        LONG,
+        WEEK_MS,
+        broker="log.roll.ms",
+        aliases={"log.roll.hours": HOUR_MS},
+        at_least=1,
+        doc="Span of record time after which a segment is sealed.",
+    )
+    overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def override(self, settings: Mapping[str, str | None], *, source: str = "") -> "TopicConfig":
+        """Return this configuration under `settings`; raise ConfigError for the first bad one."""
+        values: dict[str, Any] = {}
+        texts = dict(self.overrides)
+        for name, text in settings.items():
+            row = TOPIC_OPTIONS.get(name) or _INERT_OPTIONS.get(name)
+            if row is None:
+                raise ConfigError(
+                    name, f"no such topic option{nearest(name, TOPIC_OPTIONS)}", value=text, source=source
+                )
+            if text is None:
+                raise ConfigError(name, "a value is needed", source=source)
+            value = row.read(text, source=source)
+            texts[name] = row.text(value)
+            if row.attribute:
+                values[row.attribute] = value
+        return dataclasses.replace(self, **values, overrides=texts)
+
+    def bounded_by(self, broker: "TopicConfig") -> "TopicConfig":
+        """Return this configuration without what is more than the broker allows: its bound may have come down since."""
+        most = min(self.max_decompressed_bytes, broker.max_decompressed_bytes)
+        return dataclasses.replace(self, max_decompressed_bytes=most)
+
+    @property
+    def timestamp_bounds_ms(self) -> tuple[int, int]:
+        """Return how far a create time may lie behind the broker's clock and ahead of it, as in Kafka 3.9."""
+        older = self.message_timestamp_difference_max_ms
+        before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        if after == HOUR_MS and older != LONG_MAX:
+            after = older
+        return older if before == LONG_MAX else before, after
+
+    @property
+    def inert(self) -> Mapping[str, str]:
+        """Return what was set and does nothing, with the reason."""
+        return {name: TOPIC_INERT[name].why for name in self.overrides if name in TOPIC_INERT}
+
+    def describe(self, synonyms_of: Callable[[Option], tuple[Synonym, ...]]) -> Iterator[Described]:
+        """Yield every option with its value and where that came from: the topic, the broker or the table.
+
+        `synonyms_of` tells what holds where the topic says nothing. Of those that do nothing, yield what it was given.
+        """
+        for name, why in self.inert.items():
+            synonym = Synonym(name, self.overrides[name], Source.TOPIC)
+            doc = f"Has no effect: {why}."
+            yield Described(name, synonym.text, TOPIC_INERT[name].kind, doc, Source.TOPIC, (synonym,))
+        for row in TOPIC_OPTIONS.values():
+            synonyms = synonyms_of(row)
+            if row.name in self.overrides:
+                synonyms = (Synonym(row.name, self.overrides[row.name], Source.TOPIC), *synonyms)
+            in_force = synonyms[0]
+            yield Described(row.name, in_force.text, row.kind, row.doc, in_force.source, synonyms)
+
+
+TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}
+_INERT_OPTIONS: Mapping[str, Option] = {
+    name: Option(name, row.kind, None, row.why, at_least=row.at_least, at_most=row.at_most)
+    for name, row in TOPIC_INERT.items()
+}
