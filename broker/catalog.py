@@ -26,6 +26,9 @@ PRODUCER_ID_BLOCK = 1000
 # What a deletion may change, many times over, so that its journal needs no more room than it has.
 ROOM_BYTES = 256 << 10
 
+# With which a journal of SQLite begins (its file format, 3.0); zeros once the change is committed.
+_JOURNAL_MAGIC_BYTES = 8
+
 _SCHEMA = """
 CREATE TABLE topic (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL) STRICT;
 CREATE TABLE topic_option (
@@ -189,9 +192,9 @@ def read_topics(path: Path) -> list[TopicRecord]:
     CatalogError where it cannot be read, or where a change to it is under way, or was never finished.
     """
     journal = path.with_name(path.name + "-journal")
-    if _size(journal) or not _size(path):
+    if _is_hot(journal) or not _size(path):
         raise CatalogError(_unreadable(path, journal))
-    # A broker holds its lock on the file for as long as it runs; changes are made while there is a journal.
+    # A broker holds its lock on the file for as long as it runs; changes are made while its journal has a header.
     uri = f"{path.absolute().as_uri()}?immutable=1"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as db:
@@ -203,7 +206,7 @@ def read_topics(path: Path) -> list[TopicRecord]:
             found = _topics(db)
     except sqlite3.Error as error:
         raise CatalogError(f"{path}: not a catalogue that can be read ({error}); try again") from error
-    if _size(journal):
+    if _is_hot(journal):
         raise CatalogError(_unreadable(path, journal))
     return found
 
@@ -212,6 +215,14 @@ def _unreadable(path: Path, journal: Path) -> str:
     if not path.exists():
         return f"{path}: there is no catalogue; name the folder that a broker has its data in"
     return f"{path}: it is being changed ({journal.name}); try again, or start the broker if none runs"
+
+
+def _is_hot(journal: Path) -> bool:
+    """Tell whether a journal that stays holds a change that was not committed: then it begins with a header."""
+    if not _size(journal):
+        return False
+    with open(journal, "rb") as file:
+        return any(file.read(_JOURNAL_MAGIC_BYTES))
 
 
 def _size(path: Path) -> int:

@@ -9,7 +9,7 @@ meanwhile is as if it had never been there.
 from pathlib import Path
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import append_index, files, verification
+from tidelog.storage import files, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -35,11 +35,8 @@ class ReadOnlySegment(Segment):
                 raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         return self._file
 
-    def _mended_append_index(
-        self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool
-    ) -> AppendIndex:
-        log = append_index.Described(self.file, self.size, self.base_offset, self.summary)
-        return self._append_index_of(append_index.mended(data, log, bound_ms, is_tail_lost=is_tail_lost))
+    def _replace_append_index(self, index: AppendIndex) -> None:
+        """Leave the file as it is."""
 
 
 class ReadOnlyLog(Log):

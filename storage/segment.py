@@ -472,12 +472,15 @@ class Segment:
             is_cut = len(data) < summary.append_entries * AppendIndex.entry_bytes
             index = self._mended(data, summary.last_append_ms, is_tail_lost=is_cut)
             if self.is_active and index.data != data[:]:
-                index.replace_file()
+                self._replace_append_index(index)
         with self.shared.open_segments.lock:
             self._append_index = index
             if not self.is_active:
                 self.shared.open_segments.note(self)
         return index
+
+    def _replace_append_index(self, index: AppendIndex) -> None:
+        index.replace_file()
 
     def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex | None:
         """Have append times for what was found in the log, after a stop that may have taken some.

@@ -444,7 +444,9 @@ class SegmentCheck:
         if not is_wrong and self._summary is not None:
             return True  # What the summary says of it is true.
         bound_ms = max(found.summary.last_append_ms, self._segment.summary.created_ms)
-        found.mend_append_index(bound_ms, is_tail_lost=is_wrong)
+        unsaved = found.mend_append_index(bound_ms, is_tail_lost=is_wrong)
+        if unsaved is not None:
+            unsaved.replace_file()
         entries = found.append_index
         return not is_wrong or not any(entries.entry(number).is_bound for number in range(len(entries)))
 

@@ -187,6 +187,8 @@ def test_a_catalogue_is_read_beside_its_writer_and_not_in_the_midst_of_a_change(
     journal.write_bytes(b"half a change")
     with pytest.raises(CatalogError, match="it is being changed"):
         read_topics(path)
+    journal.write_bytes(bytes(100) + b"a change that was committed")
+    assert [topic.name for topic in read_topics(path)] == ["t"]
     journal.unlink()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 9")
