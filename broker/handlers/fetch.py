@@ -11,15 +11,15 @@ topic that is kept as zstd is refused below version 10, whose clients know no su
 leaves as it is.
 Below version 4 records leave in the format that clients of that version know, v0 or v1: what is newer is converted, on
 a reader thread, 1 MiB at most for an answer. Such clients may name their partitions in the same order each time, so
-which of them comes first is chance. zstd, which these formats do not have, is refused.
+another comes first as they read on. zstd, which these formats do not have, is refused.
 Of a partition that is named again the last entry counts, and there is one answer, as in Kafka, whose requests are maps.
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from random import randrange
 from typing import TypeVar
+from zlib import crc32
 
 from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
@@ -99,14 +99,19 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
 
 
 def _turn(request: FetchRequest) -> None:
-    """Begin with any partition of any topic: where the first always have more to give, the others come too."""
-    request.topics = _turned(request.topics)
+    """Begin with any partition of any topic: where the first always have more to give, the others come too.
+
+    Which it is depends on how far the reader has come, as by chance, so that the same request has the same answer.
+    """
+    come = sum(want.fetch_offset for topic in request.topics for want in topic.partitions)
+    chance = crc32(b"%d" % come)
+    request.topics = _turned(request.topics, chance)
     for topic in request.topics:
-        topic.partitions = _turned(topic.partitions)
+        topic.partitions = _turned(topic.partitions, chance // (len(request.topics) or 1))
 
 
-def _turned(items: list[T]) -> list[T]:
-    start = randrange(len(items) or 1)
+def _turned(items: list[T], chance: int) -> list[T]:
+    start = chance % (len(items) or 1)
     return items[start:] + items[:start]
 
 

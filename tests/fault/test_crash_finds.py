@@ -11,7 +11,8 @@ import pytest
 
 from tests.fault.crash.explore import explore
 from tests.fault.crash.scenarios import SCENARIOS
-from tidelog.storage import append_index, files, log_manager, retention, walk
+from tidelog.protocol.records import entries
+from tidelog.storage import append_index, files, log_manager, retention
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.durability import Durability
 from tidelog.storage.segment import Segment
@@ -43,7 +44,7 @@ BROKEN = {
     "sealed segments that are not synced": ("roll", Segment, "sync", nothing),
     "folders that are not synced": ("roll", files, "sync_folder", nothing),
     "a commit of many logs that syncs nothing": ("many logs", files.FileSystem, "sync", nothing),
-    "torn batches that pass for whole": ("saves", walk, "check_crc", lambda *_: True),
+    "torn batches that pass for whole": ("saves", entries, "check_crc", lambda *_: True),
     "a torn tail that stays": ("saves", files.File, "truncate", nothing),
     "a checkpoint ahead of the disk": ("roll", log_manager, "save_offsets", promise_too_much),
     "retention that takes what is young": (

@@ -280,15 +280,15 @@ async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time
         await made(client, topic)
         for records in batches:
             await produced(client, topic, sent_as(2, 0, records), 9)
-    topics = [
-        FetchTopic(
-            topic=name,
-            partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)],
-        )
-        for name in ("a", "b")
-    ]
     served_first = set()
-    for _ in range(40):
+    for offset in range(30):
+        topics = [
+            FetchTopic(
+                topic=name,
+                partitions=[FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)],
+            )
+            for name in ("a", "b")
+        ]
         response = await client.ask(FETCH, 0, FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics))
         sizes = {topic.topic: len(topic.partitions[0].records or b"") for topic in response.responses}
         assert 20_000 < sum(sizes.values()) <= 30_000
