@@ -6,7 +6,7 @@ writing: what is not whole at its end is said, and is no error. Memory stays bou
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from struct import Struct
@@ -17,7 +17,7 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
 from tidelog.cli.output import plain, progress, to_json
 from tidelog.cli.times import show
-from tidelog.protocol.records import legacy
+from tidelog.protocol.records import entries, legacy, message_set
 from tidelog.protocol.records.batch import (
     HEADER_BYTES,
     LENGTH_POSITION,
@@ -29,7 +29,7 @@ from tidelog.protocol.records.batch import (
     check_crc,
     read_header,
 )
-from tidelog.protocol.records.build import read_records
+from tidelog.protocol.records.build import Record, read_records
 from tidelog.protocol.records.compression import NAMES
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, offset_index, producer_state, time_index
@@ -154,30 +154,39 @@ def _torn(position: int, size: int, end: int) -> Part:
 def _entry(position: int, data: bytes, with_records: bool) -> Iterator[Part]:
     if data[MAGIC_POSITION] == MAGIC:
         return _batch(position, data, with_records)
-    return iter([_legacy(position, data)])
+    return _legacy(position, data, with_records)
 
 
-def _legacy(position: int, data: bytes) -> Part:
-    head = legacy.read_head(data)
-    is_right = legacy.check_crc(data, 0, head)
+def _legacy(position: int, data: bytes, with_records: bool) -> Iterator[Part]:
+    header = entries.peek(data)
+    is_right = entries.check_crc(data, 0, header)
     fields = {
         "kind": "legacy",
         "position": position,
-        "offset": head.offset,
+        "offset": header.base_offset,
         "bytes": len(data),
-        "magic": head.magic,
+        "magic": header.magic,
+        "codec": NAMES[header.codec] if header.codec < len(NAMES) else header.codec,
     }
-    return _part(fields | {"crc_ok": is_right}, is_sound=is_right)
+    if header.magic:
+        fields["timestamp"] = header.max_timestamp
+        fields["timestamp_type"] = TIMESTAMP_TYPES[header.is_log_append_time]
+    yield _part(fields | {"crc_ok": is_right}, is_sound=is_right)
+    if with_records:
+        yield from _records(position, message_set.read_records(data))
 
 
 def _batch(position: int, data: bytes, with_records: bool) -> Iterator[Part]:
     header = read_header(data)
     is_right = check_crc(data, 0, header)
     yield _part(_batch_fields(position, header) | {"crc_ok": is_right}, is_sound=is_right)
-    if not with_records:
-        return
+    if with_records:
+        yield from _records(position, read_records(data))
+
+
+def _records(position: int, records: Iterable[Record]) -> Iterator[Part]:
     try:
-        for record in read_records(data):
+        for record in records:
             content = json_content(record.key, record.value, record.headers)
             fields = {"kind": "record", "offset": record.offset, "timestamp": record.timestamp}
             headers = plain_headers(record.headers)

@@ -20,6 +20,9 @@ BASE = 100
 AT = 1_709_283_600_000
 
 
+WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
+
+
 def batch(offset: int, count: int, **settings: Any) -> bytes:
     records = [
         Record(offset + n, AT + n, None if n else b"key", b"value %d" % n, (("name", b"x"),))
@@ -268,3 +271,18 @@ def test_a_missing_file_and_a_folder(folder: Path) -> None:
     for place, why in ((folder / "any", "No such file or directory"), (folder, "is no file")):
         result = CliRunner().invoke(app, ["dump", str(place)])
         assert (result.exit_code, result.stderr) == (FAILED, f"tidelog: {place}: {why}\n")
+
+
+@pytest.mark.parametrize("written", sorted(WRITTEN.glob("m[01]-*")), ids=lambda path: path.name)
+def test_records_of_older_formats(written: Path) -> None:
+    code, parts = dump(written / f"{5000:020d}.log", "--records")
+    expected = [json.loads(line) for line in (written / "expected.jsonl").read_text().splitlines()]
+    records = [part for part in parts if part["kind"] == "record"]
+    assert code == OK
+    assert [(part["offset"], part["timestamp"]) for part in records] == [
+        (row["offset"], row["ts"]) for row in expected
+    ]
+    heads = [part for part in parts if part["kind"] == "legacy"]
+    assert {head["codec"] for head in heads} == {written.name.split("-")[1]}
+    kinds = {head.get("timestamp_type", "NoTimestampType") for head in heads}
+    assert kinds == {row["tt"] for row in expected}
