@@ -7,7 +7,7 @@ Refuses to know: storage. Invariant I5: the files equal what this gives, byte fo
 import struct
 from pathlib import Path
 
-from tidelog.protocol.records import batch
+from tidelog.protocol.records import entries
 
 
 def rebuilt(log: bytes, base_offset: int, interval_bytes: int) -> tuple[bytes, bytes]:
@@ -23,7 +23,7 @@ def rebuilt(log: bytes, base_offset: int, interval_bytes: int) -> tuple[bytes, b
             last_in_times = largest
 
     while position < len(log):
-        header = batch.read_header(log, position)
+        header = entries.peek(log, position)
         if header.max_timestamp > largest:
             largest, largest_at = header.max_timestamp, header.last_offset
         if position - last_indexed > interval_bytes:

@@ -11,6 +11,8 @@ from tests.fault.crash.world import START_MS, World
 
 SMALL = {"segment.bytes": "1500", "index.interval.bytes": "300", "retention.ms": "-1"}
 LARGE = SMALL | {"segment.bytes": "20000"}
+OLDER = {"message.format.version": "1"}
+OLDEST = {"message.format.version": "0"}
 STAMPED = SMALL | {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -215,6 +217,13 @@ SCENARIOS = {
             EVERYDAY | {"truncate": 3, "advance": 1, "retain": 1},
             ("burst", "flush", "truncate", "append"),
             save_bytes=1200,
+        ),
+        Scenario(
+            "older formats",
+            {"a": (1, SMALL | OLDER), "b": (1, LARGE | OLDEST), "c": (1, STAMPED | OLDER)},
+            EVERYDAY | {"kill": 1, "stop": 1, "truncate": 1, "roll": 1},
+            ("burst a", "burst b", "burst c", "flush a", "flush b", "kill"),
+            save_bytes=1000,
         ),
         Scenario(
             "leader epochs",

@@ -14,6 +14,7 @@ from tidelog.broker.maintenance import at_once
 from tidelog.broker.topics import Topic
 from tidelog.protocol.records import batch as record_batch
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.compression import GZIP, NONE
 from tidelog.storage.errors import StorageError
 
 START_MS = 1_700_000_000_000
@@ -78,11 +79,18 @@ class World(Process):
                 producer_id=-1 if producer is None else producer,
                 producer_epoch=-1 if producer is None else 0,
                 base_sequence=sequence,
+                # Of messages that are not compressed each is an entry of its own.
+                codec=GZIP if target.magic != record_batch.MAGIC and count > 1 else NONE,
             )
         )
+        checked = None
+        if target.magic != record_batch.MAGIC:
+            checked = target.check(data, self.now_ms)
+            data = bytearray(checked[0])  # what is converted is stored in its place
+            checked = data, checked[1]
         place = len(self.disk.journal)
         try:
-            appended = target.append(data, self.now_ms)
+            appended = target.append(data, self.now_ms, checked)
         except (StorageError, OSError) as error:
             self.failed(f"append {topic}-{index}", error)
             return
@@ -91,6 +99,8 @@ class World(Process):
             raise Violation("S52", f"{target}: appended at {append_ms}, after {state.append_ms}")
         if appended.append_time_ms >= 0:
             times = (append_ms,) * count
+        if target.magic == 0:
+            times = (-1,) * count
         if appended.duplicate:
             raise Violation(
                 "producers", f"{target}: a new batch of producer {producer} is taken for an old one"
