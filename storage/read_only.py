@@ -23,7 +23,7 @@ _DIGITS = 20
 
 
 class ReadOnlySegment(Segment):
-    """A segment of which no file is written."""
+    """A segment of which no file is written on the way to an answer."""
 
     __slots__ = ()
 

@@ -26,6 +26,7 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
+from tidelog.storage.read_only import ReadOnlySegment
 from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, OFFSET_MAX, SUMMARY, TIME_INDEX, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, Summary
@@ -64,17 +65,6 @@ class Around(NamedTuple):
     next_base: int | None = None
 
 
-class _Looked(Segment):
-    """A segment of which nothing is written."""
-
-    __slots__ = ()
-
-    def _open(self) -> files.File:
-        if self._file is None:
-            self._file = files.File(self.path(LOG), read_only=True)
-        return self._file
-
-
 class Sidecars(NamedTuple):
     """The bytes beside a log, read before it: empty where a file is missing, or None where that makes a difference."""
 
@@ -99,7 +89,7 @@ class SegmentCheck:
     def __init__(self, folder: Path, base_offset: int, around: Around) -> None:
         """Read what lies beside the log, then learn the log's size: what is described is there by then."""
         fresh = Summary(0, 0, base_offset, NONE, DEFAULT_INTERVAL)
-        self._segment = _Looked(folder, base_offset, 0, fresh, 0, Shared(folder, 0))
+        self._segment = ReadOnlySegment(folder, base_offset, 0, fresh, 0, Shared(folder, 0))
         path = self._segment.path
         self.sidecars = Sidecars(
             files.load(path(INDEX)),
