@@ -7,10 +7,10 @@ import dataclasses
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import topic_format
-from tidelog.protocol.records.batch import MAGIC
+from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION
 from tidelog.protocol.records.errors import BatchTooLarge, RecordListTooLarge
 from tidelog.protocol.records.recompress import recompress, target
-from tidelog.protocol.records.validate import Rules, ValidBatch, validate
+from tidelog.protocol.records.validate import Rules, ValidBatch, refuse_magic, validate
 from tidelog.storage.errors import TakesLong
 
 # What of a batch is checked where it is appended, some milliseconds at most: its size as sent, and decompressed. And
@@ -67,7 +67,7 @@ class BatchRules:
             limit = min(self.rules.max_decompressed_bytes, PROMPT_MESSAGE_BYTES)
             rules = dataclasses.replace(self.rules, max_decompressed_bytes=limit)
             try:
-                return self._converted(data, rules, now_ms, end_offset)
+                return self._converted(data, rules, now_ms, end_offset, any_format)
             except BatchTooLarge as error:
                 if limit == self.rules.max_decompressed_bytes or len(data) > rules.max_batch_bytes:
                     raise
@@ -86,11 +86,15 @@ class BatchRules:
         With `any_format` it may be a message set of an older format. `end_offset` is where it is likely to be stored.
         """
         if self.magic != MAGIC or any_format:
-            return self._converted(data, self.rules, now_ms, end_offset)
+            return self._converted(data, self.rules, now_ms, end_offset, any_format)
         valid = validate(data, self.rules, now_ms)
         return (data, valid) if self.codec is None else recompress(data, valid, self.codec, self.rules)
 
-    def _converted(self, data: bytearray | memoryview, rules: Rules, now_ms: int, end_offset: int) -> Checked:
+    def _converted(
+        self, data: bytearray | memoryview, rules: Rules, now_ms: int, end_offset: int, any_format: bool
+    ) -> Checked:
+        if not any_format and len(data) > MAGIC_POSITION:
+            refuse_magic(data[MAGIC_POSITION])
         made, valid = topic_format.validate_as(self.magic, data, rules, now_ms, self.codec, end_offset)
         if valid.header.magic != MAGIC and len(made) > self._segment_bytes:
             raise RecordListTooLarge(

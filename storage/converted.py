@@ -11,7 +11,7 @@ from typing import Final
 from tidelog.protocol.records import convert, entries
 from tidelog.protocol.records.batch import MAGIC_POSITION, Buffer
 from tidelog.protocol.records.errors import RecordsError
-from tidelog.storage.errors import CorruptLog, FormatNotServed, TakesLong
+from tidelog.storage.errors import CorruptLog, FormatNotServed, StorageError, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.sources import Source
 
@@ -28,27 +28,26 @@ def read(log: Log, offset: int, magic: int, max_bytes: int, at_least_one: bool, 
     """
     parts: list[Buffer] = []
     left = max_bytes
-    for data, start, end, header_magic in _entries(log, offset, source):
-        if header_magic > magic and not log.config.message_downconversion_enable:
-            if parts:
+    limit_bytes = log.config.max_decompressed_bytes
+    try:
+        for data, start, end, header_magic in _entries(log, offset, source):
+            if header_magic > magic and not log.config.message_downconversion_enable:
+                raise FormatNotServed(
+                    f"{log}: offset {offset} is in format v{header_magic}, the reader takes v{magic}, and "
+                    "message.downconversion.enable is false"
+                )
+            made = list(convert.convert(data, start, end, magic, offset, limit_bytes))
+            size = sum(map(len, made))
+            if size > left and (parts or not at_least_one):
                 break
-            raise FormatNotServed(
-                f"{log}: offset {offset} is in format v{header_magic}, the reader takes v{magic}, and "
-                "message.downconversion.enable is false"
-            )
-        try:
-            made = list(convert.convert(data, start, end, magic, offset, log.config.max_decompressed_bytes))
-        except RecordsError:
-            if parts:
-                break  # The next read begins with it.
+            parts += made
+            left -= size
+            if left <= 0 and parts:
+                break
+    except (RecordsError, StorageError):
+        if not parts:
             raise
-        size = sum(map(len, made))
-        if size > left and (parts or not at_least_one):
-            break
-        parts += made
-        left -= size
-        if left <= 0 and parts:
-            break
+        # What is there already is given; the next read begins with what is wrong.
     return b"".join(parts)
 
 

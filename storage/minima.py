@@ -79,6 +79,11 @@ class Minima:
         """Return what is known now."""
         return self._taken
 
+    def knows(self, position: int, time_ms: int) -> bool:
+        """Tell whether `note` would change nothing."""
+        length, times = self._taken
+        return position // length == len(times) - 1 and time_ms >= times[-1]
+
     def note(self, position: int, time_ms: int) -> None:
         """Take note of the smallest time in a batch that begins at a position, the last one in the log."""
         length, times = self._taken

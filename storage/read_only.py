@@ -14,12 +14,19 @@ from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, OFFSET_MAX, SUMMARY, Segment
+from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUMMARY, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import Summary
 
 _DIGITS = 20
+
+
+class _ReadOnlyAppendIndex(AppendIndex):
+    """One whose file stays as it is, whatever it is found to lack."""
+
+    def replace_file(self) -> None:
+        """Leave the file alone."""
 
 
 class ReadOnlySegment(Segment):
@@ -35,8 +42,10 @@ class ReadOnlySegment(Segment):
                 raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         return self._file
 
-    def _replace_append_index(self, index: AppendIndex) -> None:
-        """Leave the file as it is."""
+    def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
+        return _ReadOnlyAppendIndex(
+            self.path(APPEND_INDEX), self.base_offset, data, self.shared.open_append_indexes
+        )
 
 
 class ReadOnlyLog(Log):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from tidelog.protocol.records import entries
+from tidelog.protocol.records import entries, legacy
 from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
@@ -270,12 +270,19 @@ class Segment:
         summary.next_offset = last_offset + 1
 
     def _note_messages(self, position: int, data: memoryview | bytearray) -> None:
-        """Take note of messages of an older format, each an entry of the log."""
+        """Take note of messages of an older format, each an entry of the log. Most change nothing but the counts."""
+        summary = self.summary
         at = 0
-        while at < len(data):
-            header = entries.peek(data, at)
-            self._note_header(position + at, header)
-            at += header.size_bytes
+        for size, time_ms in legacy.sizes_and_times(data):
+            place = position + at
+            is_near = place - summary.indexed_position <= summary.index_interval_bytes
+            if is_near and time_ms <= summary.max_timestamp and summary.minima.knows(place, time_ms):
+                summary.record_count += 1
+                summary.batch_count += 1
+                summary.next_offset += 1
+            else:
+                self._note_header(place, entries.peek(data, at))
+            at += size
 
     def _index(self, position: int, last_offset: int) -> None:
         offset_index, time_index, summary = self.offset_index, self.time_index, self.summary
@@ -472,15 +479,12 @@ class Segment:
             is_cut = len(data) < summary.append_entries * AppendIndex.entry_bytes
             index = self._mended(data, summary.last_append_ms, is_tail_lost=is_cut)
             if self.is_active and index.data != data[:]:
-                self._replace_append_index(index)
+                index.replace_file()
         with self.shared.open_segments.lock:
             self._append_index = index
             if not self.is_active:
                 self.shared.open_segments.note(self)
         return index
-
-    def _replace_append_index(self, index: AppendIndex) -> None:
-        index.replace_file()
 
     def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex | None:
         """Have append times for what was found in the log, after a stop that may have taken some.

@@ -24,6 +24,7 @@ from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
+from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.read_only import ReadOnlySegment
@@ -436,7 +437,7 @@ class SegmentCheck:
         bound_ms = max(found.summary.last_append_ms, self._segment.summary.created_ms)
         unsaved = found.mend_append_index(bound_ms, is_tail_lost=is_wrong)
         if unsaved is not None:
-            unsaved.replace_file()
+            AppendIndex.replace_file(unsaved)  # what is otherwise only looked at is to be mended
         entries = found.append_index
         return not is_wrong or not any(entries.entry(number).is_bound for number in range(len(entries)))
 

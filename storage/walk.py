@@ -19,8 +19,8 @@ CHUNK_BYTES = 1 << 20
 INT32_MAX = (1 << 31) - 1
 # A wrapper of the older formats that gives more is not opened for what it says of its records.
 OPENED_BYTES_MAX: Final = 64 << 20
-# What a message of the older formats begins with, but for its offset: length, checksum, magic, attributes.
-_MESSAGE: Final = re.compile(rb"(?s)(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1][\0-\x0f]")
+# What a message of the older formats begins with, but for its offset: length, checksum, magic.
+_MESSAGE: Final = re.compile(rb"(?s)(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1]")
 
 # What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
 # or where that is not known, after damage, None and the offset that the batch after it has, if there is one.
@@ -83,15 +83,12 @@ def verified(
     """
     window = _Window(file, end)
     is_after_damage = False
-    follows_messages = True
     while position < end:
         header = _whole_batch(window, position, base_offset, next_offset)
         if header is None:
             batch_end = _next_batch(window, position + 1, base_offset, next_offset)
-            if follows_messages:
-                batch_end = _next_message(window, position + 1, batch_end, base_offset, next_offset)
+            batch_end = _next_message(window, position + 1, batch_end, base_offset, next_offset)
         else:
-            follows_messages = header.magic != MAGIC
             batch_end = position + header.size_bytes
             is_refused = _is_misplaced(window, position, header, base_offset, next_offset)
             if refuses is not None and not is_refused:

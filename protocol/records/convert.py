@@ -7,6 +7,7 @@ never change, and one entry at a time is in memory.
 
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from tidelog.protocol.records import batch, compression, kernel, legacy, legacy_codecs, message_set
@@ -63,15 +64,15 @@ def batch_messages(
     _check_range(position, header, columns, base_time + smallest, base_time + largest)
     append_time = header.max_timestamp if header.is_log_append_time else None
     rows = zip(
-        columns.offset_delta[:count],
-        columns.timestamp_delta[:count],
-        columns.key_position[:count],
-        columns.key_length[:count],
-        columns.value_position[:count],
-        columns.value_length[:count],
+        columns.offset_delta,
+        columns.timestamp_delta,
+        columns.key_position,
+        columns.key_length,
+        columns.value_position,
+        columns.value_length,
         strict=True,
     )
-    for offset, time, key, key_length, value, value_length in rows:
+    for offset, time, key, key_length, value, value_length in islice(rows, count):
         if base + offset >= offset_min:
             yield (
                 base + offset,

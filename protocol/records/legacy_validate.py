@@ -6,7 +6,7 @@ its topic takes, either none of them compressed or all of them in one wrapper.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.protocol.records import legacy, message_set
 from tidelog.protocol.records.batch import NO_TIMESTAMP, Buffer
@@ -20,6 +20,9 @@ from tidelog.protocol.records.errors import (
 )
 from tidelog.protocol.records.legacy import Entry
 from tidelog.protocol.records.validate import Rules, time_problem
+
+# More take long to unpack, which others wait for, and to be stored. Clients of that time send some thousands at most.
+MESSAGES_MAX: Final = 50_000
 
 
 class Checked(NamedTuple):
@@ -52,6 +55,13 @@ def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Checked:
     message_set.base_of(payload, first)  # an offset of the wrapper's that is none
     inner = message_set.payload_entries(payload, first)
     return _tally(first, payload, _with_checksums(payload, inner), rules, now_ms)
+
+
+def too_many(magic: int) -> BatchTooLarge:
+    """Return the error for more messages than are taken at once."""
+    return BatchTooLarge(
+        f"more than {MESSAGES_MAX} messages of format v{magic} for one partition: send fewer at once"
+    )
 
 
 def _plain(data: Buffer, first: Entry, rules: Rules) -> Iterator[Entry]:
@@ -106,6 +116,8 @@ def _tally(first: Entry, payload: bytes, entries: Iterable[Entry], rules: Rules,
             newest, newest_record = time, count
         oldest = time if count == 0 else min(oldest, time)
         count += 1
+        if count > MESSAGES_MAX:
+            raise too_many(first.magic)
     if faults:
         raise InvalidTimestamp(f"record {faults[0].record} has {faults[0].message}", faults)
     return Checked(first, payload, count, oldest, newest, newest_record, is_contiguous)

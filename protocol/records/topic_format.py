@@ -17,7 +17,7 @@ from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.build import Message
 from tidelog.protocol.records.compression import NONE
 from tidelog.protocol.records.errors import BatchTooLarge, UnsupportedFormat
-from tidelog.protocol.records.legacy_validate import Checked, check_message_set
+from tidelog.protocol.records.legacy_validate import MESSAGES_MAX, Checked, check_message_set, too_many
 from tidelog.protocol.records.recompress import Target, level_for, recompress
 from tidelog.protocol.records.validate import Rules, ValidBatch
 
@@ -85,9 +85,9 @@ def assign_offsets(
     header = valid.header
     if header.codec == NONE:
         position = 0
-        for offset in range(base_offset, base_offset + header.record_count):
+        for offset, (size, _) in enumerate(legacy.sizes_and_times(data), base_offset):
             legacy.set_offset(data, position, offset)
-            position += legacy.read_head(data, position).size_bytes
+            position += size
         return data
     last_offset = base_offset + header.last_offset_delta
     if header.magic == 0 and header.base_offset != base_offset:
@@ -136,6 +136,8 @@ def _from_batch(
     data = bytearray(data)
     valid = validate.validate(data, rules, now_ms)
     header = valid.header._replace(base_offset=base_offset)
+    if header.record_count > MESSAGES_MAX:
+        raise too_many(magic)
     if codec is None:
         codec = header.codec
         legacy_codecs.check_codec(codec, magic)

@@ -198,21 +198,20 @@ def _refuse_short(data: memoryview) -> None:
     if size == 0:
         raise InvalidRecord("no batch; a produce request carries one for each partition")
     if size > batch.MAGIC_POSITION:
-        _refuse_magic(data[batch.MAGIC_POSITION])
+        refuse_magic(data[batch.MAGIC_POSITION])
     raise CorruptBatch(f"{size} bytes; the header of a batch alone takes {batch.HEADER_BYTES}")
 
 
-def _refuse_magic(magic: int) -> None:
+def refuse_magic(magic: int) -> None:
+    """Raise for what is no batch of format v2: a producer of Produce v3 and later sends nothing else."""
     if magic in (0, 1):
-        raise InvalidRecord(
-            f"message format v{magic}; this broker takes v2, which every client since 2017 can send"
-        )
+        raise InvalidRecord(f"message format v{magic}; from Produce v3 on only batches of v2 are taken")
     if magic != batch.MAGIC:
         raise CorruptBatch(f"magic byte {magic} is no message format")
 
 
 def _refuse_framing(header: BatchHeader, size: int) -> None:
-    _refuse_magic(header.magic)
+    refuse_magic(header.magic)
     if header.batch_length < batch.HEADER_BYTES - batch.PREFIX_BYTES:
         raise CorruptBatch(f"batch length {header.batch_length} is too short for a header")
     if header.size_bytes > size:

@@ -233,7 +233,19 @@ def request_bytes(key: int, version: int, correlation_id: int = 1) -> bytes:
 
 @pytest.mark.parametrize(
     ("key", "version"),
-    [(0, 2), (0, 99), (1, 3), (2, 12), (3, 14), (4, 0), (8, 2), (-1, 0), (1000, 0), (32767, 32767), (3, -1)],
+    [
+        (0, 14),
+        (0, 99),
+        (1, 19),
+        (2, 12),
+        (3, 14),
+        (4, 0),
+        (8, 2),
+        (-1, 0),
+        (1000, 0),
+        (32767, 32767),
+        (3, -1),
+    ],
 )
 def test_unknown_api_or_version_ends_only_its_own_connection(
     shared_broker: Broker, key: int, version: int

@@ -34,7 +34,7 @@ from tidelog.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from tidelog.protocol.records import batch
+from tidelog.protocol.records import entries
 from tidelog.protocol.registry import APIS
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 19, 22
@@ -179,8 +179,8 @@ class RawClient:
             if not data:
                 assert offset == part.high_watermark, f"nothing at {offset} of {part.high_watermark}"
                 return
-            while position + batch.HEADER_BYTES <= len(data):
-                header = batch.read_header(data, position)
+            while position + entries.BYTES_MIN <= len(data):
+                header = entries.peek(data.ljust(position + entries.HEAD_BYTES), position)
                 if position + header.size_bytes > len(data):
                     break
                 yield header.base_offset, data[position : position + header.size_bytes]

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_I8_retention_is_told_segment_by_segment(folder: Path) -> None:
 
 
 def test_the_brokers_own_options_are_taken_from_its_file(folder: Path) -> None:
-    Catalog(folder / "catalog.sqlite").add_topic(TopicRecord("t", new_topic_id(), 2, {}))
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {}))
     config = folder / "server.properties"
     config.write_text(f"log.retention.ms=-1\nlog.retention.bytes=0\nlog.dir={folder}\n")
     found = rows("retention", "t", "--config", config, "-p", 1)

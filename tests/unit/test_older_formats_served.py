@@ -31,6 +31,7 @@ from tidelog.protocol.records import compression, message_set
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import converted
 from tidelog.storage.log import Log
+from tidelog.storage.summary import Damage
 
 __all__ = ["connect", "serve"]
 
@@ -203,11 +204,39 @@ async def test_a_time_in_a_topic_without_timestamps_is_43_but_by_append_time(
 
 async def test_from_produce_3_on_only_batches_are_taken(served: Served, connect: Connect) -> None:
     client = await connect(served)
-    await made(client, "t")
-    for magic in (0, 1):
-        answer = await produced(client, "t", sent_as(magic), 3)
-        assert answer.error_code == ErrorCode.INVALID_RECORD
-    assert log_of(served, "t").log_end_offset == 0
+    for spelled in ("0", "1", "2"):
+        await made(client, f"t{spelled}", message_format_version=spelled)
+        for magic in (0, 1):
+            answer = await produced(client, f"t{spelled}", sent_as(magic), 3)
+            assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert log_of(served, f"t{spelled}").log_end_offset == 0
+
+
+async def test_an_older_reader_gets_what_lies_before_damage(served: Served, connect: Connect) -> None:
+    client = await connect(served)
+    await made(client, "t", message_format_version="1", index_interval_bytes="0")
+    for _ in range(3):
+        await produced(client, "t", sent_as(1), 2)
+    log = log_of(served, "t")
+    (position,) = [position for _, position, header in log.headers(7) if header.base_offset == 7]
+    log.active.summary.damage = (Damage(position, position + 1, 8),)
+    for version in (0, 2):
+        data = bytes((await fetched(client, "t", 0, version)).records)
+        assert [row.offset for row in message_set.read_records(data)] == list(range(7))
+        assert (await fetched(client, "t", 7, version)).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+async def test_a_message_set_of_very_many_is_refused(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.protocol.records.legacy_validate.MESSAGES_MAX", 10)
+    client = await connect(served)
+    await made(client, "t", message_format_version="1")
+    many = [Record(n, NOW, None, b"x") for n in range(11)]
+    for codec in (compression.NONE, compression.GZIP):
+        answer = await produced(client, "t", sent_as(1, codec, many), 2)
+        assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert (await produced(client, "t", sent_as(1, codec, many[:10]), 2)).error_code == 0
 
 
 @pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP])

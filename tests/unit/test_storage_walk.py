@@ -228,14 +228,18 @@ def test_messages_after_damage_are_found_again(tmp_path: Path, noise: bytes) -> 
     assert [each.header and each.header.base_offset for each in listed] == [None, base, None, base + 3]
 
 
-def test_after_damage_behind_batches_no_messages_are_looked_for(tmp_path: Path) -> None:
-    """What a record's value holds of another log is not taken for a part of this one."""
-    inner = message(7)
-    data = at(0) + b"?" + inner + at(8)
+def test_messages_after_a_damaged_batch_are_found_too(tmp_path: Path) -> None:
+    """As where a topic's format was set back, whatever attributes they have."""
+    body = bytearray(message(7)[16:])
+    body[1] = 0x90
+    odd = legacy(body[0], bytes(body[1:]), offset=7)
+    data = at(0) + b"?" * 70 + odd + at(8)
+    start = len(at(0)) + 70
     assert found(tmp_path / "log", data) == [
         (0, len(at(0)), 0),
-        (len(at(0)), len(data) - len(at(8)), -1),
-        (len(data) - len(at(8)), len(data), 8),
+        (len(at(0)), start, -1),
+        (start, start + len(odd), 7),
+        (start + len(odd), len(data), 8),
     ]
 
 
