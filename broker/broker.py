@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tidelog.broker.catalog import Catalog
+from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
 from tidelog.broker.flusher import Flusher
@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 # How often each sealed segment is read again.
 SCRUB_EVERY_S = 86400.0
-CATALOG_FILE = "catalog.sqlite"
 
 
 class BrokerFailed(Exception):

@@ -20,6 +20,7 @@ from tidelog.storage.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
+CATALOG_FILE = "catalog.sqlite"
 SCHEMA_VERSION = 1
 # Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
 PRODUCER_ID_BLOCK = 1000

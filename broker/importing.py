@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.broker.broker import CATALOG_FILE
-from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.catalog import CATALOG_FILE, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.clock import Clock
 from tidelog.broker.topics import (
     CLUSTER_METADATA,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.broker.catalog import CatalogError, TopicRecord, read_topics
+from tidelog.broker.catalog import CATALOG_FILE, CatalogError, TopicRecord, read_topics
 from tidelog.broker.clock import Clock
 from tidelog.cli import times
 from tidelog.cli.errors import CommandError
@@ -31,7 +31,6 @@ from tidelog.storage.search import explained
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.search.explained import Step
 
-CATALOG: Final = "catalog.sqlite"
 CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
@@ -186,7 +185,7 @@ def _logs(where: Where, now_ms: int) -> Iterator[Log]:
     try:
         broker = load_config(where.config_file, os.environ, {})
         folder = where.data_dir or broker.log_dir
-        record = _record(read_topics(folder / CATALOG), where.topic, folder)
+        record = _record(read_topics(folder / CATALOG_FILE), where.topic, folder)
         config = _config(broker, record)
         starts = load_offsets(folder / LOG_STARTS)
         for number in _partitions(record, where.partition):

@@ -26,10 +26,18 @@ Checked = tuple[bytearray | memoryview, ValidBatch]
 class BatchRules:
     """The rules of one topic: `rules` in full, `prompt` with the bounds of what is prompt, `codec` to recompress to.
 
-    `magic` is that of the format in which batches are stored.
+    `prompt_messages` is `prompt` for messages of older formats, `magic` that of the format in which batches are stored.
     """
 
-    __slots__ = ("_segment_bytes", "codec", "log_append_time", "magic", "prompt", "rules")
+    __slots__ = (
+        "_segment_bytes",
+        "codec",
+        "log_append_time",
+        "magic",
+        "prompt",
+        "prompt_messages",
+        "rules",
+    )
 
     def __init__(self, config: TopicConfig) -> None:
         """Go by these options."""
@@ -56,6 +64,9 @@ class BatchRules:
             max_batch_bytes=min(config.max_message_bytes, most),
             max_decompressed_bytes=min(config.max_decompressed_bytes, most_decompressed),
         )
+        self.prompt_messages = dataclasses.replace(
+            self.rules, max_decompressed_bytes=min(config.max_decompressed_bytes, PROMPT_MESSAGE_BYTES)
+        )
 
     def check_promptly(
         self, data: bytearray | memoryview, now_ms: int, end_offset: int, any_format: bool
@@ -64,18 +75,16 @@ class BatchRules:
         if self.magic != MAGIC or any_format:
             if len(data) > PROMPT_MESSAGE_BYTES:
                 raise TakesLong(f"{len(data)} bytes of messages")
-            limit = min(self.rules.max_decompressed_bytes, PROMPT_MESSAGE_BYTES)
-            rules = dataclasses.replace(self.rules, max_decompressed_bytes=limit)
             try:
-                return self._converted(data, rules, now_ms, end_offset, any_format)
+                return self._converted(data, self.prompt_messages, now_ms, end_offset, any_format)
             except BatchTooLarge as error:
-                if limit == self.rules.max_decompressed_bytes or len(data) > rules.max_batch_bytes:
+                if self._are_exceeded(len(data), self.prompt_messages):
                     raise
                 raise TakesLong(str(error)) from None
         try:
             valid = validate(data, self.prompt, now_ms)
         except BatchTooLarge as error:
-            if self._are_exceeded(len(data)):
+            if self._are_exceeded(len(data), self.prompt):
                 raise
             raise TakesLong(str(error)) from None
         return (data, valid) if self.codec is None else recompress(data, valid, self.codec, self.rules)
@@ -102,9 +111,9 @@ class BatchRules:
             )
         return made, valid
 
-    def _are_exceeded(self, size_bytes: int) -> bool:
+    def _are_exceeded(self, size_bytes: int, prompt: Rules) -> bool:
         """Tell whether a batch that is too large to be checked promptly is too large for the topic as well."""
-        prompt, rules = self.prompt, self.rules
+        rules = self.rules
         if size_bytes > prompt.max_batch_bytes:
             return size_bytes > rules.max_batch_bytes
         return prompt.max_decompressed_bytes == rules.max_decompressed_bytes

@@ -14,12 +14,11 @@ from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
+from tidelog.storage.log_names import bases_in
 from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUMMARY, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import Summary
-
-_DIGITS = 20
 
 
 class _ReadOnlyAppendIndex(AppendIndex):
@@ -68,10 +67,7 @@ def load(
 ) -> ReadOnlyLog:
     """Open the log in a folder for reading. ReadFailed if there is no segment in it."""
     shared = Shared(folder, 0)
-    names = [name for name, is_folder in files.list_folder(folder) if not is_folder and name.endswith(LOG)]
-    stems = [name.removesuffix(LOG) for name in names]
-    bases = sorted(int(stem) for stem in stems if len(stem) == _DIGITS and stem.isdecimal())
-    found = [_segment(folder, base, config, shared, now_ms) for base in bases]
+    found = [_segment(folder, base, config, shared, now_ms) for base in bases_in(folder)]
     segments: list[Segment] = [segment for segment in found if segment is not None]
     if not segments:
         raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
@@ -96,7 +92,7 @@ def _segment(
     folder: Path, base_offset: int, config: TopicConfig, shared: Shared, now_ms: int
 ) -> ReadOnlySegment | None:
     """Return what is known of a segment, without what is being written; None if it was just deleted."""
-    name = f"{base_offset:0{_DIGITS}d}"
+    name = f"{base_offset:020d}"
     summary = Summary.load(folder / (name + SUMMARY))  # first: a broker appends, and describes more then
     status = files.status(folder / (name + LOG))
     if status is None:

@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.logs import NOW, fill, log_bytes, open_log, scan
-from tidelog.broker.broker import CATALOG_FILE
-from tidelog.broker.catalog import Catalog
+from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
 from tidelog.broker.topics import Topic, Topics

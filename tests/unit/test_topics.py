@@ -20,8 +20,8 @@ from tests.unit.test_connection import hold_flushes
 from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker import serve as serve_module
 from tidelog.broker import work
-from tidelog.broker.broker import CATALOG_FILE, Broker, BrokerFailed
-from tidelog.broker.catalog import Catalog
+from tidelog.broker.broker import Broker, BrokerFailed
+from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.handlers import create_topics, delete_topics
 from tidelog.broker.handlers import metadata as metadata_handler
 from tidelog.broker.maintenance import Maintenance
