@@ -102,6 +102,11 @@ class Unverified:
         self.next_offset = next_offset
 
     @property
+    def has_digests(self) -> bool:
+        """Whether there is anything to verify the blocks against."""
+        return bool(self._digests)
+
+    @property
     def is_done(self) -> bool:
         """Whether every block has been verified."""
         return self._seen.find(0) < 0
@@ -109,8 +114,11 @@ class Unverified:
     def verify(self, file: File, start: int, end: int, source: Source) -> bool:
         """Tell whether the blocks of a range are what they were; those that were once verified are not looked at again.
 
+        Without digests nobody can tell, and the answer is no.
         Raise NotInMemory if that would wait for the disk, or take long, and the source does not.
         """
+        if not self._digests:
+            return False
         seen, limit = self._seen, count_of(min(end, self.end))
         number = seen.find(0, start // BLOCK_BYTES, limit)
         if number < 0:
@@ -125,7 +133,9 @@ class Unverified:
         return True
 
     def mismatches(self, file: File) -> set[int]:
-        """Return the numbers of all blocks that are not what they were."""
+        """Return the numbers of all blocks that are not what they were; none without digests."""
+        if not self._digests:
+            return set()
         return {number for number in range(len(self._seen)) if not self._is_right(file, number, PATIENT)}
 
     def _is_right(self, file: File, number: int, source: Source) -> bool:

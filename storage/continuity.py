@@ -190,14 +190,14 @@ def mark_lost_within(
 def begin_segment_if_needed(
     segments: list[Segment], log_start_offset: int, flushed_to: int, maker: Maker
 ) -> None:
-    """Have a last segment that can be appended to: after damage that is kept, and after lost offsets, a new one."""
+    """Have a last segment that takes appends: a new one after damage, lost offsets, or one that was not read."""
     last = segments[-1] if segments else None
     end = last.next_offset if last else 0
     in_damage = last is not None and _ends_in_damage(last)
     if last is not None and in_damage and (after := last.summary.damage[-1].next_offset) != OFFSET_MAX:
         end = after  # The segment there was about to be made, or has been lost as well.
     base = max(end, log_start_offset, flushed_to)
-    if last is not None and base == last.next_offset and not in_damage:
+    if last is not None and base == last.next_offset and not in_damage and not last.is_known_by_index:
         return
     start = max(end, log_start_offset)
     if start < base and not in_damage:

@@ -448,10 +448,10 @@ class Log:
         """Have a snapshot of the producers as of the end of the log written soon. Call with `lock` held."""
         self.snapshots.keep(self.log_end_offset, self.producers.copy())
 
-    def load_producers(self, snapshots: list[int]) -> None:
-        """Take the newest good snapshot and note the batches after it."""
+    def load_producers(self, snapshots: list[int], since: int = 0) -> None:
+        """Take the newest good snapshot and note the batches after it; none before `since` names a producer."""
         offset = self.snapshots.load(self.producers, snapshots, self.log_end_offset)
-        start = self.log_start_offset if offset is None else offset
+        start = max(self.log_start_offset, since) if offset is None else offset
         if start < self.log_end_offset:
             for segment, _, header in self.headers(start):
                 if header.magic != MAGIC:

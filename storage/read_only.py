@@ -9,7 +9,7 @@ meanwhile is as if it had never been there.
 from pathlib import Path
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, verification
+from tidelog.storage import files, last_entries, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -32,14 +32,7 @@ class ReadOnlySegment(Segment):
     """A segment of which no file is written on the way to an answer."""
 
     __slots__ = ()
-
-    def _open(self) -> files.File:
-        if self._file is None:
-            try:
-                self._file = files.File(self.path(LOG), read_only=True)
-            except FileNotFoundError:
-                raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
-        return self._file
+    _is_read_only = True
 
     def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
         return _ReadOnlyAppendIndex(
@@ -102,6 +95,8 @@ def _segment(
     fresh = known.only_times(base_offset)
     segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
     try:
+        if summary is None and status.size and last_entries.tell_of(segment, modified_ms, OFFSET_MAX):
+            return segment
         if summary is not None and summary.log_bytes <= status.size:
             segment.believe(summary, finished=True)
             if summary.log_bytes == status.size:

@@ -6,7 +6,9 @@ Owns the judgement about what a crash or a bad disk left behind:
 2. What a summary describes is believed if the summary says that it was flushed, and after a crash if the last of it is
    what it was; the rest of it is verified before it is first read (`blocks`). What lies after it is scanned, and any
    other segment from its start: every batch is verified, and the indexes come out as if the batches had just been
-   appended. A summary that is not true is replaced, durably, before the log takes an append.
+   appended. A summary that is not true is replaced, durably, before the log takes an append. What Kafka has written,
+   and flushed by its own checkpoint, is opened by the last entries of its indexes (`last_entries`), and scanned when
+   it is first read.
 3. An empty segment that begins within another is a roll that was never finished: it is removed. Where both hold batches
    nobody can say which are right: such a log is refused.
 4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
@@ -27,12 +29,13 @@ Doing all this twice gives what doing it once gives.
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.storage import continuity, files, verification
+from tidelog.storage import continuity, files, last_entries, verification
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import FULL
@@ -114,8 +117,10 @@ def load(
     )
     if owed.writes:
         log.health.fail(f"what its start has found could not be saved; free space in {folder}", *owed.writes)
-    _load_epochs(log, known.clean)
-    log.load_producers(found.snapshots)
+    nameless = list(takewhile(last_entries.names_nobody, segments))
+    since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
+    _load_epochs(log, known.clean, since)
+    log.load_producers(found.snapshots, since)
     return log
 
 
@@ -182,6 +187,8 @@ def _open_segment(
     if summary is None and size == 0:
         segment.believe(fresh, finished=known.clean)
         return Opened(segment, NONE)
+    if summary is None and last_entries.tell_of(segment, modified_ms, known.recovery_point):
+        return Opened(segment, segment.next_offset)
     flushed_to = summary.next_offset if summary is not None and summary.flushed else NONE
     refuses = _leaves_a_gap if known.ours and is_last else None
     if summary is None or not summary.flushed or summary.log_bytes > size:
@@ -261,8 +268,11 @@ def _dated(segment: Segment, by_ms: int, known: Known, owed: Owed) -> None:
             owed.write(mended.replace_file)
 
 
-def _load_epochs(log: Log, clean: bool) -> None:
-    """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101)."""
+def _load_epochs(log: Log, clean: bool, since: int) -> None:
+    """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101).
+
+    No batch before the offset `since` bears one.
+    """
     end = log.log_end_offset
     loaded = LeaderEpochs.load(log.directory)
     epochs = loaded or LeaderEpochs(log.directory)
@@ -272,10 +282,10 @@ def _load_epochs(log: Log, clean: bool) -> None:
     latest = max(epochs.latest, NONE if last is None else last.leader_epoch)
     is_wrong = last is not None and epochs.at(last.last_offset) != last.leader_epoch != NONE
     changed = False
-    if not epochs.entries or is_wrong or epochs.entries[0][1] > log.log_start_offset:
+    if not epochs.entries or is_wrong or epochs.entries[0][1] > since:
         changed = True
         epochs = LeaderEpochs(log.directory)
-        for _, _, header in log.headers(log.log_start_offset):
+        for _, _, header in log.headers(since):
             epochs.begin(header.leader_epoch, header.base_offset)
     if epochs.entries and epochs.entries[-1][1] > end:
         epochs.keep(end + 1)

@@ -70,8 +70,8 @@ class Scrubber:
 
     def _segment(self, log: Log, segment: Segment) -> Iterator[int]:
         summary = segment.summary
-        if not summary.log_bytes:
-            return
+        if not summary.digests:
+            return  # empty, or to be verified when it is first read
         unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
         file = files.ColdFile(segment.path(LOG), BLOCK_BYTES)
         for position in range(0, summary.log_bytes, BLOCK_BYTES):

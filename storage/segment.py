@@ -60,6 +60,7 @@ class Segment:
         "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "is_active",
         "last_offset_max", "shared", "size", "summary", "unverified",
     )  # fmt: skip
+    _is_read_only = False
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Segment:
 
     def _open(self) -> files.File:
         try:
-            opened = files.File(self.path(LOG))
+            opened = files.File(self.path(LOG), read_only=self._is_read_only)
         except FileNotFoundError:
             raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         with self.shared.open_segments.lock:
@@ -173,6 +174,11 @@ class Segment:
             self.unverified = None
 
     @property
+    def is_known_by_index(self) -> bool:
+        """Whether only the last entries of its indexes were read: its log and indexes cannot be before a judgement."""
+        return self.unverified is not None and not self.unverified.has_digests
+
+    @property
     def digests(self) -> Digests:
         """The digests of its blocks, to go on with."""
         digests = self._digests
@@ -200,13 +206,7 @@ class Segment:
 
     # Writing.
 
-    def append(
-        self,
-        data: memoryview | bytearray,
-        valid: ValidBatch,
-        base_offset: int,
-        now_ms: int,
-    ) -> int:
+    def append(self, data: memoryview | bytearray, valid: ValidBatch, base_offset: int, now_ms: int) -> int:
         """Write one batch that has its offsets, take note of it, and return its position.
 
         After an OSError call `cut_torn`.
@@ -235,13 +235,10 @@ class Segment:
         if position == 0:
             summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
-                self._remember_creation()
+                # At once: without timestamps, rolling counts from the creation time, which the log does not hold.
+                with self._told_if_not_written(SUMMARY):
+                    self.save()
         return position
-
-    def _remember_creation(self) -> None:
-        """Save at once: without timestamps, rolling counts from the creation time, which the log does not hold."""
-        with self._told_if_not_written(SUMMARY):
-            self.save()
 
     def _note(self, position: int, base_offset: int, batch: ValidBatch) -> None:
         """Bring summary and indexes up to date with the batch at `position`, the next in the log.
@@ -463,7 +460,7 @@ class Segment:
         return indexes
 
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        indexes = self.load_indexes()
+        indexes = None if self.is_known_by_index else self.load_indexes()
         if indexes is None:
             if files.status(self.path(LOG)) is None:
                 raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
@@ -471,6 +468,8 @@ class Segment:
         return indexes
 
     def _load_append_index(self) -> AppendIndex:
+        if self.is_known_by_index:
+            raise Mismatch(f"{self.path(LOG)}: not read yet", self)
         summary = self.summary
         data = files.map_readonly(self.path(APPEND_INDEX))
         if append_index.is_whole(data, summary):

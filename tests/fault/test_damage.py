@@ -520,6 +520,20 @@ def test_what_was_not_flushed_is_not_called_so_though_an_index_was_lost(
     assert summary is None or summary.flushed * summary.log_bytes <= flushed
 
 
+@pytest.mark.parametrize("epoch", [-1, 0, 2, 5])
+def test_V10_an_epoch_that_is_not_the_logs_is_damage(tmp_path: Path, epoch: int) -> None:
+    """Also where the changed field says that there is none, as messages of the older formats have it."""
+    log = made(tmp_path / "a", 0)
+    name, start, _, offsets = list(batches(log))[-1]
+    path = log.directory / name
+    data = bytearray(path.read_bytes())
+    data[start + 12 : start + 16] = epoch.to_bytes(4, "big", signed=True)
+    path.write_bytes(data)
+    again = open_log(log.directory, clean=True, recovery_point=log.log_end_offset, **OPTIONS)
+    reads = answers(again, []).reads
+    assert [offset for offset, data in enumerate(reads) if data is None] == list(offsets)
+
+
 @pytest.mark.timeout(300)
 @settings(max_examples=200, deadline=None)
 @given(st.data())

@@ -22,6 +22,7 @@ from tidelog.protocol.records import convert, legacy, message_set
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.build import Record
 from tidelog.storage import converted
+from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
@@ -35,6 +36,16 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def expected(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "expected.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(params=["scanned", "by its index"])
+def log(folder: Path, request: pytest.FixtureRequest) -> Log:
+    """S15: the folder opened as one of which nothing is known, or as Kafka's own checkpoint has it."""
+    end = 5000 + len(expected(folder)) if request.param == "by its index" else 0
+    log = open_log(folder, clean=True, recovery_point=end, **INTERVAL)
+    # Without a checkpoint of its epochs a log of batches is read for them.
+    assert log.segments[0].is_known_by_index == (bool(end) and folder.name[1] != "2")
+    return log
 
 
 def time_type(header: BatchHeader) -> str:
@@ -85,8 +96,7 @@ def test_V2_appending_the_same_batches_writes_the_same_indexes(folder: Path, tmp
     assert index_bytes(tmp_path / "ours") == index_bytes(folder)
 
 
-def test_every_record_is_read_back(folder: Path) -> None:
-    log = open_log(folder, clean=True, **INTERVAL)
+def test_every_record_is_read_back(folder: Path, log: Log) -> None:
     assert log.log_start_offset == 5000
     assert log.leader_epoch == (3 if folder.name[1] == "2" else 0)
     rows = [
@@ -105,8 +115,7 @@ def test_every_record_is_read_back(folder: Path) -> None:
     assert [row.offset for row in fetch_all(log, 500)] == [row["offset"] for row in rows]
 
 
-def test_I6_every_time_is_found_as_by_a_scan(folder: Path) -> None:
-    log = open_log(folder, clean=True, **INTERVAL)
+def test_I6_every_time_is_found_as_by_a_scan(folder: Path, log: Log) -> None:
     rows = [(row["ts"], row["offset"]) for row in expected(folder)]
     known = [row for row in rows if row[0] >= 0]  # S11, S20: messages of v0 are never an answer.
     for start in (5000, 5003, 5077):
@@ -118,16 +127,14 @@ def test_I6_every_time_is_found_as_by_a_scan(folder: Path) -> None:
             assert (found and found[:2]) == first
 
 
-def test_it_is_appended_to(folder: Path) -> None:
-    log = open_log(folder, clean=True, **INTERVAL)
+def test_it_is_appended_to(folder: Path, log: Log) -> None:
     end = log.log_end_offset
     assert log.append(batch([NOW]), NOW).base_offset == end == 5000 + len(expected(folder))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_S70_S77_readers_of_older_formats_get_every_record(folder: Path, magic: int) -> None:
+def test_S70_S77_readers_of_older_formats_get_every_record(folder: Path, log: Log, magic: int) -> None:
     """Converted where it is newer, untouched where it is not, in pieces of any size."""
-    log = open_log(folder, clean=True, **INTERVAL)
     stored = folder.name[1]
     rows = expected(folder)
     for most_bytes in (1, 700, 1 << 20):
