@@ -4,6 +4,7 @@ Owns: the record of that life: the disk's journal, and the ledger as of each pla
 after each start. Refuses to know: what is done in between (`world`), and which crash states are looked at.
 """
 
+import contextlib
 import itertools
 import random
 from bisect import bisect_right
@@ -17,6 +18,7 @@ from tests.support.disk.system import FOLDER, Disk, Fault, System
 from tests.support.reference_index import rebuilt
 from tidelog.broker.topics import Topics
 from tidelog.config.options import BrokerConfig
+from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, DELETE_SUFFIX, LogManager
@@ -189,6 +191,25 @@ class Process:
     def stop(self) -> None:
         """Stop cleanly, look at the indexes, and start again."""
         self.steps.append("stop")
+        self._stop()
+
+    def as_kafka(self) -> None:
+        """Stop cleanly, take away what Kafka would not have written, and start again (S15)."""
+        self.steps.append("as Kafka leaves it")
+        self._stop(self._forget)
+
+    def _forget(self) -> None:
+        for name, known in self.ledger.items():
+            logs = tuple(state._replace(bounded=len(state.sent)) for state in known.logs)
+            self.ledger[name] = known._replace(logs=logs)
+        self.mark()
+        for path in self.disk.image.tree().files():
+            if path.endswith((".summary", ".appendindex")):
+                with contextlib.suppress(OSError):
+                    files.remove(FOLDER / path)
+                    files.sync_folder((FOLDER / path).parent)
+
+    def _stop(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         try:
             self.logs.close()
         except (OSError, StorageError) as error:
@@ -204,6 +225,7 @@ class Process:
         self.mark()
         if clean and not self.disk.failed:
             self._check_indexes(tree.files())
+            meanwhile()
         self.logs.abandon()
         self.disk.heal()
         self._end()
@@ -219,9 +241,9 @@ class Process:
             self.level, self.ledger = "cut", cut(self.ledger)
             self.mark()
 
-    def _check_indexes(self, files: dict[str, bytes]) -> None:
+    def _check_indexes(self, found: dict[str, bytes]) -> None:
         """I5: index files are what the log's bytes say."""
-        for path, data in files.items():
+        for path, data in found.items():
             if not path.endswith(".log"):
                 continue
             folder, _, name = path[: -len(".log")].rpartition("/")
@@ -229,12 +251,12 @@ class Process:
             if topic not in self.ledger:
                 continue
             interval = int(self.ledger[topic].options.get("index.interval.bytes", 4096))
-            summary = Summary.decode(files.get(f"{folder}/{name}.summary", b""))
+            summary = Summary.decode(found.get(f"{folder}/{name}.summary", b""))
             if summary is not None and summary.damage:
                 continue  # which a failed sync has left; what can be read of it is held against the ledger
             wanted = rebuilt(data, int(name), interval)
             for suffix, index in zip((".index", ".timeindex"), wanted, strict=True):
-                if files.get(f"{folder}/{name}{suffix}", b"") != index:
+                if found.get(f"{folder}/{name}{suffix}", b"") != index:
                     raise Violation("I5", f"{folder}/{name}{suffix} is not what the log says")
 
 

@@ -226,6 +226,13 @@ SCENARIOS = {
             save_bytes=1000,
         ),
         Scenario(
+            "from Kafka",
+            {"a": (1, SMALL), "b": (1, LARGE | OLDEST), "c": (1, STAMPED)},
+            EVERYDAY | {"as_kafka": 2, "kill": 1, "stop": 1, "truncate": 1, "roll": 1},
+            ("burst a", "burst a", "flush a", "burst b", "burst c", "as_kafka", "append a", "flush a"),
+            save_bytes=1000,
+        ),
+        Scenario(
             "leader epochs",
             {"a": (1, SMALL), "b": (1, LARGE)},
             EVERYDAY | {"kill": 3, "stop": 1},
