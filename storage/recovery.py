@@ -184,8 +184,8 @@ def _open_segment(
         # Times are not in the log: they are good wherever the rest ends.
         fresh = summary.only_times(base_offset)
     segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, shared)
-    if summary is None and size == 0:
-        segment.believe(fresh, finished=known.clean)
+    if summary is None and size == 0 and known.clean:
+        segment.believe(fresh, finished=True)
         return Opened(segment, NONE)
     if summary is None and last_entries.tell_of(segment, modified_ms, known.recovery_point):
         return Opened(segment, segment.next_offset)
@@ -260,12 +260,14 @@ def _epoch_at(folder: Path) -> Callable[[int], int]:
 
 
 def _dated(segment: Segment, by_ms: int, known: Known, owed: Owed) -> None:
-    """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells."""
-    if segment.summary.batch_count:
-        bound_ms = max(segment.summary.last_append_ms, by_ms)
-        mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
-        if mended is not None:
-            owed.write(mended.replace_file)
+    """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells.
+
+    What tells of batches that are not there goes, before others get their offsets.
+    """
+    bound_ms = max(segment.summary.last_append_ms, by_ms)
+    mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
+    if mended is not None:
+        owed.write(mended.replace_file)
 
 
 def _load_epochs(log: Log, clean: bool, since: int) -> None:

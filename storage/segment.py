@@ -405,9 +405,10 @@ class Segment:
             files.sync(self.path(suffix))
 
     def note_flushed(self) -> None:
-        """Have the summary of a sealed segment say that all of it is on disk."""
-        self.summary.flushed = 1
-        self.write_summary(self.summary.encode())
+        """Have the summary of a sealed segment say that all of it is on disk, if it says so of its indexes."""
+        if self._finished_size == self.size:
+            self.summary.flushed = 1
+            self.write_summary(self.summary.encode())
 
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure costs time at the next start, nothing else."""

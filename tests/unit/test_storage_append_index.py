@@ -315,3 +315,23 @@ def test_I6_every_answer_is_that_of_a_scan(
         found = found_at(log, wanted)
         assert first == (None if found is None else (found.timestamp, found.offset))
     assert first_at_or_after(log, now_ms + 100, APPEND_TIME, PATIENT) is None
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+@pytest.mark.parametrize("cut_off", [True, False])
+def test_S52_times_of_batches_that_a_crash_took_are_not_those_of_the_next(
+    tmp_path: Path, is_described: bool, cut_off: bool
+) -> None:
+    """A power cut took all of a log and left its append index: others get their offsets."""
+    log = filled(tmp_path / "a", RISING)
+    if is_described:
+        log.active.save()
+    folder = crash(log, tmp_path / "b")
+    (folder / log.active.path(".log").name).write_bytes(b"")
+    log = open_log(folder, was_cut_off=cut_off)
+    assert log.log_end_offset == 0
+    log.append(batch([NOW]), NOW + 1000)
+    log.append(batch([NOW]), NOW + 1001)
+    for again in (log, open_log(crash(log, tmp_path / "c"), was_cut_off=cut_off)):
+        assert times_of(again) == exact([NOW + 1000, NOW + 1001])
+        assert found_at(again, NOW + 1000) == (NOW + 1000, 0, again.epoch_at(0))

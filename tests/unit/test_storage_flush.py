@@ -588,3 +588,25 @@ def test_what_recovery_goes_by_is_saved_once_for_so_many_bytes(
         summary = Summary.load(tmp_path / name(0, ".summary"))
         saved.append(summary.batch_count if summary else 0)
     assert saved == [0, 0, 3, 3, 3, 6]
+
+
+def test_I5_no_summary_vouches_for_indexes_that_a_full_disk_has_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    fill(log, [[NOW + n] for n in range(6)])
+    before = log.active.offset_index.data[:]
+    log.roll(NOW)
+    sealed = log.segments[0]
+    sealed.path(".index").write_bytes(b"spoiled!")
+    with monkeypatch.context() as patch:
+        patch.setattr(files.File, "write_at", _refuse)
+        log.judge(sealed, PATIENT)
+    log.durability.flush()
+    again = open_log(crash(log, tmp_path.with_name("again")), clean=True, index_interval_bytes=100)
+    assert again.segments[0].offset_index.data[:] == before
+    assert [row.offset for row in fetch_all(again)] == list(range(6))
+
+
+def _refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

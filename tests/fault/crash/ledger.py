@@ -280,6 +280,12 @@ def cut(ledger: Ledger) -> Ledger:
 def maybe_cut(ledger: Ledger) -> Ledger:
     """Return what is promised where a start cannot tell a kill from a power cut: another, or a sync, has failed."""
     return {
-        name: topic._replace(logs=tuple(log._replace(bounded=len(log.sent)) for log in topic.logs))
+        name: topic._replace(
+            logs=tuple(
+                # What was to be cut off may come back.
+                log._replace(bounded=max(len(sent) for sent in (log.sent, *log.former)))
+                for log in topic.logs
+            )
+        )
         for name, topic in ledger.items()
     }
