@@ -8,6 +8,7 @@ Used by one thread only: maintenance, once the thread that starts the broker has
 
 import errno
 import logging
+import secrets
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ CATALOG_FILE = "catalog.sqlite"
 SCHEMA_VERSION = 1
 # Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
 PRODUCER_ID_BLOCK = 1000
+# Where they may begin: far beyond those of a Kafka cluster, and with room for as many again.
+FIRST_PRODUCER_ID_MAX = 1 << 62
 # What a deletion may change, many times over, so that its journal needs no more room than it has.
 ROOM_BYTES = 256 << 10
 
@@ -141,12 +144,17 @@ class Catalog:
             return [name for (name,) in self._db.execute("SELECT topic FROM deletion")]
 
     def reserve_producer_ids(self) -> range:
-        """Return producer ids that were never reserved before, by this start or an earlier one."""
+        """Return producer ids that were never reserved before, by this start or an earlier one.
+
+        The first is drawn by chance, once for all: a log from elsewhere remembers producers, and what a new one sends
+        with the id of one of those would be taken for what that has sent before.
+        """
+        first = secrets.randbelow(FIRST_PRODUCER_ID_MAX)
         with self._transaction():
             (end,) = self._db.execute(
-                "INSERT INTO counter VALUES ('producer_id', ?1)"
+                "INSERT INTO counter VALUES ('producer_id', ?2 + ?1)"
                 " ON CONFLICT (name) DO UPDATE SET value = value + ?1 RETURNING value",
-                (PRODUCER_ID_BLOCK,),
+                (PRODUCER_ID_BLOCK, first),
             ).fetchone()
         return range(end - PRODUCER_ID_BLOCK, end)
 

@@ -183,6 +183,14 @@ class Described(NamedTuple):
     summary: Summary
 
 
+def bound_ms(modified_ms: int, now_ms: int, newest_ms: int) -> int:
+    """Return a time by which all of a log was appended: that of its file, unless that is still to come.
+
+    Where its newest record, too, is from after now, it is the clock that is wrong: a machine that starts in the past.
+    """
+    return min(modified_ms, max(now_ms, newest_ms))
+
+
 def is_whole(data: Data, summary: Summary) -> bool:
     """Tell whether a file holds what a summary vouches for, and nothing else."""
     return len(data) == summary.append_entries * ENTRY_BYTES == _vouched_bytes(data, summary)

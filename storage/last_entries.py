@@ -6,16 +6,18 @@ summary. Nothing vouches for the bytes between: `Segment.is_known_by_index` has 
 soon as anybody wants one of them.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.protocol.records import entries
-from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC
+from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from tidelog.protocol.records.search import find_entry
-from tidelog.storage import files, offset_index, time_index, walk
-from tidelog.storage.errors import CorruptLog
+from tidelog.storage import append_index, files, offset_index, time_index, walk
 from tidelog.storage.minima import Minima
 from tidelog.storage.segment import APPEND_INDEX, INDEX, TIME_INDEX, Segment
 from tidelog.storage.summary import NONE, Summary
+
+_Entries = bytes | files.Map
 
 
 class _Tail(NamedTuple):
@@ -24,45 +26,21 @@ class _Tail(NamedTuple):
     batches: int
     next_offset: int
     max_timestamp: int
-    append_ms: int  # of the last one, NONE unless it carries that
+    is_log_append_time: bool  # as the last of them has it
 
 
-def _summary_of(segment: Segment, modified_ms: int) -> Summary | None:
-    """Return what is known of a segment by its last entries; None where there are none, or not of this log.
-
-    Counts, minima and digests are unknown. Append times are bounded by the time of the file, in ms.
-    """
-    offsets, times = files.map_readonly(segment.path(INDEX)), files.map_readonly(segment.path(TIME_INDEX))
-    if not offsets or len(offsets) % offset_index.ENTRY.size or len(times) % time_index.ENTRY.size:
-        return None
-    try:
-        tail = _tail(segment, offsets)
-        timestamp = _last_time(segment, offsets, times)
-    except (CorruptLog, ValueError):
-        return None
-    known = segment.summary
-    return Summary(
-        1,
-        segment.size,
-        tail.next_offset,
-        known.created_ms,
-        known.index_interval_bytes,
-        batch_count=tail.batches,
-        max_timestamp=max(timestamp, tail.max_timestamp),
-        last_append_ms=modified_ms if tail.append_ms == NONE else tail.append_ms,
-        minima=Minima.unknown(segment.size),
-    )
-
-
-def tell_of(segment: Segment, modified_ms: int, flushed_to: int) -> bool:
+def tell_of(segment: Segment, modified_ms: int, now_ms: int, flushed_to: int) -> bool:
     """Open a segment by its last entries, if Kafka wrote it and all of it was flushed; tell whether that was done.
 
     We would have noted append times.
     """
     if not flushed_to or files.status(segment.path(APPEND_INDEX)) is not None:
         return False
-    summary = _summary_of(segment, modified_ms)
-    if summary is None or summary.next_offset > flushed_to:
+    try:
+        summary = _summary_of(segment, modified_ms, now_ms)
+    except ValueError:
+        return False
+    if summary.next_offset > flushed_to:
         return False
     segment.believe(summary, finished=True)
     return True
@@ -78,44 +56,61 @@ def names_nobody(segment: Segment) -> bool:
     return entries.peek(segment.file.pread(HEADER_BYTES, 0), 0).magic < MAGIC
 
 
-def _tail(segment: Segment, offsets: bytes | files.Map) -> _Tail:
-    """Verify the batches after the last offset entry. ValueError if that is not theirs."""
-    entry = offset_index.ENTRY
-    last, position = entry.unpack_from(offsets, len(offsets) - entry.size)
-    before = (
-        entry.unpack_from(offsets, len(offsets) - 2 * entry.size)[0] + 1 if len(offsets) > entry.size else 0
+def _summary_of(segment: Segment, modified_ms: int, now_ms: int) -> Summary:
+    """Return what is known of a segment by its last entries. ValueError where there are none, or not of this log.
+
+    Counts, minima and digests are unknown. Append times are bounded by the time of the file, in ms.
+    """
+    offsets, times = files.map_readonly(segment.path(INDEX)), files.map_readonly(segment.path(TIME_INDEX))
+    if not offsets or len(offsets) % offset_index.ENTRY.size or len(times) % time_index.ENTRY.size:
+        raise ValueError("no index, or a torn one")
+    tail = _tail(segment, offsets)
+    largest = _last_time(segment, offsets, times)
+    if tail.max_timestamp > largest:
+        raise ValueError("the last time entry is not the one that a clean stop adds")
+    known = segment.summary
+    bound_ms = largest if tail.is_log_append_time else append_index.bound_ms(modified_ms, now_ms, largest)
+    return Summary(
+        1,
+        segment.size,
+        tail.next_offset,
+        known.created_ms,
+        known.index_interval_bytes,
+        batch_count=tail.batches,
+        max_timestamp=largest,
+        last_append_ms=bound_ms,
+        minima=Minima.unknown(segment.size),
     )
-    base = segment.base_offset
-    batches, timestamp, append_ms, next_offset, is_named = 0, NONE, NONE, NONE, False
-    for _, _, header in walk.verified(segment.file, max(position, 0), segment.size, base, base + before):
-        if header is None:
-            raise ValueError("damage after the last offset entry")
+
+
+def _tail(segment: Segment, offsets: _Entries) -> _Tail:
+    """Verify the batches after the last offset entry. ValueError if that is not theirs."""
+    count = len(offsets) // offset_index.ENTRY.size
+    last, position = _offset_entry(offsets, count - 1)
+    before = _offset_entry(offsets, count - 2)[0] + 1 if count > 1 else 0
+    batches, timestamp, is_named = 0, NONE, False
+    for header in _batches(segment, position, segment.size, before):
         batches += 1
-        next_offset = header.last_offset + 1
         # Kafka's entry has the last offset of all batches that were appended at once.
-        is_named |= header.last_offset == base + last
+        is_named |= header.last_offset == segment.base_offset + last
         if header.record_count:
             timestamp = max(timestamp, header.max_timestamp)
-        append_ms = header.max_timestamp if header.is_log_append_time else NONE
     if not is_named:
         raise ValueError("the last offset entry is of another log")
-    return _Tail(batches, next_offset, timestamp, append_ms)
+    return _Tail(batches, header.last_offset + 1, timestamp, header.is_log_append_time)
 
 
-def _last_time(segment: Segment, offsets: bytes | files.Map, times: bytes | files.Map) -> int:
+def _last_time(segment: Segment, offsets: _Entries, times: _Entries) -> int:
     """Return the time of the last time entry, NONE without one. ValueError if its batch does not have that."""
     if not times:
         return NONE
     timestamp, relative_offset = time_index.ENTRY.unpack_from(times, len(times) - time_index.ENTRY.size)
     after, _, _ = find_entry(offsets, offset_index.ENTRY.size, 4, relative_offset + 1)
     # From the entry before it, to the one after the next: that one's batches may hold the offset, none after them.
-    position = _position(offsets, after - 1) if after else 0
-    end = (
-        _position(offsets, after + 1)
-        if (after + 1) * offset_index.ENTRY.size < len(offsets)
-        else segment.size
-    )
-    for _, header in walk.headers(segment.file, position, end):
+    _, position = _offset_entry(offsets, after - 1) if after else (0, 0)
+    is_near_end = (after + 1) * offset_index.ENTRY.size >= len(offsets)
+    end = segment.size if is_near_end else _offset_entry(offsets, after + 1)[1]
+    for header in _batches(segment, position, end, 0):
         if header.last_offset - segment.base_offset >= relative_offset:
             if header.max_timestamp == timestamp:
                 return int(timestamp)
@@ -123,5 +118,17 @@ def _last_time(segment: Segment, offsets: bytes | files.Map, times: bytes | file
     raise ValueError("the last time entry is of another log")
 
 
-def _position(offsets: bytes | files.Map, number: int) -> int:
-    return int(offset_index.ENTRY.unpack_from(offsets, number * offset_index.ENTRY.size)[1])
+def _batches(segment: Segment, start: int, end: int, relative_offset: int) -> Iterator[BatchHeader]:
+    """Yield the headers of the batches in a range, each verified. ValueError where there is anything else."""
+    if not 0 <= start < end <= segment.size:
+        raise ValueError("an entry names a place that is not in the log")
+    base = segment.base_offset
+    for batch in walk.verified(segment.file, start, end, base, base + relative_offset):
+        if batch.header is None:
+            raise ValueError("there is damage, or no batch begins where an entry says")
+        yield batch.header
+
+
+def _offset_entry(offsets: _Entries, number: int) -> tuple[int, int]:
+    relative_offset, position = offset_index.ENTRY.unpack_from(offsets, number * offset_index.ENTRY.size)
+    return relative_offset, position

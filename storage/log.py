@@ -97,6 +97,9 @@ class Log:
         self.snapshots = ProducerSnapshots(folder, str(self), self.lock)
         self.last_flush_ms = 0  # by `flush.ms`
         self.last_append_ms = max(segment.summary.last_append_ms for segment in segments)
+        if not self.active.size:
+            # As a new one has it: it may soon be all that is left to tell.
+            self.active.summary.last_append_ms = self.last_append_ms
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.health = Health(str(self), folder.parent)
         self.deleted = DeletedFiles(folder)

@@ -9,7 +9,7 @@ meanwhile is as if it had never been there.
 from pathlib import Path
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, last_entries, verification
+from tidelog.storage import append_index, files, last_entries, verification
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -90,12 +90,16 @@ def _segment(
     status = files.status(folder / (name + LOG))
     if status is None:
         return None
-    modified_ms = min(status.modified_ms, now_ms)
-    known = summary or Summary(0, 0, base_offset, modified_ms, config.index_interval_bytes)
+    created_ms = min(status.modified_ms, now_ms)
+    known = summary or Summary(0, 0, base_offset, created_ms, config.index_interval_bytes)
     fresh = known.only_times(base_offset)
     segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
     try:
-        if summary is None and status.size and last_entries.tell_of(segment, modified_ms, OFFSET_MAX):
+        if (
+            summary is None
+            and status.size
+            and last_entries.tell_of(segment, status.modified_ms, now_ms, OFFSET_MAX)
+        ):
             return segment
         if summary is not None and summary.log_bytes <= status.size:
             segment.believe(summary, finished=True)
@@ -107,7 +111,7 @@ def _segment(
         else:
             segment.scan()
         _end_before_torn(segment)
-        _date(segment, modified_ms)
+        _date(segment, status.modified_ms, now_ms)
     except (OffsetOutOfRange, FileNotFoundError):
         return None
     return segment
@@ -120,7 +124,8 @@ def _end_before_torn(segment: Segment) -> None:
         segment.size = segment.summary.log_bytes = damage[-1].start
 
 
-def _date(segment: Segment, modified_ms: int) -> None:
+def _date(segment: Segment, modified_ms: int, now_ms: int) -> None:
     if segment.summary.batch_count:
-        bound_ms = max(segment.summary.last_append_ms, modified_ms)
+        by_ms = append_index.bound_ms(modified_ms, now_ms, segment.summary.max_timestamp)
+        bound_ms = max(segment.summary.last_append_ms, by_ms)
         segment.mend_append_index(bound_ms, is_tail_lost=False)

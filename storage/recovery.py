@@ -35,14 +35,14 @@ from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.storage import continuity, files, last_entries, verification
+from tidelog.storage import append_index, continuity, files, last_entries, time_index, verification
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import FULL
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Mismatch, Segment
+from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, TIME_INDEX, Mismatch, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Summary
@@ -85,9 +85,10 @@ def load(
     found = _sort_out(folder, known.ours)
     last = len(found.bases) - 1
     owed = Owed(shared)
+    ends = [*found.bases[1:], known.recovery_point]
     opened = [
-        _open_segment(folder, base, config, shared, known, n == last, now_ms, owed)
-        for n, base in enumerate(found.bases)
+        _open_segment(folder, base, end, config, shared, known, n == last, now_ms, owed)
+        for n, (base, end) in enumerate(zip(found.bases, ends, strict=False))
     ]
     continuity.drop_half_made(opened)
     segments = [each.segment for each in opened]
@@ -167,6 +168,7 @@ def _sort_out(folder: Path, ours: bool) -> _Found:
 def _open_segment(
     folder: Path,
     base_offset: int,
+    end_offset: int,
     config: TopicConfig,
     shared: Shared,
     known: Known,
@@ -174,12 +176,14 @@ def _open_segment(
     now_ms: int,
     owed: Owed,
 ) -> Opened:
-    """Open a segment and know its batches: from its summary, from the log, or from both."""
+    """Open a segment and know its batches: from its summary, from the log, or from both.
+
+    `end_offset` is where it should end: a summary that says otherwise is looked at more closely.
+    """
     name = f"{base_offset:020d}"
     size, modified_ms = files.status(folder / (name + LOG)) or (0, now_ms)
-    modified_ms = min(modified_ms, now_ms)
     summary = Summary.load(folder / (name + SUMMARY))
-    fresh = Summary(0, 0, base_offset, modified_ms, config.index_interval_bytes)
+    fresh = Summary(0, 0, base_offset, min(modified_ms, now_ms), config.index_interval_bytes)
     if summary is not None:
         # Times are not in the log: they are good wherever the rest ends.
         fresh = summary.only_times(base_offset)
@@ -187,7 +191,7 @@ def _open_segment(
     if summary is None and size == 0 and known.clean:
         segment.believe(fresh, finished=True)
         return Opened(segment, NONE)
-    if summary is None and last_entries.tell_of(segment, modified_ms, known.recovery_point):
+    if summary is None and last_entries.tell_of(segment, modified_ms, now_ms, known.recovery_point):
         return Opened(segment, segment.next_offset)
     flushed_to = summary.next_offset if summary is not None and summary.flushed else NONE
     refuses = _leaves_a_gap if known.ours and is_last else None
@@ -198,24 +202,34 @@ def _open_segment(
         if size:
             segment.file.forget_clean(0)
             segment.rebuild(refuses)
-        _dated(segment, modified_ms, known, owed)
+        _dated(segment, modified_ms, now_ms, known, owed)
         return Opened(segment, flushed_to)
     is_whole = summary.log_bytes == size
     # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
-    segment.believe(summary, finished=is_whole and known.clean)
-    if is_whole and known.clean:
+    # So is one whose files a power cut has taken after a clean stop.
+    segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
+    if is_whole and known.clean and summary.next_offset == end_offset:
         return Opened(segment, flushed_to)
     segment.is_active = not is_whole
     if not _is_as_described(segment):
         segment = verification.judge(segment, _epoch_at(folder))
+        if not segment.summary.damage:
+            flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
         owed.write(partial(segment.save, final=not is_last, flushed=is_whole, durably=True))
     if not is_whole:
         segment.summary.flushed = 0
         segment.size = size
         segment.file.forget_clean(summary.log_bytes)
         segment.scan(refuses)
-        _dated(segment, modified_ms, known, owed)
+        _dated(segment, modified_ms, now_ms, known, owed)
     return Opened(segment, flushed_to)
+
+
+def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
+    """Tell whether the time index ends with the largest timestamp, as sealing and closing leave it."""
+    times, entry = files.map_readonly(segment.path(TIME_INDEX)), time_index.ENTRY
+    last_ms = entry.unpack_from(times, len(times) - entry.size)[0] if len(times) >= entry.size else NONE
+    return bool(last_ms == summary.max_timestamp)
 
 
 def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
@@ -259,11 +273,12 @@ def _epoch_at(folder: Path) -> Callable[[int], int]:
     return LeaderEpochs(folder).at if epochs is None else epochs.at
 
 
-def _dated(segment: Segment, by_ms: int, known: Known, owed: Owed) -> None:
+def _dated(segment: Segment, modified_ms: int, now_ms: int, known: Known, owed: Owed) -> None:
     """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells.
 
     What tells of batches that are not there goes, before others get their offsets.
     """
+    by_ms = append_index.bound_ms(modified_ms, now_ms, segment.summary.max_timestamp)
     bound_ms = max(segment.summary.last_append_ms, by_ms)
     mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
     if mended is not None:

@@ -75,6 +75,16 @@ def stamp_ms(segment: Segment, clock: str) -> int:
     return stamp(segment, clock).time_ms
 
 
+def rests_on_index(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
+    """Tell whether a segment that nobody has read yet has expired by its time index alone (`last_entries`)."""
+    by_append_ms = segment.summary.last_append_ms + config.retention_ms
+    return (
+        segment.is_known_by_index
+        and stamp(segment, config.retention_clock).by == "record"
+        and by_append_ms >= now_ms
+    )
+
+
 class Verdict(NamedTuple):
     """What retention says of a segment: the rule by which it goes now, or None, and when it will go by time.
 

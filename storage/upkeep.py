@@ -11,7 +11,7 @@ from tidelog.storage import files, retention
 from tidelog.storage.disk_space import FULL
 from tidelog.storage.durability import SEALED_AT_ONCE
 from tidelog.storage.log import Log
-from tidelog.storage.segment import SUMMARY, Mismatch, Segment
+from tidelog.storage.segment import LOG, SUMMARY, Mismatch, Segment
 from tidelog.storage.sources import PATIENT
 
 _Flush = Callable[[Log], object]
@@ -29,11 +29,12 @@ def enforce_retention(
     """
     # Before segments go: those after the latest snapshot may be all that tells of their producers.
     log.snapshots.write()
-    try:
-        _delete_and_roll(log, now_ms, flush)
-    except Mismatch as mismatch:
-        log.judge(mismatch.segment, PATIENT)
-        _delete_and_roll(log, now_ms, flush)
+    while True:
+        try:
+            _delete_and_roll(log, now_ms, flush)
+            break
+        except Mismatch as mismatch:
+            log.judge(mismatch.segment, PATIENT)
     due = (
         retention.next_due_ms(log.segments[0], log.config, now_ms),
         log.idle_due_ms,
@@ -55,6 +56,9 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
     """Delete the oldest segments, as retention counts them; if that is all of them, begin a new one first."""
     with log.lock:
         count = retention.expired(log.segments, log.log_start_offset, log.config, now_ms)
+        for segment in log.segments[:count]:
+            if retention.rests_on_index(segment, log.config, now_ms):
+                raise Mismatch(f"{segment.path(LOG)}: to be read before it is deleted", segment)
         if count == len(log.segments) and log.health.failure is None:
             count -= not _has_begun_another(log, now_ms)
         count = min(count, SEALED_AT_ONCE)

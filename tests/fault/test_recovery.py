@@ -361,11 +361,11 @@ def test_what_was_lost_expires_with_what_is_around_it(tmp_path: Path) -> None:
     log.durability.flush()
     folder = crash(log, tmp_path / "b")
     first, _ = lose(folder, "a log in between")
-    again = open_log(folder, recovery_point=24, now_ms=NOW + 50, segment_bytes=400, **OPTIONS)
+    again = open_log(folder, recovery_point=24, now_ms=NOW + 1000, segment_bytes=400, **OPTIONS)
     again.update_config(again.config.override({"retention.ms": "1000"}))
-    enforce_retention(again, NOW + 1050)
+    enforce_retention(again, NOW + 2000)
     assert (again.log_start_offset, is_damaged(again, first)) == (first, True)
-    enforce_retention(again, NOW + 1051)
+    enforce_retention(again, NOW + 2001)
     assert again.log_start_offset == 24
 
 

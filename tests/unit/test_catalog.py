@@ -53,8 +53,18 @@ def test_producer_ids_are_never_reserved_twice_even_after_a_crash(tmp_path: Path
             Catalog(tmp_path / "catalog")
         ) as catalog:  # closing writes nothing: this is a crash, too
             reserved += [*catalog.reserve_producer_ids(), *catalog.reserve_producer_ids()]
-    assert len(set(reserved)) == len(reserved) == 6 * PRODUCER_ID_BLOCK
-    assert min(reserved) == 0
+    assert reserved == list(range(reserved[0], reserved[0] + 6 * PRODUCER_ID_BLOCK))
+
+
+def test_I1_a_producer_never_gets_the_id_of_one_that_a_log_from_elsewhere_remembers(tmp_path: Path) -> None:
+    """Its first batch would be taken for one that the other has sent: acknowledged, and not stored."""
+    taken = [range(1 << 20)]  # as Kafka gives them out
+    for name in ("a", "b", "c"):
+        with closing(Catalog(tmp_path / name)) as catalog:
+            ids = catalog.reserve_producer_ids()
+        assert not any(ids.start < other.stop and other.start < ids.stop for other in taken)
+        assert 0 <= ids.start < ids.stop < 1 << 63
+        taken.append(ids)
 
 
 def test_what_the_disk_refuses_is_not_there_and_can_be_done_again(

@@ -533,6 +533,73 @@ def test_S26_without_timestamps_the_time_of_the_file_stands_in_but_never_one_to_
     assert (summary.last_append_ms, summary.created_ms) == (expected, expected)
 
 
+@pytest.mark.parametrize(
+    ("record_s", "file_s", "expected_s"),
+    [
+        (86_400, 86_399, 86_399),  # both are from after now: it is the clock that stands in the past
+        (-100, 86_400, 0),  # a file from the future
+        (86_400, -60, -60),  # a record from the future
+    ],
+)
+def test_P1_I8_a_clock_that_stands_in_the_past_makes_nothing_old(
+    tmp_path: Path, record_s: int, file_s: int, expected_s: int
+) -> None:
+    log = open_log(tmp_path / "a", message_timestamp_after_max_ms=1 << 60)
+    log.append(batch([NOW + 1000 * record_s]), NOW)
+    folder = crash(log, tmp_path / "b")
+    (folder / name(0, ".appendindex")).unlink()
+    os.utime(folder / name(0), (NOW // 1000 + file_s, NOW // 1000 + file_s))
+    summary = open_log(folder, now_ms=NOW).active.summary
+    assert summary.last_append_ms == NOW + 1000 * expected_s
+
+
+def test_S52_retention_leaves_an_old_empty_segment_that_tells_the_last_append(tmp_path: Path) -> None:
+    """A power cut took what was in it, and its summary."""
+    log = open_log(tmp_path / "a", retention_ms=1000)
+    log.append(batch([NOW]), NOW + 500)
+    log.roll(NOW)
+    folder = crash(log, tmp_path / "b")
+    log = open_log(folder, retention_ms=1000)
+    enforce_retention(log, NOW + 10_000)
+    assert log.log_start_offset == 1
+    again = open_log(crash(log, tmp_path / "c"))
+    assert again.last_append_ms == NOW + 500
+
+
+def test_I5_S12_indexes_end_as_closed_though_a_power_cut_took_what_closing_wrote(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "a", index_interval_bytes=1 << 20)
+    fill(log, [[NOW], [NOW + 1]])
+    log.active.save(flushed=True)
+    left = crash(log, tmp_path / "b")
+    log.close()
+    final = log.active.path(".timeindex").read_bytes()
+    assert final
+    again = open_log(left, clean=True, recovery_point=2)
+    again.close()
+    assert again.active.path(".timeindex").read_bytes() == final
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_summary_of_another_segment_is_not_believed_though_its_log_is_as_long(
+    tmp_path: Path, number: int
+) -> None:
+    """Restored by mistake, say: it would have offsets lost, or skipped, or a start refused."""
+    for folder, count, size in (("a", 1, 28), ("b", 3, 4)):  # of one size, batch by batch
+        log = open_log(tmp_path / folder)
+        fill(log, [[NOW] * count], value=bytes(size))
+        log.roll(NOW)
+        fill(log, [[NOW] * count], value=bytes(size))
+        log.close()
+    mine, others = (open_log(tmp_path / each, clean=True) for each in "ab")
+    of_mine, of_other = mine.segments[number], others.segments[number]
+    assert of_mine.size == of_other.size
+    of_mine.path(".summary").write_bytes(of_other.path(".summary").read_bytes())
+    again = open_log(tmp_path / "a", clean=True, recovery_point=2)
+    assert again.log_end_offset == 2
+    assert [row.offset for row in fetch_all(again)] == [0, 1]
+    assert again.damaged == ()
+
+
 def test_a_sync_of_all_that_ends_late_takes_no_recovery_point_back(tmp_path: Path, syncs: Syncs) -> None:
     log = flushed_log(tmp_path, syncs)
     early = mark_of(log)

@@ -16,6 +16,7 @@ from tidelog.storage.errors import TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search.by_time import APPEND_TIME, first_at_or_after, largest_timestamp
 from tidelog.storage.sources import PATIENT, WARM
+from tidelog.storage.upkeep import enforce_retention
 
 MTIME_MS = NOW - 5000
 SEGMENTS, BATCHES, PER_BATCH = 3, 40, 4
@@ -220,6 +221,78 @@ def test_S15_S21_entries_that_are_not_of_this_log_are_not_believed(folder: Path,
     for row in scan(by_scan)[::7]:
         found, wanted = first_at(log, row.timestamp, PATIENT), first_at(by_scan, row.timestamp, PATIENT)
         assert (found and found.offset) == (wanted and wanted.offset)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_S21_a_bit_that_flips_in_an_index_changes_no_answer(tmp_path: Path, suffix: str) -> None:
+    log = open_log(tmp_path / "t-0", index_interval_bytes=300)
+    for number in range(24):
+        log.append(batch([NOW + 10 * (number ^ 3), NOW + number], bytes(90)), NOW)
+    folder = as_kafka_leaves_it(log)
+    rows = scan(open_log(Path(shutil.copytree(folder, tmp_path / "scanned"))))
+    path = folder / f"{0:020d}{suffix}"
+    data = path.read_bytes()
+    for bit in range(8 * len(data)):
+        copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+        (copy / path.name).write_bytes(
+            data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+        )
+        log = opened(copy, 48)
+        assert log.log_end_offset == 48
+        found = first_at(log, NOW + 100, PATIENT)
+        assert found is not None
+        assert found.offset == next(row.offset for row in rows if row.timestamp >= NOW + 100), bit
+        assert log.segments[0].summary.max_timestamp == max(row.timestamp for row in rows)
+        shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, edited(lambda data: data.clear())])
+def test_S13_S24_a_time_index_that_is_not_there_expires_nothing(
+    folder: Path, spoil: Callable[[Path], None]
+) -> None:
+    for path in folder.glob("*.timeindex"):
+        spoil(path)
+    log = opened(folder)
+    assert known_by_index(log) == [False] * 3
+    assert all(segment.summary.max_timestamp > NOW - 10**6 for segment in log.segments)
+
+
+def test_I8_what_only_an_index_says_has_expired_is_read_before_it_goes(tmp_path: Path) -> None:
+    """Its last entries were cut off, where they name a time in the midst of older ones: nothing shows it."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=300)
+    for number in range(40):
+        times = [NOW - 10**6 + number] if number != 20 else [NOW - 1000]
+        log.append(batch(times, bytes(300)), NOW)
+    log.roll(NOW)
+    log.append(batch([NOW - 10**6]), NOW)
+    folder = as_kafka_leaves_it(log)
+    for path in folder.glob("*.timeindex"):
+        data = path.read_bytes()
+        entries = [data[at : at + 12] for at in range(0, len(data), 12)]
+        path.write_bytes(b"".join(each for each in entries if int.from_bytes(each[:8], "big") < NOW - 1000))
+    log = open_log(folder, clean=True, recovery_point=41, retention_ms=500_000)
+    enforce_retention(log, NOW)
+    assert log.log_start_offset == 0
+    assert not any(known_by_index(log)[:1])
+    # As soon as it is old by the time of its file, too, nobody has to look.
+    log = open_log(folder, clean=True, recovery_point=41, retention_ms=500_000)
+    enforce_retention(log, NOW + 500_001)
+    assert log.log_start_offset == 41
+
+
+def test_S52_kafkas_clock_may_have_been_set_back(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", message_timestamp_type="LogAppendTime")
+    for number in range(40):
+        log.append(batch([NOW], bytes(600)), NOW + 1000 + number)
+    log.last_append_ms = 0  # so that the next ones are earlier
+    for number in range(40):
+        log.append(batch([NOW], bytes(600)), NOW + number)
+    log = opened(as_kafka_leaves_it(log), 80)
+    assert known_by_index(log) == [True, False]
+    assert log.segments[0].summary.last_append_ms == NOW + 1039
+    found = first_at_or_after(log, NOW + 1020, APPEND_TIME, PATIENT)
+    assert found is not None
+    assert found.offset == 20
 
 
 def test_V10_P8_damage_that_the_start_did_not_see_is_found_when_it_is_read(folder: Path) -> None:
