@@ -13,7 +13,6 @@ from typing import NamedTuple
 from tidelog.broker.catalog import CATALOG_FILE, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.clock import Clock
 from tidelog.broker.topics import (
-    CLUSTER_METADATA,
     MAX_PARTITIONS_PER_TOPIC,
     TopicNamesCollide,
     Topics,
@@ -27,6 +26,7 @@ from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.importing import Staged
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.log_names import CLUSTER_METADATA
 
 
 class Expired(NamedTuple):

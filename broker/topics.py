@@ -32,8 +32,6 @@ _HALF_MADE = "half made topics"
 # Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-# The log of Kafka's controllers. Kafka creates it for nobody, and so do we.
-CLUSTER_METADATA = "__cluster_metadata"
 # One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
 MAX_PARTITIONS_PER_TOPIC = 10_000
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
@@ -167,6 +165,12 @@ class Topics:
             record = TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {})
         self._catalog.add_topic(replace(record, partitions=partitions))
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
+        if self._logs.has_expired(logs):
+            _log.warning(
+                "topic adopted topic=%s holds records older than retention keeps: they go within "
+                "log.retention.check.interval.ms; to keep them stop now, and start with log.retention.ms=-1",
+                name,
+            )
 
     # Maintenance thread.
 

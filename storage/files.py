@@ -446,7 +446,10 @@ def remove_folder(path: Path) -> None:
 
 
 class FolderLock:
-    """A lock on a folder that dies with the process that holds it (a kill leaves nothing to clean up)."""
+    """A lock on a folder that dies with the process that holds it (a kill leaves nothing to clean up).
+
+    Two of them: one that threads of a process see, too, and that which Kafka takes (Java's FileLock).
+    """
 
     __slots__ = ("_fd",)
 
@@ -455,6 +458,7 @@ class FolderLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.release()
             raise
@@ -474,6 +478,7 @@ def is_locked(path: Path) -> bool:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:

@@ -31,6 +31,7 @@ from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_of
+from tidelog.storage.retention import expired
 from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.upkeep import enforce_retention
@@ -319,6 +320,11 @@ class LogManager:
         log.expire_producers(self._now_ms() - self._defaults.producer_id_expiration_ms)
         log.release()
         return due_ms
+
+    def has_expired(self, logs: Iterable[Log]) -> bool:
+        """Tell whether retention would take anything of logs now."""
+        now_ms = self._now_ms()
+        return any(expired(log.segments, log.log_start_offset, log.config, now_ms) for log in logs)
 
     def _flush_one(self, log: Log) -> None:
         """Flush a log that may have a lot to sync. Raise StorageError."""

@@ -18,7 +18,6 @@ from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import (
-    CLUSTER_METADATA,
     FEW_TOPICS_BYTES,
     MAX_PARTITIONS_PER_TOPIC,
     TOO_MANY_WAIT,
@@ -40,6 +39,7 @@ from tidelog.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from tidelog.storage.errors import StorageError
+from tidelog.storage.log_names import CLUSTER_METADATA
 
 # What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
 TOPIC_BYTES = 1000

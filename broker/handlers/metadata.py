@@ -18,7 +18,6 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import (
-    CLUSTER_METADATA,
     BrokerStops,
     Topic,
     TopicExists,
@@ -37,6 +36,7 @@ from tidelog.protocol.messages.metadata import (
 )
 from tidelog.protocol.wire.types import ZERO_UUID
 from tidelog.storage.errors import StorageError
+from tidelog.storage.log_names import CLUSTER_METADATA
 
 ASKED_BY_ID_SINCE = 12
 # What a name takes in memory until its topic is created, about.

@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -363,6 +365,27 @@ def test_a_second_broker_on_the_folder_is_refused(data: Folder) -> None:
     with pytest.raises(DataDirLocked, match=f"{data.path}: another broker uses this data folder"):
         second.open()
     data.manager.close()
+    second.open()
+    second.abandon()
+
+
+def test_a_folder_that_kafka_has_open_is_refused_and_kafka_refuses_ours(data: Folder) -> None:
+    """Java's FileLock is a POSIX lock, which flock does not see: another process, as it has one for all threads."""
+    take = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB); "
+    command = [sys.executable, "-c", take + "print('locked', flush=True); sys.stdin.read()"]
+    assert subprocess.run([*command, data.path / ".lock"], capture_output=True, input=b"").returncode == 1
+    data.manager.close()
+    with subprocess.Popen(
+        [*command, data.path / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as kafka:
+        assert kafka.stdout is not None
+        assert kafka.stdin is not None
+        assert kafka.stdout.readline() == b"locked\n"
+        assert files.is_locked(data.path / ".lock")
+        with pytest.raises(DataDirLocked):
+            LogManager(data.path, BrokerConfig(), lambda: NOW).open()
+        kafka.stdin.close()
+    second = LogManager(data.path, BrokerConfig(), lambda: NOW)
     second.open()
     second.abandon()
 

@@ -733,6 +733,27 @@ async def test_partitions_that_the_catalogue_does_not_know_are_adopted(
     assert known == [(name, topics[name].id, len(topics[name].partitions)) for name in ("t", "u")]
 
 
+@pytest.mark.parametrize("retention_ms", ["604800000", "-1"])
+async def test_of_what_is_adopted_it_is_said_that_it_is_about_to_expire(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture, retention_ms: str
+) -> None:
+    """Its own options, if it had others, are not in its folder; nor is what Kafka's controllers keep a topic."""
+    served = await serve()
+    client = await connect(served)
+    await create(client, "old", 1)
+    await produce(client, "old")
+    await served.stop()
+    folder = served.broker.logs.directory
+    (folder / CATALOG_FILE).unlink()
+    (folder / "__cluster_metadata-0").mkdir()
+    served = await serve(log_retention_ms=retention_ms)
+    assert [topic.name for topic in served.broker.topics.all()] == ["old"]
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("topic=old" in message and "log.retention.ms=-1" in message for message in warned) == (
+        retention_ms != "-1"
+    )
+
+
 async def test_a_topic_that_cannot_be_deleted_says_so_and_stays(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

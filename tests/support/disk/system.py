@@ -425,7 +425,11 @@ class _Errno:
 _STAND_INS = {
     "os": _system,
     "fcntl": SimpleNamespace(
-        flock=lambda fd, how: None, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB, LOCK_SH=fcntl.LOCK_SH
+        flock=lambda fd, how: None,
+        lockf=lambda fd, how: None,
+        LOCK_EX=fcntl.LOCK_EX,
+        LOCK_NB=fcntl.LOCK_NB,
+        LOCK_SH=fcntl.LOCK_SH,
     ),
     "mmap": SimpleNamespace(mmap=_map, ACCESS_READ=mmap.ACCESS_READ),
     "shutil": SimpleNamespace(rmtree=_rmtree),
