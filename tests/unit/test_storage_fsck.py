@@ -9,7 +9,17 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.logs import NOW, batch, crash, fill, index_bytes, log_bytes, open_log
+from tests.support.logs import (
+    NOW,
+    batch,
+    crash,
+    fill,
+    index_bytes,
+    is_damaged,
+    log_bytes,
+    open_log,
+    scan,
+)
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records.batch import set_base
 from tidelog.storage import append_index, segment_check
@@ -195,6 +205,24 @@ def test_a_segment_that_is_gone_is_missed(folder: Path) -> None:
     assert {p.path.name for p in found[1:]} == beside
 
 
+@pytest.mark.parametrize(("stamped", "is_note"), [("CreateTime", False), ("LogAppendTime", True)])
+def test_a_segment_that_is_gone_with_all_its_files_is_missed(
+    tmp_path: Path, stamped: str, is_note: bool
+) -> None:
+    """Of a log with LogAppendTime it cannot be told from what compaction leaves of one that was imported."""
+    folder = tmp_path / "topic-0"
+    log = open_log(folder, message_timestamp_type=stamped)
+    for _ in range(3):
+        fill(log, [[NOW]])
+        log.roll(NOW)
+    log.close()
+    for path in folder.glob(f"{1:020d}.*"):
+        path.unlink()
+    (found,) = problems(folder)
+    assert (found.path.name, found.position, found.is_note) == (f"{2:020d}.log", 0, is_note)
+    assert found.what.startswith("offsets 1 to 1 before it are ")
+
+
 def test_segments_that_overlap_are_told(folder: Path) -> None:
     first = min(folder.glob("*.log"))
     for suffix in SUFFIXES:
@@ -343,6 +371,24 @@ def test_V10_fields_that_no_checksum_covers_are_told_and_stay_told(
         path.with_suffix(".summary").unlink()
     for _ in range(2):
         assert position in [p.position for p in problems(folder, repair=True) if p.path == path]
+
+
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+def test_V10_an_offset_that_the_append_index_does_not_know_is_told(tmp_path: Path, stamped: str) -> None:
+    """That of the last batch, where nothing comes after it and no digest vouches for it."""
+    folder = tmp_path / "topic-0"
+    log = open_log(folder, message_timestamp_type=stamped)
+    for n in range(3):
+        fill(log, [[NOW]], NOW + n)
+    log.close()
+    path = folder / f"{0:020d}.log"
+    position = batch_positions(path)[-1]
+    change(path, position + 7, b"\x05")
+    path.with_suffix(".summary").unlink()
+    assert (path.name, position) in places(folder)
+    log = open_log(folder, was_cut_off=False, recovery_point=3)
+    assert [row.offset for row in scan(log)] == [0, 1]
+    assert is_damaged(log, 2)
 
 
 def test_an_epoch_that_falls_is_told_where_nothing_else_knows_it(tmp_path: Path) -> None:
