@@ -147,6 +147,28 @@ def test_S51_gaps_between_offsets_stay_though_the_summary_is_lost(
     assert not list(Fsck(data, deep=True, repair=False).problems())
 
 
+def test_S51_a_bound_on_lost_append_times_says_of_no_gap_that_a_batch_was_in_it(
+    tmp_path: Path, data: Path, clock: Clock
+) -> None:
+    bring(data, with_gaps(tmp_path / "kafka-0", "CreateTime", (10, 14, 30)), clock, retention_ms="-1")
+    logs, topics = served(data)
+    log = topics["old"].partitions[0].log
+    fill(log, [[NOW]], NOW + 10**12)
+    logs.close()
+    times = log.active.path(".appendindex")
+    entries = bytearray(times.read_bytes())
+    entries[-1] ^= 1
+    times.write_bytes(entries)
+    for _ in range(2):
+        log.active.path(".summary").unlink()
+        logs, topics = served(data)
+        again = topics["old"].partitions[0].log
+        assert ([row.offset for row in scan(again)], again.damaged) == ([10, 14, 30, 31], ())
+        index = again.active.append_index
+        assert [index.entry(n)[1:] for n in range(len(index))] == [(0, True), (1, True)]
+        logs.close()
+
+
 def test_V10_what_is_appended_to_an_imported_log_leaves_no_gap(
     tmp_path: Path, data: Path, clock: Clock
 ) -> None:
