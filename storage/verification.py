@@ -13,15 +13,12 @@ the summary was not of this log: the log's bytes win.
 import logging
 from collections.abc import Callable
 
-from tidelog.protocol.records.batch import MAGIC_POSITION, BatchHeader
+from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
 from tidelog.storage import blocks
 from tidelog.storage.blocks import Unverified
 from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
 from tidelog.storage.summary import Damage
 from tidelog.storage.walk import Refuses
-
-# What messages of the older formats have, who bear no epoch.
-NO_EPOCH = -1
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +74,8 @@ def _suspicion(
         # What follows the batch before it is right, though it lies beyond the end that the summary says: another log's.
         elif expected != header.base_offset:
             return True
-        epoch = epoch_at(header.base_offset)
-        return 0 <= epoch != header.leader_epoch != NO_EPOCH
+        # Messages of the older formats bear no epoch.
+        return header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
 
     return refuses
 
