@@ -14,7 +14,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.logs import NOW, Row, batch, fill, first_at, open_log, scan, whole_rows
+from tests.support.logs import NOW, Row, batch, fill, first_at, is_damaged, open_log, scan, whole_rows
 from tests.support.reference_index import differences
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, walk
@@ -520,18 +520,20 @@ def test_what_was_not_flushed_is_not_called_so_though_an_index_was_lost(
     assert summary is None or summary.flushed * summary.log_bytes <= flushed
 
 
-@pytest.mark.parametrize("epoch", [-1, 0, 2, 5])
-def test_V10_an_epoch_that_is_not_the_logs_is_damage(tmp_path: Path, epoch: int) -> None:
-    """Also where the changed field says that there is none, as messages of the older formats have it."""
+@pytest.mark.parametrize("epoch", [-1, 0, 3, 1 << 30])
+@pytest.mark.parametrize("clean", [True, False])
+def test_V10_a_batch_of_another_leader_epoch_is_refused(tmp_path: Path, epoch: int, clean: bool) -> None:
+    """Though -1 is what messages of the older formats are said to have."""
     log = made(tmp_path / "a", 0)
-    name, start, _, offsets = list(batches(log))[-1]
+    name, start, _, offsets = list(batches(log))[3]
     path = log.directory / name
-    data = bytearray(path.read_bytes())
-    data[start + 12 : start + 16] = epoch.to_bytes(4, "big", signed=True)
-    path.write_bytes(data)
-    again = open_log(log.directory, clean=True, recovery_point=log.log_end_offset, **OPTIONS)
-    reads = answers(again, []).reads
-    assert [offset for offset, data in enumerate(reads) if data is None] == list(offsets)
+    data = path.read_bytes()
+    new = epoch.to_bytes(4, "big", signed=True)
+    assert data[start + 12 : start + 16] != new
+    path.write_bytes(data[: start + 12] + new + data[start + 16 :])
+    again = open_log(log.directory, clean=clean, recovery_point=log.log_end_offset, **OPTIONS)
+    assert all(is_damaged(again, offset) for offset in offsets)
+    assert not any(is_damaged(again, offset) for offset in range(offsets[0]))
 
 
 @pytest.mark.timeout(300)

@@ -171,3 +171,19 @@ def test_I5_the_segment_that_has_become_the_last_is_saved_again(tmp_path: Path) 
     assert (len(log.segments), log.log_end_offset) == (1, 2)
     log.close()
     assert index.read_bytes() == before
+
+
+def test_V10_where_nothing_tells_of_batches_from_elsewhere_a_gap_is_damage(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 3)
+    log.durability.flush()
+    log.close()
+    path = log.active.path(".log")
+    for suffix in (".summary", ".appendindex"):
+        log.active.path(suffix).unlink()
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 3 * 2 + 7)
+        file.write(b"\5")  # the last offset, which no checksum covers
+    log = open_log(tmp_path, was_cut_off=False, recovery_point=3)
+    assert [row.offset for row in scan(log)] == [0, 1]
+    assert is_damaged(log, 2)
