@@ -141,7 +141,7 @@ def _from_batch(
     if codec is None:
         codec = header.codec
         legacy_codecs.check_codec(codec, magic)
-    parts = convert.batch_messages(data, 0, header, rules.max_decompressed_bytes)
+    parts = convert.batch_messages(data, header, rules.max_decompressed_bytes)
     made = _write(parts, magic, codec, _level(wanted, len(data)), rules, len(data))
     return made, _valid_set(
         header._replace(magic=magic, attributes=codec), valid[1:4], len(made), rules, now_ms

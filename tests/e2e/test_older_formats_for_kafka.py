@@ -37,7 +37,10 @@ def sets(magic: int) -> Iterator[tuple[str, bytes]]:
     for codec in range(4):
         yield f"built-{codec}", build_message_set(given, magic=magic, codec=codec)
         batch = build_batch(given, codec=codec)
-        yield f"fetched-{codec}", b"".join(convert(batch, 0, len(batch), magic, 0, LIMIT))
+        yield (
+            f"fetched-{codec}",
+            b"".join(piece.data for piece in convert(batch, 0, len(batch), magic, 0, LIMIT)),
+        )
         for sent, data in (
             (0, build_message_set(MANY, magic=0, codec=codec)),
             (1, build_message_set(MANY, magic=1, codec=codec)),

@@ -65,7 +65,7 @@ def ended(call: Callable[[], object]) -> ErrorCode | None:
 
 
 def converted(data: bytes, magic: int, offset_min: int = 0) -> bytes:
-    return b"".join(convert(data, 0, len(data), magic, offset_min, LIMIT))
+    return b"".join(piece.data for piece in convert(data, 0, len(data), magic, offset_min, LIMIT))
 
 
 @given(records(gaps=True), magics, codecs, st.integers(0, 2**40))
@@ -102,7 +102,9 @@ def test_what_comes_before_the_offset_asked_for_is_left_out(
 ) -> None:
     """S70: of what is not compressed."""
     given_out = converted(build_batch(given_records, codec=codec), magic, offset_min)
-    left = [record for record in given_records if codec or record.offset >= offset_min]
+    left = [record for record in given_records if record.offset >= offset_min]
+    if codec and left:
+        left = given_records
     assert read(magic, given_out) == as_in(magic, left)
 
 
