@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from tidelog.protocol.records import convert, entries
+from tidelog.protocol.records import convert, entries, message_set
 from tidelog.protocol.records.batch import MAGIC_POSITION, BatchHeader, Buffer
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage.errors import CorruptLog, FormatNotServed, StorageError
@@ -46,13 +46,19 @@ def steps(
     try:
         for data, converted_bytes in _pieces(log, offset, magic):
             size = len(data)
-            if size > left and not (is_empty and at_least_one):
-                break
+            is_first = is_empty and at_least_one
             if isinstance(data, FileSlice):
-                if is_empty:
+                if is_first or (is_empty and size <= left):
                     yield data
                     return
                 break
+            if size > left:
+                # What is not compressed need not be given, and converted again, as it was converted.
+                fitting = message_set.whole_bytes(data, left)
+                if fitting:
+                    made += memoryview(data)[:fitting]
+                if fitting or not is_first:
+                    break
             if size:
                 is_empty = False
                 made += data

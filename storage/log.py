@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
-from tidelog.protocol.records.topic_format import assign_offsets, stamped
+from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, folder_identity, retention, verification
 from tidelog.storage.batch_rules import BatchRules, Checked
@@ -162,9 +162,19 @@ class Log:
 
     # Appending.
 
-    def check(self, data: bytearray | memoryview, now_ms: int, *, any_format: bool = False) -> Checked:
-        """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError."""
-        return self._rules.check(data, now_ms, self.log_end_offset, any_format)
+    def check(
+        self,
+        data: bytearray | memoryview,
+        now_ms: int,
+        *,
+        any_format: bool = False,
+        fits_anywhere: bool = False,
+    ) -> Checked:
+        """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError.
+
+        With `fits_anywhere` it takes that whatever was appended meanwhile (`BatchRules.check`).
+        """
+        return self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere)
 
     def append(
         self,
@@ -178,7 +188,7 @@ class Log:
         With `any_format` it may be a message set of an older format. Where the topic's `message.format.version` or
         `compression.type` asks for another format or codec, a copy in that is stored. Raise RecordsError for a batch
         that may not be stored, StorageError where the log cannot take it, TakesLong where `check` is to be called
-        first, on another thread; either way nothing of it is stored. Event loop only.
+        first, on another thread, or once more; either way nothing of it is stored. Event loop only.
         """
         rules = self._rules
         if rules.log_append_time and now_ms < self.last_append_ms:
@@ -187,6 +197,8 @@ class Log:
             data, valid = rules.check_promptly(data, now_ms, self.log_end_offset, any_format)
         else:
             data, valid = checked
+            if not fits(valid, self.log_end_offset):
+                raise TakesLong(f"{self}: others were appended since it was compressed")
             if rules.log_append_time:
                 valid = stamped(data, valid, now_ms)  # Others were appended since.
         # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
@@ -232,7 +244,7 @@ class Log:
             if header.magic == MAGIC:
                 set_base(data, 0, base_offset, self.leader_epoch)
             else:
-                data = assign_offsets(data, valid, base_offset, self._rules.codec)
+                assign_offsets(data, valid, base_offset)
             position = segment.append(data, valid, base_offset, now_ms)
         except OSError as error:
             raise self._write_failed(error) from error

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from tidelog.protocol.records import entries, legacy
+from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import MAGIC, BatchHeader
+from tidelog.protocol.records.search import tally_messages
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex
@@ -270,19 +271,31 @@ class Segment:
         summary.next_offset = last_offset + 1
 
     def _note_messages(self, position: int, data: memoryview | bytearray) -> None:
-        """Take note of messages of an older format, each an entry of the log. Most change nothing but the counts."""
+        """Take note of messages of an older format, each an entry of the log.
+
+        All those of one stretch that get no index entry change the same few figures: they are looked at together.
+        """
         summary = self.summary
         at = 0
-        for size, time_ms in legacy.sizes_and_times(data):
+        while at < len(data):
             place = position + at
-            is_near = place - summary.indexed_position <= summary.index_interval_bytes
-            if is_near and time_ms <= summary.max_timestamp and summary.minima.knows(place, time_ms):
-                summary.record_count += 1
-                summary.batch_count += 1
-                summary.next_offset += 1
-            else:
-                self._note_header(place, entries.peek(data, at))
-            at += size
+            unindexed_end = summary.indexed_position + summary.index_interval_bytes + 1
+            stop = min(unindexed_end, summary.minima.stretch_end(place)) - position
+            if stop <= at or not summary.batch_count:
+                header = entries.peek(data, at)
+                self._note_header(place, header)
+                at += header.size_bytes
+                continue
+            at, count, largest, newest, smallest = tally_messages(data, at, stop)
+            summary.note_least(place, smallest)
+            if largest > summary.max_timestamp:
+                summary.max_timestamp = largest
+                summary.max_timestamp_offset = summary.max_timestamp_last_offset = (
+                    summary.next_offset + newest
+                )
+            summary.record_count += count
+            summary.batch_count += count
+            summary.next_offset += count
 
     def _index(self, position: int, last_offset: int) -> None:
         offset_index, time_index, summary = self.offset_index, self.time_index, self.summary

@@ -177,7 +177,7 @@ def _of_batch(head: Buffer, read: Read, magic: int, offset_min: int, limit_bytes
 def _parts(
     header: BatchHeader, payload: Iterable[Buffer], offset_min: int = 0
 ) -> Iterator[tuple[bytes, Columns]]:
-    """Yield some records of a batch after others, whole, and where what of them lies; the columns are used again.
+    """Yield some records of a batch after others, whole, and where in them what lies, in columns that are reused.
 
     Where more of the payload is needed for the next record, or to come to offset_min, their count is 0.
     """
@@ -227,7 +227,7 @@ def _parts(
 def _sought(
     header: BatchHeader, records: bytes, end: int, offset_min: int, cut: kernel.Cut
 ) -> kernel.Cut | None:
-    """Step over all records at hand, if they lie before an offset, which takes a tenth of looking at what is in them."""
+    """Step over all records at hand, if they lie before an offset: a third of the work of looking at each."""
     try:
         # As if there were one more: it is not known yet whether the payload ends with the last.
         found = kernel.find_record(

@@ -231,6 +231,11 @@ def whole_messages(
         raise _within(wrapper, error) from error
 
 
+def whole_bytes(data: Buffer, limit_bytes: int) -> int:
+    """Return how many of the first bytes of a message set, limit_bytes at most, are whole entries."""
+    return _step(memoryview(data)[: max(limit_bytes, 0)])[0]
+
+
 def _step(payload: Buffer, room: int = -1) -> tuple[int, int]:
     """Step over the whole messages at the beginning of a payload, `room` at most; return where they end, and the last's
     offset.

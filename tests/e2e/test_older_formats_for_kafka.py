@@ -26,9 +26,10 @@ RECORD = re.compile(
 def stored(topic: int, data: bytes, append_time: bool) -> bytes:
     """What a log stores of what a producer sent."""
     rules = APPEND_TIME if append_time else RULES
-    out, known = validate_as(topic, bytearray(data), rules, NOW_MS)
+    out, known = validate_as(topic, bytearray(data), rules, NOW_MS, base_offset=BASE)
     assert known.header.magic != 2
-    return bytes(assign_offsets(out, known, BASE))
+    assign_offsets(out, known, BASE)
+    return bytes(out)
 
 
 def sets(magic: int) -> Iterator[tuple[str, bytes]]:

@@ -160,11 +160,11 @@ def ours(produce: Produce) -> Answer:
     rules = Rules(produce.append_time, *([produce.difference_max_ms] * 2), *RULES_SIZES)
     wanted = None if produce.codec is None else Target(produce.codec, None)
     try:
-        out, known = validate_as(produce.topic, bytearray(produce.data), rules, NOW_MS, wanted)
+        out, known = validate_as(produce.topic, bytearray(produce.data), rules, NOW_MS, wanted, BASE)
     except RecordsError as error:
         return Answer(False, 0, 0, b"", str(error))
     if known.header.magic != 2:
-        out = assign_offsets(out, known, BASE, wanted)
+        assign_offsets(out, known, BASE)
         return Answer(True, known.max_timestamp, known.header.record_count, bytes(out), "")
     batch.set_base(out, 0, BASE, 0)
     return Answer(True, known.max_timestamp, known.header.record_count, bytes(out), "")

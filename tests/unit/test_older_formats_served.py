@@ -268,6 +268,38 @@ async def test_large_message_sets_are_converted_on_another_thread_in_order(
     assert [row.value for row in rows] == [record.value for record in (*many, *RECORDS, *many)]
 
 
+@pytest.mark.parametrize("losses", [1, 3, 4, 20])
+async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_elsewhere(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, losses: int
+) -> None:
+    """Some times; then it is stored uncompressed, wherever that is: nothing is compressed on the event loop."""
+    client = await connect(served)
+    await made(client, "t", message_format_version="0")
+    log = log_of(served, "t")
+    check, checks = Log.check, []
+
+    def overtaken(self: Log, *how: Any, **named: Any) -> Any:
+        checked = check(self, *how, **named)
+        checks.append(threading.current_thread() is not threading.main_thread())
+        if len(checks) <= losses:
+            log.append(bytearray(sent_as(0)), NOW, any_format=True)
+        return checked
+
+    monkeypatch.setattr(Log, "check", overtaken)
+    many = [Record(n, NOW, None, b"%d" % n * 20) for n in range(3000)]
+    answer = await produced(client, "t", sent_as(1, compression.GZIP, many), 2)
+    lost = min(losses, 4)
+    assert (answer.error_code, answer.base_offset) == (0, lost * len(RECORDS))
+    assert checks == [True] * min(losses + 1, 4)
+    rows = list(message_set.read_records(stored(log)))
+    assert [row.offset for row in rows] == list(range(lost * len(RECORDS) + 3000))
+    assert [row.value for row in rows[-3000:]] == [record.value for record in many]
+    codecs = {
+        entry.codec for entry in message_set.entries(stored(log)) if entry.offset >= lost * len(RECORDS)
+    }
+    assert codecs == ({compression.GZIP} if losses < 3 else {compression.NONE})
+
+
 async def test_more_messages_at_once_than_a_segment_takes_are_refused(
     served: Served, connect: Connect
 ) -> None:
