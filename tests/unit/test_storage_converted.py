@@ -1,5 +1,6 @@
 """A log read in an older format: in steps, in a bounded part of its bytes, from anywhere."""
 
+import random
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.support.messages import as_in, shifted, some
 from tidelog.protocol.records import compression, convert
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set, read_records
-from tidelog.storage import converted
+from tidelog.storage import converted, verification
 from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
 
@@ -107,3 +108,29 @@ def test_a_large_entry_that_passes_is_a_slice(
     assert records_of([part])[-1].offset == end - 1
     assert answer(log, 3, 1, 1, at_least_one=False) == []
     assert [row.offset for row in records_of(answer(log, end, 1, 1 << 20))] == [end, end + 1, end + 2]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_is_noted_of_many_messages_at_once_is_what_a_look_at_each_finds(
+    tmp_path: Path, magic: int
+) -> None:
+    """Indexes and summary are a function of the log, however its messages came."""
+    log = open_log(tmp_path / "t-0", message_format_version=str(magic), index_interval_bytes=9000)
+    chance = random.Random(5)
+    for rising in (True, False, True):
+        given = [
+            Record(n, NOW_MS + (n if rising else chance.randrange(5000)), None, bytes(chance.randrange(90)))
+            for n in range(1500)
+        ]
+        appended(log, build_message_set(given, magic=magic))
+    noted = log.active
+    found = verification.judge(noted, log.epochs.at)
+    found.size = noted.size
+    found.scan()
+    for name in (
+        "minima", "min_timestamp", "max_timestamp", "max_timestamp_offset", "max_timestamp_last_offset",
+        "first_timestamp", "next_offset", "record_count", "batch_count", "indexed_position",
+    ):  # fmt: skip
+        assert getattr(noted.summary, name) == getattr(found.summary, name), name
+    assert bytes(noted.offset_index.data) == bytes(found.offset_index.data)
+    assert bytes(noted.time_index.data) == bytes(found.time_index.data)
