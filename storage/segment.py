@@ -289,10 +289,8 @@ class Segment:
             at, count, largest, newest, smallest = tally_messages(data, at, stop)
             summary.note_least(place, smallest)
             if largest > summary.max_timestamp:
-                summary.max_timestamp = largest
-                summary.max_timestamp_offset = summary.max_timestamp_last_offset = (
-                    summary.next_offset + newest
-                )
+                summary.max_timestamp, newest_offset = largest, summary.next_offset + newest
+                summary.max_timestamp_offset = summary.max_timestamp_last_offset = newest_offset
             summary.record_count += count
             summary.batch_count += count
             summary.next_offset += count

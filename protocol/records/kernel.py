@@ -173,10 +173,9 @@ def scan_part(
     are none. Positions in columns are positions in part. RecordError as by scan.
     """
     record, position, next_offset = cut
-    rows = min(count - record, columns.capacity)
-    if rows < 0:
+    if record > count:
         raise RecordError(f"there are {count} records, and {record} lie before position {position}")
-    task = (rows, next_offset, False, 0, _MOST, columns.capacity, 0, 0)
+    task = (min(count - record, columns.capacity), next_offset, False, 0, _MOST, columns.capacity, 0, 0)
     stop = min(end - start, len(part))
     fault, walked, at, offset, largest, _, smallest = _guarded(
         part, position - start, stop, end - start, task, columns.block, _NO_ENTRIES
