@@ -4,12 +4,14 @@ Owns the choice of rules, of format and of codec, and the bounds of what is prom
 """
 
 import dataclasses
+from contextlib import suppress
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import topic_format
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION
 from tidelog.protocol.records.errors import BatchTooLarge, RecordListTooLarge
-from tidelog.protocol.records.recompress import recompress, target
+from tidelog.protocol.records.recompress import Target, recompress, target
+from tidelog.protocol.records.topic_format import PLAIN
 from tidelog.protocol.records.validate import Rules, ValidBatch, refuse_magic, validate
 from tidelog.storage.errors import TakesLong
 
@@ -76,7 +78,7 @@ class BatchRules:
             if len(data) > PROMPT_MESSAGE_BYTES:
                 raise TakesLong(f"{len(data)} bytes of messages")
             try:
-                return self._converted(data, self.prompt_messages, now_ms, end_offset, any_format)
+                return self._converted(data, self.prompt_messages, now_ms, end_offset, any_format, self.codec)
             except BatchTooLarge as error:
                 if self._are_exceeded(len(data), self.prompt_messages):
                     raise
@@ -89,22 +91,39 @@ class BatchRules:
             raise TakesLong(str(error)) from None
         return (data, valid) if self.codec is None else recompress(data, valid, self.codec, self.rules)
 
-    def check(self, data: bytearray | memoryview, now_ms: int, end_offset: int, any_format: bool) -> Checked:
+    def check(
+        self,
+        data: bytearray | memoryview,
+        now_ms: int,
+        end_offset: int,
+        any_format: bool,
+        fits_anywhere: bool = False,
+    ) -> Checked:
         """Check a batch in full, however long that takes, and return it as it is to be stored. Raise RecordsError.
 
-        With `any_format` it may be a message set of an older format. `end_offset` is where it is likely to be stored.
+        With `any_format` it may be a message set of an older format. `end_offset` is where it is likely to be stored;
+        with `fits_anywhere` it can be stored elsewhere, not compressed if need be, unless it is then too large.
         """
         if self.magic != MAGIC or any_format:
-            return self._converted(data, self.rules, now_ms, end_offset, any_format)
+            if fits_anywhere and self.magic == 0:
+                with suppress(BatchTooLarge, RecordListTooLarge):
+                    return self._converted(data, self.rules, now_ms, end_offset, any_format, PLAIN)
+            return self._converted(data, self.rules, now_ms, end_offset, any_format, self.codec)
         valid = validate(data, self.rules, now_ms)
         return (data, valid) if self.codec is None else recompress(data, valid, self.codec, self.rules)
 
     def _converted(
-        self, data: bytearray | memoryview, rules: Rules, now_ms: int, end_offset: int, any_format: bool
+        self,
+        data: bytearray | memoryview,
+        rules: Rules,
+        now_ms: int,
+        end_offset: int,
+        any_format: bool,
+        wanted: Target | None,
     ) -> Checked:
         if not any_format and len(data) > MAGIC_POSITION:
             refuse_magic(data[MAGIC_POSITION])
-        made, valid = topic_format.validate_as(self.magic, data, rules, now_ms, self.codec, end_offset)
+        made, valid = topic_format.validate_as(self.magic, data, rules, now_ms, wanted, end_offset)
         if valid.header.magic != MAGIC and len(made) > self._segment_bytes:
             raise RecordListTooLarge(
                 f"{len(made)} bytes of messages for one partition; segment.bytes is {self._segment_bytes}"

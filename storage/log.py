@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
-from tidelog.protocol.records.topic_format import assign_offsets, stamped
+from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
-from tidelog.storage import files, folder_identity, retention, verification
+from tidelog.storage import files, folder_identity, verification
 from tidelog.storage.batch_rules import BatchRules, Checked
 from tidelog.storage.deleted_files import DeletedFiles
 from tidelog.storage.durability import Durability
@@ -36,6 +36,7 @@ from tidelog.storage.health import Health
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producer_state import ProducerState
+from tidelog.storage.quick_rolls import QuickRolls
 from tidelog.storage.roll_times import RollTimes
 from tidelog.storage.search import by_offset
 from tidelog.storage.search.by_offset import segment_number
@@ -46,8 +47,6 @@ from tidelog.storage.unflushed import Unflushed
 
 # The isolation level of readers who are given nothing that is undecided; 0 is that of all others.
 READ_COMMITTED: Final = 1
-# So many segments may follow one another at once by their records' times; then `segment.min.ms` counts.
-QUICK_ROLLS = 32
 # Smaller logs without producers need no snapshot: a start reads the headers of their batches.
 SNAPSHOT_FROM_BYTES = 4 << 10
 
@@ -104,7 +103,7 @@ class Log:
         self.health = Health(str(self), folder.parent)
         self.deleted = DeletedFiles(folder)
         self._judging = threading.Lock()
-        self._has_told_of_jumps = False
+        self._quick_rolls = QuickRolls(str(self))
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
         self.durability = Durability(self, self.health, recovery_point, Unflushed(folder, unflushed, names))
@@ -170,9 +169,19 @@ class Log:
 
     # Appending.
 
-    def check(self, data: bytearray | memoryview, now_ms: int, *, any_format: bool = False) -> Checked:
-        """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError."""
-        return self._rules.check(data, now_ms, self.log_end_offset, any_format)
+    def check(
+        self,
+        data: bytearray | memoryview,
+        now_ms: int,
+        *,
+        any_format: bool = False,
+        fits_anywhere: bool = False,
+    ) -> Checked:
+        """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError.
+
+        With `fits_anywhere` it takes that whatever was appended meanwhile (`BatchRules.check`).
+        """
+        return self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere)
 
     def append(
         self,
@@ -186,7 +195,7 @@ class Log:
         With `any_format` it may be a message set of an older format. Where the topic's `message.format.version` or
         `compression.type` asks for another format or codec, a copy in that is stored. Raise RecordsError for a batch
         that may not be stored, StorageError where the log cannot take it, TakesLong where `check` is to be called
-        first, on another thread; either way nothing of it is stored. Event loop only.
+        first, on another thread, or once more; either way nothing of it is stored. Event loop only.
         """
         rules = self._rules
         if rules.log_append_time and now_ms < self.last_append_ms:
@@ -195,6 +204,8 @@ class Log:
             data, valid = rules.check_promptly(data, now_ms, self.log_end_offset, any_format)
         else:
             data, valid = checked
+            if not fits(valid, self.log_end_offset):
+                raise TakesLong(f"{self}: others were appended since it was compressed")
             if rules.log_append_time:
                 valid = stamped(data, valid, now_ms)  # Others were appended since.
         # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
@@ -233,14 +244,14 @@ class Log:
             if (
                 segment.size + len(data) > self._segment_bytes
                 or last_offset > segment.last_offset_max
-                or (valid.max_timestamp > roll_times.timestamp and self._rolls_for(valid, now_ms))
+                or (valid.max_timestamp > roll_times.timestamp and self._may_roll(valid, now_ms))
                 or now_ms > roll_times.wall_ms
             ):
                 segment = self.begin_segment(now_ms)
             if header.magic == MAGIC:
                 set_base(data, 0, base_offset, self.leader_epoch)
             else:
-                data = assign_offsets(data, valid, base_offset, self._rules.codec)
+                assign_offsets(data, valid, base_offset)
             position = segment.append(data, valid, base_offset, now_ms)
         except OSError as error:
             raise self._write_failed(error) from error
@@ -257,24 +268,8 @@ class Log:
         self.log_end_offset = last_offset + 1
         return base_offset, last_offset, now_ms if self._rules.log_append_time else -1, False
 
-    def _rolls_for(self, valid: ValidBatch, now_ms: int) -> bool:
-        """Tell whether a batch whose time is due for a new segment gets one: not where that happens too often."""
-        segments, least_ms = self.segments, self.config.segment_min_ms
-        if len(segments) < QUICK_ROLLS:
-            return True
-        since_ms = now_ms - segments[-QUICK_ROLLS].summary.created_ms
-        if since_ms >= QUICK_ROLLS * least_ms:
-            return True
-        if retention.would_keep_longer(self.active, valid.max_timestamp, self.config, now_ms):
-            return True
-        if not self._has_told_of_jumps:
-            self._has_told_of_jumps = True
-            _log.warning(
-                "record times jump log=%s segments=%d seconds=%d: not each begins a segment (segment.min.ms); raise "
-                "segment.ms, or bound what times are taken by message.timestamp.before.max.ms and .after.max.ms",
-                self, QUICK_ROLLS, since_ms // 1000,
-            )  # fmt: skip
-        return False
+    def _may_roll(self, valid: ValidBatch, now_ms: int) -> bool:
+        return self._quick_rolls.allows(self.segments, valid.max_timestamp, self.config, now_ms)
 
     def _write_failed(self, error: OSError) -> LogOffline:
         """Restore the end of the log after a failed write; where that fails too, before the next."""

@@ -79,10 +79,10 @@ class Minima:
         """Return what is known now."""
         return self._taken
 
-    def knows(self, position: int, time_ms: int) -> bool:
-        """Tell whether `note` would change nothing."""
-        length, times = self._taken
-        return position // length == len(times) - 1 and time_ms >= times[-1]
+    def stretch_end(self, position: int) -> int:
+        """Return where the stretch ends that a position lies in."""
+        length = self._taken.stretch_bytes
+        return position - position % length + length
 
     def note(self, position: int, time_ms: int) -> None:
         """Take note of the smallest time in a batch that begins at a position, the last one in the log."""

@@ -10,15 +10,13 @@ index files and for the log that were there when the segment was loaded: `read` 
 not verified since, and `Mismatch` says that what is known of the segment has to be made anew (`verification`).
 """
 
-import contextlib
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 from crc32c import crc32c
 
-from tidelog.protocol.records import entries, legacy
+from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import MAGIC, BatchHeader
+from tidelog.protocol.records.search import tally_messages
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex
@@ -30,13 +28,12 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
+from tidelog.storage.troubles import told_if_not_written
 from tidelog.storage.walk import INT32_MAX
 
 LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 OFFSET_MAX = (1 << 63) - 1
-
-_log = logging.getLogger(__name__)
 
 
 class Mismatch(CorruptLog):
@@ -236,7 +233,7 @@ class Segment:
             summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
                 # At once: without timestamps, rolling counts from the creation time, which the log does not hold.
-                with self._told_if_not_written(SUMMARY):
+                with told_if_not_written(self.path(SUMMARY)):
                     self.save()
         return position
 
@@ -267,19 +264,23 @@ class Segment:
         summary.next_offset = last_offset + 1
 
     def _note_messages(self, position: int, data: memoryview | bytearray) -> None:
-        """Take note of messages of an older format, each an entry of the log. Most change nothing but the counts."""
+        """Take note of messages of an older format, each an entry of the log.
+
+        All those of one stretch that get no index entry change the same few figures: they are looked at together.
+        """
         summary = self.summary
         at = 0
-        for size, time_ms in legacy.sizes_and_times(data):
+        while at < len(data):
             place = position + at
-            is_near = place - summary.indexed_position <= summary.index_interval_bytes
-            if is_near and time_ms <= summary.max_timestamp and summary.minima.knows(place, time_ms):
-                summary.record_count += 1
-                summary.batch_count += 1
-                summary.next_offset += 1
-            else:
-                self._note_header(place, entries.peek(data, at))
-            at += size
+            unindexed_end = summary.indexed_position + summary.index_interval_bytes + 1
+            stop = min(unindexed_end, summary.minima.stretch_end(place)) - position
+            if stop <= at or not summary.batch_count:
+                header = entries.peek(data, at)
+                self._note_header(place, header)
+                at += header.size_bytes
+                continue
+            at, *tally = tally_messages(data, at, stop)
+            summary.note_messages(place, *tally)
 
     def _index(self, position: int, last_offset: int) -> None:
         offset_index, time_index, summary = self.offset_index, self.time_index, self.summary
@@ -357,7 +358,7 @@ class Segment:
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
         self._become_sealed()
-        with self._told_if_not_written(INDEX):
+        with told_if_not_written(self.path(INDEX)):
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
             self.offset_index.forget_file()
@@ -412,15 +413,8 @@ class Segment:
 
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure costs time at the next start, nothing else."""
-        with self._told_if_not_written(SUMMARY):
+        with told_if_not_written(self.path(SUMMARY)):
             files.write(self.path(SUMMARY), data)
-
-    @contextlib.contextmanager
-    def _told_if_not_written(self, suffix: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            _log.warning("not written file=%s error=%r", self.path(suffix), str(error))
 
     # Loading.
 

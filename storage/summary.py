@@ -112,6 +112,19 @@ class Summary:
             self.min_timestamp = time_ms
         self.minima.note(position, time_ms)
 
+    def note_messages(self, position: int, count: int, largest: int, newest: int, smallest: int) -> None:
+        """Take note of messages of an older format, none the first, nor with an index entry, all of one stretch.
+
+        `newest` is the number, from 0, of the first of them that has the largest time.
+        """
+        self.note_least(position, smallest)
+        if largest > self.max_timestamp:
+            self.max_timestamp = largest
+            self.max_timestamp_offset = self.max_timestamp_last_offset = self.next_offset + newest
+        self.record_count += count
+        self.batch_count += count
+        self.next_offset += count
+
     def only_times(self, base_offset: int) -> "Summary":
         """Return one of an empty log, with what a log does not hold: times and the index interval."""
         return Summary(

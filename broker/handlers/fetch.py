@@ -16,7 +16,7 @@ Of a partition that is named again the last entry counts, and there is one answe
 Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import TypeVar
 from zlib import crc32
@@ -45,7 +45,6 @@ from tidelog.storage import converted
 from tidelog.storage.errors import NotInMemory, StorageError, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.log import READ_COMMITTED
-from tidelog.storage.sources import Source
 
 T = TypeVar("T")
 
@@ -172,7 +171,16 @@ class _Fetch:
     What it found are slices, which `load` has read unless they are many bytes: those are read when they are sent.
     """
 
-    __slots__ = ("_isolation_level", "_left_bytes", "_magic", "_topics", "failed", "pieces", "size_bytes")
+    __slots__ = (
+        "_conversion",
+        "_isolation_level",
+        "_left_bytes",
+        "_magic",
+        "_topics",
+        "failed",
+        "pieces",
+        "size_bytes",
+    )
 
     def __init__(self, broker: Broker, request: FetchRequest, version: int) -> None:
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
@@ -182,6 +190,8 @@ class _Fetch:
             self._magic = 1 if version >= V1_SINCE else 0
         self._isolation_level = request.isolation_level
         self._topics: list[FetchableTopicResponse] = []
+        # What is to be converted for the partition that was looked at last, the end of what could be read before.
+        self._conversion: tuple[Partition, int, Iterator[bytearray | FileSlice]] | None = None
         # Of each partition that was read: the end of what could be, before it was, and the answer for it.
         self.pieces: list[tuple[Partition, int, PartitionData]] = []
         self.size_bytes = 0
@@ -224,6 +234,8 @@ class _Fetch:
                         lane = yield SHORT
                     except TakesLong:
                         lane = yield LONG
+                if self._conversion is not None:
+                    answer = yield from self._convert(answer, *self._conversion)
                 answers.append(answer)
             self._topics.append(
                 FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=answers)
@@ -268,9 +280,13 @@ class _Fetch:
         if most_bytes > left_bytes:
             most_bytes = left_bytes
         try:
-            if self._magic != MAGIC:
-                return self._converted(partition, want.fetch_offset, most_bytes, answer, SOURCES[lane])
+            if self._magic != MAGIC and lane is LONG:
+                steps = converted.steps(log, want.fetch_offset, self._magic, most_bytes, not self.size_bytes)
+                self._conversion = partition, end, steps
+                return answer
             records = log.read(want.fetch_offset, most_bytes, not self.size_bytes, SOURCES[lane])
+            if records.length and self._magic != MAGIC:
+                raise TakesLong(f"{log}: offset {want.fetch_offset} may have to be converted")
         except (StorageError, RecordsError) as error:
             return self._failure(want.partition, error_code(error), partition)
         length = records.length
@@ -282,12 +298,27 @@ class _Fetch:
         self.pieces.append((partition, end, answer))
         return answer
 
-    def _converted(
-        self, partition: Partition, offset: int, most_bytes: int, answer: PartitionData, source: Source
-    ) -> PartitionData:
-        """Put records of an older format into an answer."""
-        end = partition.log.readable_end(self._isolation_level)
-        records = converted.read(partition.log, offset, self._magic, most_bytes, not self.size_bytes, source)
+    def _convert(
+        self, answer: PartitionData, partition: Partition, end: int, steps: Iterator[bytearray | FileSlice]
+    ) -> Work[PartitionData]:
+        """Put records of an older format into an answer, step by step."""
+        self._conversion = None
+        data = bytearray()
+        records: bytearray | FileSlice = data
+        try:
+            for made in steps:
+                if isinstance(made, FileSlice):
+                    records = made
+                else:
+                    data += made
+                if (yield LONG) is NONE:
+                    if not records:
+                        return self._failure(
+                            answer.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition
+                        )
+                    break
+        except (StorageError, RecordsError) as error:
+            return self._failure(answer.partition_index, error_code(error), partition)
         answer.records = records
         self.size_bytes += len(records)
         self._left_bytes -= len(records)

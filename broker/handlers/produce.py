@@ -49,6 +49,8 @@ ACKS_NONE = 0
 IDS_SINCE = 13  # the version from which topics are named by id
 BATCHES_SINCE = 3  # the version from which nothing but batches may be sent
 ZSTD_SINCE = 7  # the version from which a producer may know that codec
+# How often messages of v0 are compressed for an offset that turns out to be taken, before they are stored as they are.
+TRIES = 3
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
 
@@ -146,9 +148,7 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
             except TakesLong:
                 assert topic is not None
                 takes_long = False
-                log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
-                checked = yield partial(log.check, records, now_ms(), any_format=version < BATCHES_SINCE)
-                answer = _append(topic, data, acks, version, now_ms(), checked)
+                answer = yield from _append_elsewhere(broker, topic, data, acks, version)
             if topic is not None and not answer.error_code:
                 partition = topic.partitions[data.index]
                 if partition.awaits_disk(acks):
@@ -166,6 +166,24 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
         _tell_by_closing(responses)
         return None
     return later or response
+
+
+def _append_elsewhere(
+    broker: Broker, topic: Topic, data: PartitionProduceData, acks: int, version: int
+) -> Generator[
+    Callable[[], Checked] | None, Checked | RecordsError | StorageError | None, PartitionProduceResponse
+]:
+    """Append one batch that is validated elsewhere: again where what others have appended meanwhile changes it."""
+    log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
+    check = partial(log.check, records, any_format=version < BATCHES_SINCE)
+    tries = 0
+    while True:
+        tries += 1
+        checked = yield partial(check, broker.clock.now_ms(), fits_anywhere=tries > TRIES)
+        try:
+            return _append(topic, data, acks, version, broker.clock.now_ms(), checked)
+        except TakesLong:
+            continue
 
 
 def _commit(

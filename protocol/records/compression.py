@@ -31,6 +31,8 @@ _of_thread = threading.local()
 _GZIP_WBITS: Final = 31
 # What a streaming decoder is asked for first; then twice as much each time.
 _CHUNK_BYTES: Final = 128 << 10
+# What a decoder is given at once of a stream.
+_SLICE_BYTES: Final = 32 << 10
 # The window of zstd's highest level, and what Java's decoder takes. It is address space until a frame fills it.
 _ZSTD_WINDOW_BYTES: Final = 128 << 20
 # Levels up to 15 have no larger one. Making a decoder and its window anew takes a tenth of what decompressing does.
@@ -82,6 +84,88 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
     raise _unsupported(codec)
 
 
+def stream(codec: int, pieces: Iterable[Buffer], limit_bytes: int) -> Iterator[Buffer]:
+    """Decompress one payload that comes in pieces, a little at a time; errors as those of `decompress`, at the end too.
+
+    Of zstd, which no reader of older formats takes, there is no stream. A snappy block, as large as the payload where
+    librdkafka wrote it, is decompressed whole; of the others 128 KiB at a time.
+    """
+    if codec == NONE:
+        yield from pieces
+        return
+    if codec not in _STREAMS:
+        raise _unsupported(codec)
+    left = limit_bytes
+    for piece in _STREAMS[codec](_slices(pieces), limit_bytes):
+        left -= len(piece)
+        if left < 0:
+            raise _too_large(codec, limit_bytes)
+        yield piece
+
+
+def gathered(pieces: Iterable[Buffer], size_bytes: int) -> Iterator[bytes]:
+    """Cut a stream anew, into pieces of one size and what is left."""
+    held = bytearray()
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            missing = size_bytes - len(held)
+            held += view[:missing]
+            view = view[missing:]
+            if len(held) == size_bytes:
+                yield bytes(held)
+                held.clear()
+    if held:
+        yield bytes(held)
+
+
+def _slices(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
+    """Cut pieces so small that a decoder may copy what is left of one again and again."""
+    for piece in pieces:
+        view = memoryview(piece)
+        for at in range(0, len(view), _SLICE_BYTES):
+            yield view[at : at + _SLICE_BYTES]
+
+
+def _stream_gzip(slices: Iterable[memoryview], _limit_bytes: int) -> Iterator[bytes]:
+    decoder = zlib.decompressobj(wbits=_GZIP_WBITS)
+    try:
+        for part in slices:
+            if decoder.eof:
+                raise _left_over(GZIP)
+            out = decoder.decompress(part, _CHUNK_BYTES)
+            while out:
+                yield out
+                # There may be more of it within the decoder, even where no input is left.
+                out = decoder.decompress(decoder.unconsumed_tail, _CHUNK_BYTES)
+    except zlib.error as error:
+        raise _corrupt(GZIP, str(error)) from error
+    if not decoder.eof:
+        raise _cut_short(GZIP)
+    if decoder.unused_data:
+        raise _left_over(GZIP)
+
+
+def _stream_lz4(slices: Iterable[memoryview], _limit_bytes: int) -> Iterator[bytes]:
+    import lz4.frame
+
+    decoder = lz4.frame.LZ4FrameDecompressor()
+    try:
+        for part in slices:
+            if decoder.eof:
+                raise _left_over(LZ4)
+            out = decoder.decompress(part, max_length=_CHUNK_BYTES)
+            while out:
+                yield out
+                out = b"" if decoder.eof else decoder.decompress(b"", max_length=_CHUNK_BYTES)
+    except RuntimeError as error:
+        raise _corrupt(LZ4, str(error)) from error
+    if not decoder.eof:
+        raise _cut_short(LZ4)
+    if decoder.unused_data:
+        raise _left_over(LZ4)
+
+
 def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     decoder = zlib.decompressobj(wbits=_GZIP_WBITS)
     try:
@@ -91,9 +175,9 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     if len(out) > limit_bytes:
         raise _too_large(GZIP, limit_bytes)
     if not decoder.eof:
-        raise _corrupt(GZIP, "the stream is cut short")
+        raise _cut_short(GZIP)
     if decoder.unused_data:
-        raise _corrupt(GZIP, "bytes are left over after the stream")
+        raise _left_over(GZIP)
     return out
 
 
@@ -109,26 +193,34 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    return b"".join(_stream_snappy([memoryview(data)], limit_bytes))
+
+
+def _stream_snappy(slices: Iterable[memoryview], limit_bytes: int) -> Iterator[bytes]:
     """Decompress snappy-java's blocks, or one raw block as librdkafka sends it."""
-    view = memoryview(data)
-    if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
-        return b"".join(_decompress_snappy_blocks([view], limit_bytes))
-    if len(view) < len(_XERIAL_HEADER):
-        raise _corrupt(SNAPPY, "the stream is cut short")
-    return b"".join(_decompress_snappy_blocks(_xerial_blocks(view), limit_bytes))
+    return _decompress_snappy_blocks(_snappy_blocks(slices), limit_bytes)
 
 
-def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    at = len(_XERIAL_HEADER)
-    while at < len(view):
-        start = at + 4
-        at = start + int.from_bytes(view[at:start], "big")
-        if at > len(view):
-            raise _corrupt(SNAPPY, "a block's length leads past the end")
-        yield view[start:at]
+def _snappy_blocks(slices: Iterable[memoryview]) -> Iterator[bytes]:
+    held = bytearray()
+    is_framed = False
+    for part in slices:
+        held += part
+        if not is_framed and len(held) >= len(_XERIAL_HEADER) and held.startswith(_XERIAL_MAGIC):
+            is_framed = True
+            del held[: len(_XERIAL_HEADER)]
+        while is_framed and 4 <= len(held) >= (end := 4 + int.from_bytes(held[:4], "big")):
+            yield bytes(held[4:end])
+            del held[:end]
+    if is_framed and held:
+        raise _corrupt(SNAPPY, "a block's length leads past the end")
+    if held.startswith(_XERIAL_MAGIC):
+        raise _cut_short(SNAPPY)
+    if not is_framed:
+        yield bytes(held)
 
 
-def _decompress_snappy_blocks(blocks: Iterable[memoryview], limit_bytes: int) -> Iterator[bytes]:
+def _decompress_snappy_blocks(blocks: Iterable[bytes], limit_bytes: int) -> Iterator[bytes]:
     """Decompress raw blocks, each after a look at the size that it promises, which the decoder allocates."""
     import snappy
 
@@ -166,14 +258,14 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
         except RuntimeError as error:
             raise _corrupt(LZ4, str(error)) from error
         if not part and not decoder.eof:
-            raise _corrupt(LZ4, "the frame is cut short")
+            raise _cut_short(LZ4)
         parts.append(part)
         left -= len(part)
         chunk *= 2
     if left <= 0:
         raise _too_large(LZ4, limit_bytes)
     if decoder.unused_data:
-        raise _corrupt(LZ4, "bytes are left over after the frame")
+        raise _left_over(LZ4)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -225,7 +317,7 @@ def _most_of_zstd_blocks(data: Buffer, at: int, checksum_bytes: int) -> int:
         last, kind, block_bytes = bool(header & 1), header >> 1 & 3, header >> 3
         at += 3 + (1 if kind == _ZSTD_RLE_BLOCK else block_bytes)
         if at > size:
-            raise _corrupt(ZSTD, "the frame is cut short")
+            raise _cut_short(ZSTD)
         most += _ZSTD_BLOCK_BYTES
     if at + checksum_bytes != size:
         raise _corrupt(ZSTD, "the frame does not end where the payload does")
@@ -259,3 +351,14 @@ def _too_large(codec: int, limit_bytes: int) -> BatchTooLarge:
 
 def _corrupt(codec: int, reason: str) -> CorruptBatch:
     return CorruptBatch(f"the payload is not what {NAMES[codec]} writes: {reason}")
+
+
+def _cut_short(codec: int) -> CorruptBatch:
+    return _corrupt(codec, "it is cut short")
+
+
+def _left_over(codec: int) -> CorruptBatch:
+    return _corrupt(codec, "bytes are left over after it")
+
+
+_STREAMS: Final = {GZIP: _stream_gzip, SNAPPY: _stream_snappy, LZ4: _stream_lz4}

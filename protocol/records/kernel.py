@@ -163,6 +163,29 @@ def scan(
     return largest, first, smallest
 
 
+def scan_part(
+    part: Buffer, start: int, end: int, count: int, columns: Columns, cut: Cut
+) -> tuple[Cut, int, int]:
+    """Scan as many records, of count that fill bytes up to end, as lie whole in part and have room in columns.
+
+    part is what of the bytes is at hand, from position start on; end lies behind it where it is not known. Return the
+    cut where the next record begins, and the largest and smallest timestamp delta of those scanned, void where there
+    are none. Positions in columns are positions in part. RecordError as by scan.
+    """
+    record, position, next_offset = cut
+    if record > count:
+        raise RecordError(f"there are {count} records, and {record} lie before position {position}")
+    task = (min(count - record, columns.capacity), next_offset, False, 0, _MOST, columns.capacity, 0, 0)
+    stop = min(end - start, len(part))
+    fault, walked, at, offset, largest, _, smallest = _guarded(
+        part, position - start, stop, end - start, task, columns.block, _NO_ENTRIES
+    )
+    if fault not in (_OK, _RAN_OUT) and not (fault == _LEFT_OVER and (record + walked < count or at == stop)):
+        raise _wrong(fault, record + walked, start + at, count)
+    columns.count = walked
+    return Cut(record + walked, start + at, offset), largest, smallest
+
+
 def scan_times(
     data: Buffer, position: int, end: int, count: int, time_bytes: int
 ) -> tuple[int, int, int, bytes | None]:
@@ -366,7 +389,7 @@ def _walk(
             # Its length says that more of it follows, or is nonsense: the next part, or the end, will tell.
             if fault == _LENGTH and stop < end:
                 fault = _RAN_OUT
-            return fault, index, at, next_offset, 0, 0, 0
+            return fault, index, at, next_offset, largest, first, smallest
         if offset != next_offset and (contiguous or offset < next_offset):
             return _NOT_NEXT, index, at, 0, 0, 0, 0
         next_offset = offset + 1

@@ -7,7 +7,6 @@ its key and value fill it to the last byte; `encode` writes what `read_entry` re
 
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tidelog.protocol.records.batch import (
@@ -154,16 +153,6 @@ def value_of(data: Buffer, entry: Entry) -> bytes | None:
     if entry.value_length < 0:
         return None
     return bytes(data[entry.value_position : entry.value_position + entry.value_length])
-
-
-def sizes_and_times(data: Buffer) -> Iterator[tuple[int, int]]:
-    """Yield the size and the timestamp of each entry of a message set that is known to be right; v0 has -1."""
-    position, end = 0, len(data)
-    is_timed = data[MAGIC_POSITION] == 1
-    while position < end:
-        size = PREFIX_BYTES + _unpack_length(data, position + 8)[0]
-        yield size, _unpack_timestamp(data, position + TIMESTAMP_POSITION)[0] if is_timed else NO_TIMESTAMP
-        position += size
 
 
 def check_crc(data: Buffer, position: int, head: EntryHead | Entry | BatchHeader) -> bool:

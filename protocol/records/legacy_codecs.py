@@ -5,6 +5,7 @@ bytes too early, which brokers and clients of v0 insist on (KAFKA-3160). Knows n
 checksum is read under either magic; what is written is what Kafka writes, a frame without the size of its content.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tidelog.protocol.records import compression
@@ -42,6 +43,21 @@ def decompress(codec: int, data: Buffer, magic: int, limit_bytes: int) -> Buffer
     if codec == compression.LZ4:
         data = _mended(data, magic)
     return compression.decompress(codec, data, limit_bytes)
+
+
+def stream(codec: int, pieces: Iterable[Buffer], magic: int, limit_bytes: int) -> Iterator[Buffer]:
+    """Decompress a payload that comes in pieces, the header of its frame in the first, as compression.stream does."""
+    check_codec(codec, magic)
+    if codec == compression.LZ4:
+        pieces = _first_mended(iter(pieces), magic)
+    return compression.stream(codec, pieces, limit_bytes)
+
+
+def _first_mended(pieces: Iterator[Buffer], magic: int) -> Iterator[Buffer]:
+    for first in pieces:
+        yield _mended(first, magic)
+        break
+    yield from pieces
 
 
 def check_codec(codec: int, magic: int) -> None:

@@ -7,12 +7,12 @@ takes one payload at a time, limit_bytes at most, whatever the bytes say, and ho
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.protocol.records import legacy, legacy_codecs
-from tidelog.protocol.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, PREFIX_BYTES, Buffer
+from tidelog.protocol.records.batch import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, PREFIX_BYTES, Buffer
 from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message, Record
-from tidelog.protocol.records.compression import NAMES, NONE
+from tidelog.protocol.records.compression import NAMES, NONE, gathered
 from tidelog.protocol.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, RecordsError
 from tidelog.protocol.records.legacy import Entry
 
@@ -41,15 +41,19 @@ def messages(data: Buffer, entry: Entry, limit_bytes: int) -> Iterator[Message]:
         yield entry.offset, entry.timestamp, legacy.key_of(data, entry), legacy.value_of(data, entry)
         return
     payload = open_payload(data, entry, limit_bytes)
-    base_offset = base_of(payload, entry)
-    append_time = entry.is_log_append_time
-    for inner in payload_entries(payload, entry):
+    yield from payload_messages(payload, entry, base_of(payload, entry))
+
+
+def payload_messages(payload: bytes, wrapper: Entry, base_offset: int) -> Iterator[Message]:
+    """Read what is in a wrapper's payload, or in whole messages of it; base_offset is added to their offsets."""
+    append_time = wrapper.timestamp if wrapper.is_log_append_time else None
+    for inner in payload_entries(payload, wrapper):
         offset = base_offset + inner.offset
         if not 0 <= offset <= _OFFSET_MAX:
-            raise CorruptBatch(f"message at position {entry.position}: offset {offset} of one in it")
+            raise CorruptBatch(f"message at position {wrapper.position}: offset {offset} of one in it")
         yield (
             offset,
-            entry.timestamp if append_time else inner.timestamp,
+            inner.timestamp if append_time is None else append_time,
             legacy.key_of(payload, inner),
             legacy.value_of(payload, inner),
         )
@@ -95,13 +99,20 @@ def payload_entries(payload: bytes, wrapper: Entry) -> Iterator[Entry]:
 
 
 def base_of(payload: bytes, wrapper: Entry) -> int:
-    """Return what is to be added to the offsets in a payload: in v1 they are relative, the last is the wrapper's.
+    """Return what is to be added to the offsets in a payload."""
+    return base_by_last(_last_offset(payload), wrapper) if is_relative(wrapper) else 0
+
+
+def is_relative(wrapper: Entry) -> bool:
+    """Tell whether what is added to the offsets in a payload depends on the last of them: in v1 that is the wrapper's.
 
     Some versions of librdkafka leave the wrapper's at 0: then they are counted from there.
     """
-    if wrapper.magic == 0 or wrapper.offset == 0:
-        return 0
-    last = _last_offset(payload)
+    return wrapper.magic != 0 and wrapper.offset != 0
+
+
+def base_by_last(last: int, wrapper: Entry) -> int:
+    """Return what is to be added to offsets in a payload that are relative, of which this is the last."""
     if last > wrapper.offset:
         raise InvalidRecord(
             f"message at position {wrapper.position}: its offset, {wrapper.offset}, is less than that of the last "
@@ -125,6 +136,14 @@ def build_message_set(
     return bytes(write(parts, magic, codec, log_append_time=log_append_time))
 
 
+class Content(NamedTuple):
+    """Messages one after another, before they are compressed: their bytes, the last offset, the largest timestamp."""
+
+    data: bytearray
+    last_offset: int
+    max_timestamp: int
+
+
 def write(
     parts: Iterable[Message],
     magic: int,
@@ -140,13 +159,20 @@ def write(
     relative to the first.
     """
     attributes = LOG_APPEND_TIME if log_append_time and magic else 0
-    is_relative = magic == 1 and codec != NONE
+    return pack(content(parts, magic, codec, attributes, limit_bytes), magic, codec | attributes, level)
+
+
+def content(
+    parts: Iterable[Message], magic: int, codec: int, attributes: int, limit_bytes: int = PAYLOAD_BYTES_MAX
+) -> Content:
+    """Write messages as `write` does, but for the wrapper of those that are to be compressed."""
+    counts_from_first = magic == 1 and codec != NONE
     encode = legacy.encode
     out = bytearray()
     base = last = 0
     newest = NO_TIMESTAMP
     for offset, timestamp, key, value in parts:
-        if is_relative and not out:
+        if counts_from_first and not out:
             base = offset
         out += encode(magic, attributes, offset - base, timestamp, key, value)
         last = offset
@@ -157,28 +183,78 @@ def write(
                 f"records that take more than {limit_bytes} bytes, max.decompressed.bytes, in format v{magic}; "
                 "send fewer or smaller records in a batch"
             )
-    return wrap(out, magic, codec | attributes, last, newest, level) if codec and out else out
+    return Content(out, last, newest)
+
+
+def pack(written: Content, magic: int, attributes: int, level: int | None = None) -> bytes | bytearray:
+    """Put messages into a wrapper where the attributes name a codec, and there are any."""
+    if not written.data or not attributes & CODEC_MASK:
+        return written.data
+    return wrap(written.data, magic, attributes, written.last_offset, written.max_timestamp, level)
 
 
 def wrap(
     payload: Buffer, magic: int, attributes: int, last_offset: int, timestamp: int, level: int | None = None
 ) -> bytes:
     """Compress messages with the codec of the attributes, and put them into a wrapper."""
-    packed = legacy_codecs.compress(attributes & 0x07, payload, magic, level)
+    packed = legacy_codecs.compress(attributes & CODEC_MASK, payload, magic, level)
     return legacy.encode(magic, attributes, last_offset, timestamp, None, packed)
 
 
 def _last_offset(payload: bytes) -> int:
     """Step over messages to the last one and return its offset."""
-    at, offset = 0, 0
-    while at < len(payload):
-        if len(payload) - at < PREFIX_BYTES:
-            raise CorruptBatch(f"message at position {at} of a payload: {len(payload) - at} bytes are left")
-        offset, length = _unpack_prefix(payload, at)
+    at, offset = _step(payload)
+    if at < len(payload):
+        raise _cut_short(at, len(payload) - at)
+    return offset
+
+
+def whole_messages(
+    pieces: Iterable[Buffer], wrapper: Entry, room_bytes: int, room: int
+) -> Iterator[tuple[bytes, int]]:
+    """Cut a payload that comes in pieces into whole messages; yield some at a time, and the offset of the last of them.
+
+    They are `room` at most, and room_bytes or one larger message.
+    """
+    held = bytearray()
+    try:
+        for piece in gathered(pieces, room_bytes):
+            held += piece
+            at, offset = _step(held, room)
+            while at:
+                yield bytes(held[:at]), offset
+                del held[:at]
+                at, offset = _step(held, room)
+        if held:
+            raise _cut_short(0, len(held))
+    except RecordsError as error:
+        raise _within(wrapper, error) from error
+
+
+def whole_bytes(data: Buffer, limit_bytes: int) -> int:
+    """Return how many of the first bytes of a message set, limit_bytes at most, are whole entries."""
+    return _step(memoryview(data)[: max(limit_bytes, 0)])[0]
+
+
+def _step(payload: Buffer, room: int = -1) -> tuple[int, int]:
+    """Step over the whole messages at the beginning of a payload, `room` at most; return where they end, and the last's
+    offset.
+    """
+    at, offset, end = 0, 0, len(payload)
+    while end - at >= PREFIX_BYTES and room:
+        found, length = _unpack_prefix(payload, at)
         if length < legacy.LENGTH_MIN:
             raise CorruptBatch(f"message at position {at} of a payload: its length is {length}")
+        if length > end - at - PREFIX_BYTES:
+            break
         at += PREFIX_BYTES + length
-    return int(offset)
+        offset = found
+        room -= 1
+    return at, offset
+
+
+def _cut_short(position: int, left: int) -> CorruptBatch:
+    return CorruptBatch(f"message at position {position} of a payload is cut short: {left} bytes are left")
 
 
 def _within(wrapper: Entry, error: RecordsError) -> RecordsError:

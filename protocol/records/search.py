@@ -2,9 +2,10 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="valid-type"
 """The searches over batches by their headers, and over sorted entries by their keys; run with or without a compiler.
 
-Owns every loop that takes one step a batch or an entry. Knows bytes only: no checksum, no file, and of an entry no more
-than where its key is. Invariant: whatever the bytes say, nothing outside [position, end) is read and every step moves
-on; compiled or interpreted, answers and errors are the same.
+Owns every loop that takes one step a batch or an entry, be it to change what many messages of an older format begin
+with. Knows bytes only: no file, and of an entry no more than where its key is. Invariant: whatever the bytes say,
+nothing outside [position, end) is read and every step moves on; compiled or interpreted, answers and errors are the
+same.
 
 The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
 checker alone.
@@ -12,6 +13,7 @@ checker alone.
 
 from mmap import mmap
 from typing import Final
+from zlib import crc32
 
 import cython  # type: ignore[import-untyped]
 
@@ -22,6 +24,7 @@ if cython.compiled:
     from cython.cimports.cpython.buffer import (  # type: ignore[import-untyped]
         Py_buffer,
         PyBUF_SIMPLE,
+        PyBUF_WRITABLE,
         PyBuffer_Release,
         PyObject_GetBuffer,
     )
@@ -38,6 +41,9 @@ _LENGTH_AT = cython.declare(cython.Py_ssize_t, batch.LENGTH_POSITION)
 _MAGIC_AT = cython.declare(cython.Py_ssize_t, batch.MAGIC_POSITION)
 _LAST_OFFSET_DELTA_AT = cython.declare(cython.Py_ssize_t, batch.LAST_OFFSET_DELTA_POSITION)
 _MAX_TIMESTAMP_AT = cython.declare(cython.Py_ssize_t, batch.MAX_TIMESTAMP_POSITION)
+_CRC_AT = cython.declare(cython.Py_ssize_t, batch.PREFIX_BYTES)
+_ATTRIBUTES_AT = cython.declare(cython.Py_ssize_t, legacy.ATTRIBUTES_POSITION)
+_LOG_APPEND_TIME = cython.declare(cython.int, batch.LOG_APPEND_TIME)
 _LEGACY_TIMESTAMP_AT = cython.declare(cython.Py_ssize_t, legacy.TIMESTAMP_POSITION)
 # Whose length does not count what comes before it.
 _PREFIX_BYTES = cython.declare(cython.Py_ssize_t, batch.PREFIX_BYTES)
@@ -130,6 +136,126 @@ def find_timestamp(data: Buffer, position: int, end: int, timestamp: int) -> tup
     Entries of format v1 answer by their own timestamp, those of v0 have none.
     """
     return _search(data, position, end, timestamp, True)
+
+
+@cython.locals(
+    octets=cython.p_uchar,
+    size=cython.Py_ssize_t,
+    at=cython.Py_ssize_t,
+    offset=cython.longlong,
+    length=cython.longlong,
+)
+def number_messages(data: bytearray | memoryview, base_offset: int) -> None:
+    """Give each message of an older format, of those that fill data, its offset, from base_offset on; in place.
+
+    They are known to be right; what is not whole at the end is left as it is.
+    """
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_WRITABLE)
+        octets = cython.cast(cython.p_uchar, view.buf)
+        size = view.len
+    else:
+        octets = memoryview(data)
+        size = octets.nbytes
+    at = 0
+    offset = base_offset
+    while size - at >= _PREFIX_BYTES:
+        length = _integer(octets, at + _LENGTH_AT, 4)
+        if length < _LEGACY_LENGTH_MIN or length > size - at - _PREFIX_BYTES:
+            break
+        _put(octets, at, 8, offset)
+        offset += 1
+        at += _PREFIX_BYTES + length
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.locals(
+    octets=cython.p_uchar,
+    size=cython.Py_ssize_t,
+    at=cython.Py_ssize_t,
+    after=cython.Py_ssize_t,
+    length=cython.longlong,
+    time=cython.longlong,
+    crc=cython.longlong,
+)
+def stamp_messages(data: bytearray | memoryview, timestamp: int) -> None:
+    """Give each message of format v1, of those that fill data, this time as that of its append; in place, signed anew.
+
+    They are known to be right; what is not whole at the end is left as it is.
+    """
+    whole = memoryview(data)
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_WRITABLE)
+        octets = cython.cast(cython.p_uchar, view.buf)
+        size = view.len
+    else:
+        octets = whole
+        size = octets.nbytes
+    at = 0
+    time = timestamp
+    while size - at >= _LEGACY_TIMESTAMP_AT + 8:
+        length = _integer(octets, at + _LENGTH_AT, 4)
+        if length < _LEGACY_LENGTH_MIN or length > size - at - _PREFIX_BYTES:
+            break
+        after = at + _PREFIX_BYTES + length
+        octets[at + _ATTRIBUTES_AT] |= _LOG_APPEND_TIME
+        _put(octets, at + _LEGACY_TIMESTAMP_AT, 8, time)
+        crc = crc32(whole[at + _MAGIC_AT : after])
+        _put(octets, at + _CRC_AT, 4, crc)
+        at = after
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.locals(
+    octets=cython.p_const_uchar,
+    size=cython.Py_ssize_t,
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    count=cython.Py_ssize_t,
+    first=cython.Py_ssize_t,
+    time=cython.longlong,
+    largest=cython.longlong,
+    smallest=cython.longlong,
+    length=cython.longlong,
+)
+def tally_messages(data: Buffer, position: int, stop: int) -> tuple[int, int, int, int, int]:
+    """Walk the messages of an older format that begin in [position, stop), which are known to be right.
+
+    Return where the next begins, how many they are, the largest of their timestamps, the number of the first that has
+    it, and the smallest; in v0 each timestamp is -1. There must be one.
+    """
+    if cython.compiled:
+        view = cython.declare(Py_buffer)
+        PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
+        octets = cython.cast(cython.p_const_uchar, view.buf)
+        size = view.len
+    else:
+        octets = memoryview(data)
+        size = octets.nbytes
+    at, end = position, min(stop, size)
+    count = first = 0
+    largest = smallest = -1
+    while at < end and size - at >= _PREFIX_BYTES + _LEGACY_LENGTH_MIN:
+        length = _integer(octets, at + _LENGTH_AT, 4)
+        if length < _LEGACY_LENGTH_MIN or length > size - at - _PREFIX_BYTES:
+            break
+        time = -1
+        if octets[at + _MAGIC_AT] and length >= _LEGACY_TIMESTAMP_AT + 8 - _PREFIX_BYTES:
+            time = _integer(octets, at + _LEGACY_TIMESTAMP_AT, 8)
+        if count == 0 or time > largest:
+            largest = time
+            first = count
+        if count == 0 or time < smallest:
+            smallest = time
+        count += 1
+        at += _PREFIX_BYTES + length
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))
+    return at, count, largest, first, smallest
 
 
 @cython.cfunc
@@ -248,3 +374,18 @@ def _integer(octets: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.P
     for index in range(1, size):
         value = value * 256 + octets[at + index]
     return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _put(
+    octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, value: cython.longlong
+) -> cython.void:
+    """Write a big-endian integer of size bytes."""
+    index: cython.Py_ssize_t
+    for index in range(size):
+        octets[at + size - 1 - index] = value & 0xFF
+        value >>= 8

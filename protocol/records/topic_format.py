@@ -12,7 +12,16 @@ its base offset is the one that stands within a payload of v0, its producer that
 from collections.abc import Iterator
 from typing import Final
 
-from tidelog.protocol.records import batch, build, convert, legacy, legacy_codecs, message_set, validate
+from tidelog.protocol.records import (
+    batch,
+    build,
+    convert,
+    legacy,
+    legacy_codecs,
+    message_set,
+    search,
+    validate,
+)
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.build import Message
 from tidelog.protocol.records.compression import NONE
@@ -20,6 +29,9 @@ from tidelog.protocol.records.errors import BatchTooLarge, UnsupportedFormat
 from tidelog.protocol.records.legacy_validate import MESSAGES_MAX, Checked, check_message_set, too_many
 from tidelog.protocol.records.recompress import Target, level_for, recompress
 from tidelog.protocol.records.validate import Rules, ValidBatch
+
+# What is stored as it is, whatever codec its topic and its producer would have.
+PLAIN: Final = Target(NONE, None)
 
 # Versions before these wrote format v0, and v1 (KIP-31 and KIP-32, KIP-98).
 _FIRST_OF_V1: Final = (0, 10)
@@ -50,8 +62,8 @@ def validate_as(
     """Check what a producer sent, in any format, and return it in the topic's, magic, and what is true of it then.
 
     wanted is the codec of the topic, None that of the producer. Where nothing is written anew data is returned, changed
-    in place: times only. base_offset is what the first offset will be, as far as it is known: it spares
-    `assign_offsets` work. RecordsError with the code that the producer is to see; data is then as it came.
+    in place: times only. base_offset is what the first offset is likely to be: whether what is made `fits` where it is
+    to be stored is known then. RecordsError with the code that the producer is to see; data is then as it came.
     """
     if len(data) <= batch.MAGIC_POSITION or data[batch.MAGIC_POSITION] not in legacy.MAGICS:
         if magic != batch.MAGIC:
@@ -75,31 +87,22 @@ def validate_as(
     return made, _valid_set(header, checked[3:6], len(made), rules, now_ms)
 
 
-def assign_offsets(
-    data: bytearray | memoryview, valid: ValidBatch, base_offset: int, wanted: Target | None = None
-) -> bytearray | memoryview:
-    """Give a valid message set its offsets, from base_offset on: in place, and no checksum changes.
+def fits(valid: ValidBatch, base_offset: int) -> bool:
+    """Tell whether what is valid can be given its offsets, from base_offset on.
 
-    But for a payload of v0 that holds others, which is compressed anew.
+    A payload of v0 holds them, as they were likely to be: it fits nowhere else, and is to be made anew.
     """
     header = valid.header
+    return header.magic != 0 or header.codec == NONE or header.base_offset == base_offset
+
+
+def assign_offsets(data: bytearray | memoryview, valid: ValidBatch, base_offset: int) -> None:
+    """Give a valid message set, which `fits` there, its offsets, from base_offset on: in place, no checksum changes."""
+    header = valid.header
     if header.codec == NONE:
-        position = 0
-        for offset, (size, _) in enumerate(legacy.sizes_and_times(data), base_offset):
-            legacy.set_offset(data, position, offset)
-            position += size
-        return data
-    last_offset = base_offset + header.last_offset_delta
-    if header.magic == 0 and header.base_offset != base_offset:
-        wrapper = legacy.read_entry(data, 0, len(data))
-        # It was made of what was within the limit.
-        payload = bytearray(message_set.open_payload(data, wrapper, message_set.PAYLOAD_BYTES_MAX))
-        plain = valid._replace(header=header._replace(attributes=NONE))
-        assign_offsets(payload, plain, base_offset)
-        level = _level(wanted, len(payload))
-        return bytearray(message_set.wrap(payload, 0, wrapper.attributes, last_offset, NO_TIMESTAMP, level))
-    legacy.set_offset(data, 0, last_offset)
-    return data
+        search.number_messages(data, base_offset)
+    else:
+        legacy.set_offset(data, 0, base_offset + header.last_offset_delta)
 
 
 def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> ValidBatch:
@@ -109,8 +112,7 @@ def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> Val
         return validate.stamped(data, valid, now_ms)
     if magic == 0:
         return valid
-    for entry in message_set.entries(data):
-        legacy.set_timestamp(data, entry, now_ms, append_time=True)
+    search.stamp_messages(data, now_ms)
     header = valid.header._replace(max_timestamp=now_ms)
     return ValidBatch(header, now_ms, now_ms, 0, valid.size_bytes)
 
@@ -141,7 +143,7 @@ def _from_batch(
     if codec is None:
         codec = header.codec
         legacy_codecs.check_codec(codec, magic)
-    parts = convert.batch_messages(data, 0, header, rules.max_decompressed_bytes)
+    parts = convert.batch_messages(data, header, rules.max_decompressed_bytes)
     made = _write(parts, magic, codec, _level(wanted, len(data)), rules, len(data))
     return made, _valid_set(
         header._replace(magic=magic, attributes=codec), valid[1:4], len(made), rules, now_ms

@@ -26,9 +26,10 @@ RECORD = re.compile(
 def stored(topic: int, data: bytes, append_time: bool) -> bytes:
     """What a log stores of what a producer sent."""
     rules = APPEND_TIME if append_time else RULES
-    out, known = validate_as(topic, bytearray(data), rules, NOW_MS)
+    out, known = validate_as(topic, bytearray(data), rules, NOW_MS, base_offset=BASE)
     assert known.header.magic != 2
-    return bytes(assign_offsets(out, known, BASE))
+    assign_offsets(out, known, BASE)
+    return bytes(out)
 
 
 def sets(magic: int) -> Iterator[tuple[str, bytes]]:
@@ -37,7 +38,10 @@ def sets(magic: int) -> Iterator[tuple[str, bytes]]:
     for codec in range(4):
         yield f"built-{codec}", build_message_set(given, magic=magic, codec=codec)
         batch = build_batch(given, codec=codec)
-        yield f"fetched-{codec}", b"".join(convert(batch, 0, len(batch), magic, 0, LIMIT))
+        yield (
+            f"fetched-{codec}",
+            b"".join(piece.data for piece in convert(batch, 0, len(batch), magic, 0, LIMIT)),
+        )
         for sent, data in (
             (0, build_message_set(MANY, magic=0, codec=codec)),
             (1, build_message_set(MANY, magic=1, codec=codec)),

@@ -65,7 +65,7 @@ def ended(call: Callable[[], object]) -> ErrorCode | None:
 
 
 def converted(data: bytes, magic: int, offset_min: int = 0) -> bytes:
-    return b"".join(convert(data, 0, len(data), magic, offset_min, LIMIT))
+    return b"".join(piece.data for piece in convert(data, 0, len(data), magic, offset_min, LIMIT))
 
 
 @given(records(gaps=True), magics, codecs, st.integers(0, 2**40))
@@ -87,7 +87,9 @@ def test_what_is_converted_up_or_down_keeps_what_the_format_can_hold(
     """S68, S70 to S76: from a producer's format to the topic's, and from that to a reader's."""
     data = bytearray(built(sent, given_records, codec))
     out, known = validate_as(topic, data, RULES, NOW_MS)
-    out = bytes(assign_offsets(out, known, 0) if known.header.magic != 2 else out)
+    if known.header.magic != 2:
+        assign_offsets(out, known, 0)
+    out = bytes(out)
     meant = as_in(topic, as_in(sent, given_records))
     assert read(topic, out) == meant
     given_out = converted(out, fetched)
@@ -102,7 +104,9 @@ def test_what_comes_before_the_offset_asked_for_is_left_out(
 ) -> None:
     """S70: of what is not compressed."""
     given_out = converted(build_batch(given_records, codec=codec), magic, offset_min)
-    left = [record for record in given_records if codec or record.offset >= offset_min]
+    left = [record for record in given_records if record.offset >= offset_min]
+    if codec and left:
+        left = given_records
     assert read(magic, given_out) == as_in(magic, left)
 
 
@@ -120,12 +124,12 @@ def store(topic: int, data: bytes, rules: Rules) -> None:
     """Store what may be stored, from offset 100 on; what may not stays as it came."""
     mine = bytearray(data)
     try:
-        out, known = validate_as(topic, mine, rules, NOW_MS)
+        out, known = validate_as(topic, mine, rules, NOW_MS, base_offset=100)
     except RecordsError:
         assert mine == data
         raise
     if known.header.magic != 2:
-        out = assign_offsets(out, known, 100)
+        assign_offsets(out, known, 100)
         assert [r.offset for r in read(topic, out)] == list(range(100, 100 + known.header.record_count))
 
 

@@ -165,6 +165,79 @@ def found_in_parts(kernel: Any, data: bytes, count: int, time: int, offset: int,
         cut = found
 
 
+def scanned_in_parts(kernel: Any, data: bytes, count: int, part_bytes: int, room: int, ends: bool) -> Any:
+    """Scan records where no more than so many bytes are at hand at once; it is known or not where they end."""
+    rows: list[Row] = []
+    columns, cut, size = kernel.Columns(room), kernel.Cut(0, 0, 0), part_bytes
+    times: list[int] = []
+    while True:
+        start = cut.position
+        part = data[start : start + size]
+        is_last = start + len(part) == len(data)
+        end = len(data) if ends or is_last else start + len(part) + 1
+        try:
+            after, largest, smallest = kernel.scan_part(part, start, end, count, columns, cut)
+        except kernel.RecordError:
+            return None
+        assert columns.count <= room
+        for row in range(columns.count):
+            at = [getattr(columns, name)[row] for name in COLUMNS]
+            rows.append(
+                tuple(
+                    n + start if "position" in name or name == "start" else n
+                    for name, n in zip(COLUMNS, at, strict=True)
+                )
+            )
+        if columns.count:
+            times += (largest, smallest)
+            assert (largest, smallest) == (
+                max(columns.timestamp_delta[: columns.count]),
+                min(columns.timestamp_delta[: columns.count]),
+            )
+        if (is_last and after == cut) or (after.record == count and after.position == len(data)):
+            return rows
+        size = 2 * size if after == cut else part_bytes
+        cut = after
+
+
+@given(
+    st.lists(records(), max_size=3),
+    edits,
+    st.integers(0, 3),
+    st.integers(1, 90),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_records_are_scanned_alike_part_by_part(
+    batches: list[list[Record]],
+    changes: list[tuple[float, int]],
+    miscount: int,
+    part_bytes: int,
+    room: int,
+    ends: bool,
+) -> None:
+    given_records = [record for each in batches for record in each]
+    data = bytearray(
+        b"".join(
+            plain_record(n, record.timestamp % 1000, record.value or b"")
+            for n, record in enumerate(given_records)
+        )
+    )
+    for place, value in changes:
+        if data:
+            data[int(place * len(data))] = value
+    count = max(len(given_records) - miscount, 0)
+    for kernel in BOTH:
+        columns = kernel.Columns()
+        try:
+            kernel.scan(bytes(data), 0, len(data), count, columns, False)
+        except kernel.RecordError:
+            whole = None
+        else:
+            whole = [tuple(getattr(columns, name)[row] for name in COLUMNS) for row in range(count)]
+        assert scanned_in_parts(kernel, bytes(data), count, part_bytes, room, ends) == whole
+
+
 def listed_times(kernel: Any, data: bytes, count: int, time_bytes: int, offset_bytes: int) -> Any:
     try:
         return kernel.times(data, 0, len(data), count, time_bytes, offset_bytes)

@@ -11,6 +11,7 @@ import pytest
 from tests.support.batches import NOW_MS, batch_of, changed, plain_record
 from tests.support.messages import LIMIT, as_in, by_kafka_python, message, shifted, some, wrapper
 from tidelog.protocol.records import batch, compression
+from tidelog.protocol.records import convert as convert_module
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.errors import (
@@ -30,7 +31,11 @@ MANY = shifted([replace(record, headers=(("h", b"1"), ("g", None))) for record i
 
 
 def converted(data: bytes, magic: int, offset_min: int = 0, limit_bytes: int = LIMIT) -> list[bytes]:
-    return [bytes(part) for part in convert(data, 0, len(data), magic, offset_min, limit_bytes)]
+    return [
+        bytes(piece.data)
+        for piece in convert(data, 0, len(data), magic, offset_min, limit_bytes)
+        if piece.data
+    ]
 
 
 def read(parts: Iterable[bytes]) -> list[Record]:
@@ -113,15 +118,16 @@ def test_entries_of_all_formats_are_converted_one_by_one(magic: int) -> None:
 @BOTH
 @pytest.mark.parametrize("offset_min", [499, 500, 510, 519, 520])
 def test_records_before_the_offset_asked_for_are_left_out(magic: int, offset_min: int) -> None:
-    """S70: of what is not compressed, which some versions of librdkafka rely on; else they come along."""
+    """S70: of what is not compressed, which some librdkafkas rely on; else they come along with what is asked for."""
     left = [record for record in as_in(magic, MANY) if record.offset >= offset_min]
     parts = converted(build_batch(MANY), magic, offset_min)
     assert read(parts) == left
     assert len(parts) == (1 if left else 0)
-    assert read(converted(build_batch(MANY, codec=1), magic, offset_min)) == as_in(magic, MANY)
+    whole = MANY if left else []
+    assert read(converted(build_batch(MANY, codec=1), magic, offset_min)) == as_in(magic, whole)
     if magic == 0:
         assert read(converted(build_message_set(MANY, magic=1), 0, offset_min)) == left
-        assert read(converted(build_message_set(MANY, magic=1, codec=2), 0, offset_min)) == as_in(0, MANY)
+        assert read(converted(build_message_set(MANY, magic=1, codec=2), 0, offset_min)) == as_in(0, whole)
 
 
 @BOTH
@@ -181,7 +187,7 @@ def test_what_kafka_wrote_as_batches_is_read_by_old_clients(name: str, magic: in
 def test_a_range_is_converted_and_nothing_beside_it() -> None:
     data = build_batch(MANY)
     around = b"before" + data + b"after"
-    parts = [bytes(part) for part in convert(around, 6, 6 + len(data), 1, 0, LIMIT)]
+    parts = [bytes(piece.data) for piece in convert(around, 6, 6 + len(data), 1, 0, LIMIT)]
     assert parts == converted(data, 1)
 
 
@@ -207,7 +213,7 @@ def test_records_that_are_damaged_are_named() -> None:
     data = batch_of(plain_record(0) + plain_record(0), count=2)
     error = refusal(bytes(data))
     assert isinstance(error, InvalidRecord)
-    assert "batch at position 0: record 1" in str(error)
+    assert "batch at offset 0: record 1" in str(error)
 
 
 @pytest.mark.parametrize("base", [-1, 2**63 - 1])
@@ -235,12 +241,98 @@ def test_P26_what_gives_more_than_the_limit_is_refused(magic: int, codec: int) -
         assert isinstance(refusal(wrapper(1, codec, message(1, value=bytes(2 * LIMIT))), 0), BatchTooLarge)
 
 
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convert_module, "PIECE_BYTES", 200)
+    monkeypatch.setattr(convert_module, "PIECE_RECORDS", 7)
+
+
+# Records of all sizes, some larger than what is converted at once.
+MIXED = [replace(record, value=bytes(record.offset * 13 % 700)) for record in shifted(some(120), 1000)]
+
+
+@BOTH
+@EVERY_CODEC
+@pytest.mark.parametrize("stored", [1, 2])
+@pytest.mark.usefixtures("small_pieces")
+def test_a_large_entry_becomes_several_smaller_ones(magic: int, codec: int, stored: int) -> None:
+    """S67, S70, S77: each with the right offsets and times, and of a few records."""
+    if stored <= magic:
+        return
+    data = build_batch(MIXED, codec=codec) if stored == 2 else build_message_set(MIXED, magic=1, codec=codec)
+    parts = converted(data, magic)
+    assert len(parts) > len(MIXED) // 7
+    for part in parts:
+        rows = read([part])
+        assert len(rows) <= 7
+        assert sum(len(row.value or b"") for row in rows) < 200 + 2 * 700
+        if codec:
+            (entry,) = entries(part)
+            assert (entry.codec, entry.offset) == (codec, rows[-1].offset)
+            assert entry.timestamp == (max(row.timestamp for row in rows) if magic else -1)
+    assert read(parts) == as_in(magic, MIXED)
+    if (magic, codec) != (0, 3):
+        assert list(by_kafka_python(b"".join(parts))) == as_in(magic, MIXED)
+
+
+@BOTH
+@EVERY_CODEC
+@pytest.mark.parametrize("stored", [1, 2])
+@pytest.mark.usefixtures("small_pieces")
+def test_the_first_piece_is_the_one_that_holds_the_offset(magic: int, codec: int, stored: int) -> None:
+    if stored <= magic:
+        return
+    data = build_batch(MIXED, codec=codec) if stored == 2 else build_message_set(MIXED, magic=1, codec=codec)
+    whole = converted(data, magic)
+    for offset in range(990, 1121):
+        parts = converted(data, magic, offset)
+        if codec:
+            assert parts == [part for part in whole if read([part])[-1].offset >= offset]
+        else:
+            assert read(parts) == [row for row in as_in(magic, MIXED) if row.offset >= offset]
+
+
+@pytest.mark.parametrize("codec", [0, 1, 3])
+@pytest.mark.usefixtures("small_pieces")
+def test_what_comes_before_damage_is_given(codec: int) -> None:
+    """Of a large batch as of a log; from the damage on there is nothing but the error."""
+    payload = b"".join(plain_record(n, value=b"v" * 20) for n in range(100))
+    data = bytes(
+        batch_of(bytes(compression.compress(codec, payload + b"\x20\0")), count=101, attributes=codec)
+    )
+    pieces = convert(data, 0, len(data), 1, 0, LIMIT)
+    found: list[bytes] = []
+    with pytest.raises(InvalidRecord, match="record 100 "):
+        found.extend(bytes(piece.data) for piece in pieces)
+    assert [row.offset for row in read(part for part in found if part)] == list(range(100))
+    with pytest.raises(InvalidRecord, match="record 100 "):
+        list(convert(data, 0, len(data), 1, 99, LIMIT))
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
+def test_a_piece_of_an_entry_is_in_memory(codec: int) -> None:
+    """However large it is; and what lies before the offset costs no more than to step over it."""
+    count = 30_000
+    records = b"".join(plain_record(n, value=bytes(300)) for n in range(count))
+    packed = bytes(compression.compress(codec, records))
+    data = bytes(batch_of(packed, count=count, attributes=codec, last_offset_delta=count - 1))
+    del records
+    tracemalloc.start()
+    try:
+        for offset in (0, 29_900):
+            steps = [len(piece.data) for piece in convert(data, 0, len(data), 1, offset, 16 << 20)]
+            assert len(steps) >= 15, "it gives way while it looks for the offset, too"
+            assert tracemalloc.get_traced_memory()[1] < 3 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_one_batch_at_a_time_is_in_memory() -> None:
     data = build_batch([Record(0, 0, None, bytes(LIMIT // 2))], codec=compression.GZIP) * 40
     converted(data[: len(data) // 40], 1)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in convert(data, 0, len(data), 1, 0, LIMIT)) == 40
+        assert sum(1 for piece in convert(data, 0, len(data), 1, 0, LIMIT) if piece.data) == 40
         assert tracemalloc.get_traced_memory()[1] < 5 * LIMIT
     finally:
         tracemalloc.stop()

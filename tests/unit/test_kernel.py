@@ -4,14 +4,17 @@ import gc
 import threading
 import time
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.batches import batch_of, plain_record, record_bytes, some_records, varint
 from tests.support.kernels import BOTH, INSTALLED
+from tests.support.messages import message, shifted, some
 from tidelog.protocol.records.batch import HEADER_BYTES, MAX_TIMESTAMP_POSITION, PREFIX_BYTES
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.message_set import build_message_set, entries
 
 pytestmark = pytest.mark.parametrize("kernel", BOTH, ids=["installed", "interpreted"])
 
@@ -451,3 +454,58 @@ def test_find_entry_lets_go_of_its_data(kernel: Any) -> None:
     for entry_bytes, key_bytes in ((16, 9), (9, 0), (17, 8), (3, 4)):
         with pytest.raises(ValueError, match=f"a key of {key_bytes} bytes in entries of {entry_bytes}"):
             kernel.find_entry(data, entry_bytes, key_bytes, 1)
+
+
+MESSAGES = [some(n, size_bytes=30 * n) for n in (1, 2, 9)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("given", MESSAGES)
+def test_messages_are_given_their_offsets_in_place(kernel: Any, magic: int, given: list[Record]) -> None:
+    data = bytearray(build_message_set(given, magic=magic))
+    kernel.number_messages(memoryview(data), 2**40)
+    assert data == build_message_set(shifted(given, 2**40), magic=magic)
+    last = list(entries(bytes(data)))[-1].position
+    cut = bytearray(data[:-1])
+    kernel.number_messages(cut, 0)
+    assert cut[last:] == data[last:-1]
+
+
+@pytest.mark.parametrize("given", MESSAGES)
+def test_messages_are_given_the_time_of_the_append_in_place(kernel: Any, given: list[Record]) -> None:
+    data = bytearray(build_message_set(given, magic=1))
+    kernel.stamp_messages(memoryview(data), 2**41)
+    stamped = [replace(record, timestamp=2**41) for record in given]
+    assert data == build_message_set(stamped, magic=1, log_append_time=True)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_are_tallied_up_to_where_one_begins(kernel: Any, magic: int) -> None:
+    times = [5, 9, -1, 9, 2**40, 7]
+    given = [Record(n, time, None, b"v" * n) for n, time in enumerate(times)]
+    data = build_message_set(given, magic=magic)
+    starts = [entry.position for entry in entries(data)]
+    places = [*starts, len(data)]
+    if magic == 0:
+        times = [-1] * 6
+    for first in range(6):
+        for stop in range(starts[first] + 1, len(data) + 2):
+            last = max(n for n in range(6) if starts[n] < stop)
+            taken = times[first : last + 1]
+            newest = max(taken)
+            assert kernel.tally_messages(data, starts[first], stop) == (
+                places[last + 1], len(taken), newest, taken.index(newest), min(taken)
+            )  # fmt: skip
+
+
+def test_what_is_no_message_is_not_walked_over(kernel: Any) -> None:
+    """Whatever the bytes say, nothing beyond them is read or written, and every walk ends."""
+    for length in (-1, 0, 13, 14, 21, 10**6, 2**31 - 1):
+        data = bytearray(message(1, 0))
+        data[8:12] = length.to_bytes(4, "big", signed=True)
+        for size in (0, 11, 16, 17, 25, 26, len(data)):
+            part = data[:size]
+            kernel.number_messages(part, 5)
+            kernel.stamp_messages(part, 5)
+            assert len(part) == size
+            assert kernel.tally_messages(part, 0, size)[0] <= size

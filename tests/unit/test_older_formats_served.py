@@ -1,12 +1,15 @@
 """Topics and clients of the older message formats, over the wire: what is stored, and what each version is given."""
 
+import asyncio
 import dataclasses
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.logs import read_records
-from tests.support.served import Client, Connect, Serve, Served, connect, serve
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
@@ -30,6 +33,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.records import compression, message_set
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import converted
+from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
 from tidelog.storage.summary import Damage
 
@@ -264,6 +268,38 @@ async def test_large_message_sets_are_converted_on_another_thread_in_order(
     assert [row.value for row in rows] == [record.value for record in (*many, *RECORDS, *many)]
 
 
+@pytest.mark.parametrize("losses", [1, 3, 4, 20])
+async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_elsewhere(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, losses: int
+) -> None:
+    """Some times; then it is stored uncompressed, wherever that is: nothing is compressed on the event loop."""
+    client = await connect(served)
+    await made(client, "t", message_format_version="0")
+    log = log_of(served, "t")
+    check, checks = Log.check, []
+
+    def overtaken(self: Log, *how: Any, **named: Any) -> Any:
+        checked = check(self, *how, **named)
+        checks.append(threading.current_thread() is not threading.main_thread())
+        if len(checks) <= losses:
+            log.append(bytearray(sent_as(0)), NOW, any_format=True)
+        return checked
+
+    monkeypatch.setattr(Log, "check", overtaken)
+    many = [Record(n, NOW, None, b"%d" % n * 20) for n in range(3000)]
+    answer = await produced(client, "t", sent_as(1, compression.GZIP, many), 2)
+    lost = min(losses, 4)
+    assert (answer.error_code, answer.base_offset) == (0, lost * len(RECORDS))
+    assert checks == [True] * min(losses + 1, 4)
+    rows = list(message_set.read_records(stored(log)))
+    assert [row.offset for row in rows] == list(range(lost * len(RECORDS) + 3000))
+    assert [row.value for row in rows[-3000:]] == [record.value for record in many]
+    codecs = {
+        entry.codec for entry in message_set.entries(stored(log)) if entry.offset >= lost * len(RECORDS)
+    }
+    assert codecs == ({compression.GZIP} if losses < 3 else {compression.NONE})
+
+
 async def test_more_messages_at_once_than_a_segment_takes_are_refused(
     served: Served, connect: Connect
 ) -> None:
@@ -323,6 +359,46 @@ async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time
         assert 20_000 < sum(sizes.values()) <= 30_000
         served_first.add(max(sizes, key=lambda name: sizes[name]))
     assert served_first == {"a", "b"}
+
+
+async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient, other = [await connect(served) for _ in range(2)]
+    await made(patient, "t")
+    await produced(patient, "t", sent_as(2), 9)
+    begun, is_over = threading.Event(), threading.Event()
+    steps = converted.steps
+
+    def many(log: Log, offset: int, *how: Any) -> Iterator[bytearray | FileSlice]:
+        while offset and not is_over.is_set():
+            begun.set()
+            yield bytearray()
+        yield from steps(log, offset, *how)
+
+    monkeypatch.setattr(converted, "steps", many)
+
+    def ask(correlation_id: int) -> None:
+        want = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1 << 20)
+        topics = [FetchTopic(topic="t", partitions=[want])]
+        patient.send(FETCH, 2, correlation_id, FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics))
+
+    ask(1)
+    await until(begun.is_set)
+    data = bytes((await fetched(other, "t", 0, 2)).records)
+    assert [row.offset for row in message_set.read_records(data)] == list(range(5))
+    is_over.set()
+    _, response = await patient.receive(FETCH, 2)
+    (answer,) = response.responses[0].partitions
+    assert [row.offset for row in message_set.read_records(bytes(answer.records))] == [3, 4]
+    is_over.clear()
+    begun.clear()
+    ask(2)
+    await until(begun.is_set)
+    stopping = asyncio.create_task(served.stop())
+    _, response = await patient.receive(FETCH, 2)
+    assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await stopping
 
 
 async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_format_too(

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import lz4.frame  # type: ignore[import-untyped]
 import pytest
@@ -12,8 +13,18 @@ import snappy  # type: ignore[import-untyped]
 import zstandard
 from kafka import codec as kafka_codec
 
-from tidelog.protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
-from tidelog.protocol.records.errors import BatchTooLarge, CorruptBatch
+from tidelog.protocol.records.compression import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    compress,
+    decompress,
+    gathered,
+    stream,
+)
+from tidelog.protocol.records.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec
 
 LIMIT = 1 << 24
 DATA = os.urandom(1000) + b"tide and time wait for no one " * 5000
@@ -132,3 +143,59 @@ def test_codecs_are_imported_on_first_use() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+CLIENTS = [
+    (NONE, DATA),
+    (GZIP, gzip.compress(DATA, mtime=0)),
+    (SNAPPY, snappy.compress(DATA)),
+    (SNAPPY, kafka_codec.snappy_encode(DATA, xerial_compatible=True, xerial_blocksize=1024)),
+    (LZ4, lz4.frame.compress(DATA, store_size=False)),
+    (LZ4, lz4.frame.compress(DATA, block_linked=True, content_checksum=True)),
+]
+
+
+def pieces_of(packed: bytes, size: int) -> list[memoryview]:
+    return [memoryview(packed)[at : at + size] for at in range(0, len(packed), size)]
+
+
+@pytest.mark.parametrize(("codec", "packed"), CLIENTS)
+@pytest.mark.parametrize("size", [1, 3, 1000, 1 << 20])
+def test_a_stream_gives_what_the_whole_does(codec: int, packed: bytes, size: int) -> None:
+    assert b"".join(stream(codec, pieces_of(packed, size), len(DATA))) == DATA
+
+
+@pytest.mark.parametrize(("codec", "packed"), CLIENTS[1:])
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_a_stream_is_refused_where_the_whole_is(codec: int, packed: bytes, size: int) -> None:
+    with pytest.raises(BatchTooLarge):
+        list(stream(codec, pieces_of(packed, size), len(DATA) - 1))
+    spoiled = [packed[:-1], packed[: len(packed) // 2], b"", b"\0" * 40, packed + b"x", packed + b"\0" * 100]
+    for wrong in spoiled:
+        with pytest.raises(CorruptBatch):
+            list(stream(codec, pieces_of(wrong, size), LIMIT))
+
+
+def test_a_codec_without_a_stream_is_refused() -> None:
+    with pytest.raises(UnsupportedCodec):
+        list(stream(ZSTD, [compress(ZSTD, DATA)], LIMIT))
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
+def test_a_stream_holds_little_however_much_it_gives(codec: int) -> None:
+    packed = bytes(compress(codec, bytes(32 << 20)))
+    tracemalloc.start()
+    try:
+        assert sum(map(len, stream(codec, [packed], 32 << 20))) == 32 << 20
+        assert tracemalloc.get_traced_memory()[1] < len(packed) + (1 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_a_stream_is_cut_anew(size: int) -> None:
+    found = list(gathered(pieces_of(DATA[:9000], 100), size))
+    assert b"".join(found) == DATA[:9000]
+    assert {len(piece) for piece in found[:-1]} <= {size}
+    assert 0 < len(found[-1]) <= size
+    assert list(gathered([], size)) == []

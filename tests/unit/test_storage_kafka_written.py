@@ -140,7 +140,8 @@ def test_S70_S77_readers_of_older_formats_get_every_record(folder: Path, log: Lo
     for most_bytes in (1, 700, 1 << 20):
         offset, found, data = 5000, [], b""
         while offset < log.log_end_offset:
-            piece = converted.read(log, offset, magic, most_bytes, True, PATIENT)
+            steps = converted.steps(log, offset, magic, most_bytes, True)
+            piece = b"".join(bytes(step) for step in steps)
             found += [record for record in message_set.read_records(piece) if record.offset >= offset]
             data += piece
             offset = found[-1].offset + 1
@@ -164,7 +165,7 @@ def test_they_are_converted_up_as_a_producer_would_send_them(folder: Path, tmp_p
     down = 0 if folder.name[1] == "0" else 1
     for segment, position, header in theirs.headers(5000):
         data = segment.file.pread(header.size_bytes, position)
-        for part in convert.convert(data, 0, len(data), down, 5000, 1 << 20):
+        for part, _ in convert.convert(data, 0, len(data), down, 5000, 1 << 20):
             entry = legacy.read_entry(part, 0, len(part))
             sent = bytearray(part)
             if entry.is_log_append_time:

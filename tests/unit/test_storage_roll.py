@@ -8,8 +8,8 @@ from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, crash, fill, open_log
 from tests.support.reference_index import differences
-from tidelog.storage.log import QUICK_ROLLS
 from tidelog.storage.minima import Minima
+from tidelog.storage.quick_rolls import QUICK_ROLLS
 from tidelog.storage.segment import Segment
 from tidelog.storage.upkeep import enforce_retention
 

@@ -28,6 +28,7 @@ from tidelog.protocol.records.message_set import build_message_set, entries, rea
 from tidelog.protocol.records.recompress import Target
 from tidelog.protocol.records.topic_format import (
     assign_offsets,
+    fits,
     magic_of,
     stamped,
     validate_as,
@@ -54,7 +55,7 @@ def stored(
     topic: int, data: bytes, rules: Rules = RULES, wanted: Target | None = None, base: int = BASE
 ) -> bytes:
     """What a log stores of it from offset base on; what is known of it must be true of that."""
-    out, known = validate_as(topic, bytearray(data), rules, NOW_MS, wanted, 0)
+    out, known = validate_as(topic, bytearray(data), rules, NOW_MS, wanted, base)
     if known.header.magic == batch.MAGIC:
         batch.set_base(out, 0, base, 5)
         assert batch.check_crc(out, 0, batch.read_header(out))
@@ -63,7 +64,8 @@ def stored(
         assert known.header.max_timestamp == known.max_timestamp
         count, codec = known.header.record_count, known.header.codec
     else:
-        out = assign_offsets(out, known, base, wanted)
+        assert fits(known, base)
+        assign_offsets(out, known, base)
         assert {(entry.magic, entry.codec) for entry in entries(out)} == {(topic, known.header.codec)}
         assert all(legacy.check_crc(out, entry.position, entry) for entry in entries(out))
         count, codec = known.header.record_count, known.header.codec
@@ -178,11 +180,12 @@ def test_compressed_v0_is_compressed_once_where_the_offset_is_known(codec: int) 
     out, known = validate_as(0, bytearray(sent(1, codec)), RULES, NOW_MS, base_offset=BASE)
     assert known.header.magic != 2
     before = bytes(out)
-    assert assign_offsets(out, known, BASE) is out
+    assert fits(known, BASE)
+    assign_offsets(out, known, BASE)
     assert out == before
     assert read(0, out) == as_in(0, shifted(MANY, BASE))
-    again = assign_offsets(out, known, BASE + 1)
-    assert read(0, again) == as_in(0, shifted(MANY, BASE + 1))
+    assert not fits(known, BASE + 1)
+    assert not fits(known, BASE - 1)
 
 
 @BOTH
@@ -192,7 +195,8 @@ def test_what_is_not_compressed_is_given_its_offsets_in_place(magic: int) -> Non
     out, known = validate_as(magic, data, RULES, NOW_MS)
     assert out is data
     assert known.header.magic != 2
-    assert assign_offsets(out, known, BASE) is data
+    assert fits(known, BASE)
+    assign_offsets(out, known, BASE)
     assert read(magic, data) == as_in(magic, shifted(MANY, BASE))
 
 

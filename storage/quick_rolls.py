@@ -1,0 +1,48 @@
+"""How often the times of records may begin a segment: `segment.min.ms` (S59).
+
+Owns that rule, and its warning. A time that jumps would begin a segment with each batch, and thousands of files. So
+many may follow one another at once; then one comes in `segment.min.ms`, unless a record would be kept longer for want
+of one.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage import retention
+from tidelog.storage.segment import Segment
+
+QUICK_ROLLS = 32
+
+_log = logging.getLogger(__name__)
+
+
+class QuickRolls:
+    """The rule for one log, which goes by the name that messages have for it."""
+
+    __slots__ = ("_has_told", "_name")
+
+    def __init__(self, name: str) -> None:
+        """Have told of nothing yet."""
+        self._name = name
+        self._has_told = False
+
+    def allows(
+        self, segments: Sequence[Segment], max_timestamp: int, config: TopicConfig, now_ms: int
+    ) -> bool:
+        """Tell whether a batch whose largest time is due for a new segment gets one."""
+        if len(segments) < QUICK_ROLLS:
+            return True
+        since_ms = now_ms - segments[-QUICK_ROLLS].summary.created_ms
+        if since_ms >= QUICK_ROLLS * config.segment_min_ms:
+            return True
+        if retention.would_keep_longer(segments[-1], max_timestamp, config, now_ms):
+            return True
+        if not self._has_told:
+            self._has_told = True
+            _log.warning(
+                "record times jump log=%s segments=%d seconds=%d: not each begins a segment (segment.min.ms); raise "
+                "segment.ms, or bound what times are taken by message.timestamp.before.max.ms and .after.max.ms",
+                self._name, QUICK_ROLLS, since_ms // 1000,
+            )  # fmt: skip
+        return False
