@@ -374,6 +374,24 @@ def test_P2_what_retention_would_delete_is_said(tmp_path: Path, data: Path) -> N
     assert "this topic has a retention of its own" in error
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_empty_data_folder_is_as_good_as_none_and_the_source_stays_as_it_is(
+    tmp_path: Path, data: Path, is_there: bool
+) -> None:
+    source = Path(shutil.copytree(M2[2], tmp_path / "kafka-1"))
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    assert "expected.jsonl" in before
+    if is_there:
+        data.mkdir()
+    options = ("--topic", "old", "--data-dir", data, "--option", "retention.ms=-1")
+    assert command(source, *options)[0] == OK
+    assert command(source, *options, "--partition", 3)[0] == OK
+    ends = topics_of(data)["old"]
+    assert [bool(end) for end in ends] == [False, True, False, True]
+    assert log_bytes(data / "old-1") == log_bytes(data / "old-3") == log_bytes(source)
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+
+
 def test_what_is_wrong_is_one_line(tmp_path: Path, data: Path) -> None:
     source = Path(shutil.copytree(M2[2], tmp_path / "kafka"))
     code, _, error = command(source, "--topic", "old", "--data-dir", data)
