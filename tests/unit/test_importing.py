@@ -147,6 +147,26 @@ def test_S51_gaps_between_offsets_stay_though_the_summary_is_lost(
     assert not list(Fsck(data, deep=True, repair=False).problems())
 
 
+def test_V10_what_is_appended_to_an_imported_log_leaves_no_gap(
+    tmp_path: Path, data: Path, clock: Clock
+) -> None:
+    bring(data, with_gaps(tmp_path / "kafka-0", "CreateTime", (10, 14, 30)), clock, retention_ms="-1")
+    logs, topics = served(data)
+    log = topics["old"].partitions[0].log
+    fill(log, [[NOW]] * 2)
+    log.durability.flush()
+    logs.checkpoint()
+    logs.abandon()
+    path = log.active.path(".log")
+    position = path.stat().st_size // 5 * 4
+    assert not list(Fsck(data, deep=True, repair=False).problems())
+    with open(path, "r+b") as file:
+        file.seek(position + 7)
+        file.write(bytes([32 + 8]))  # an offset, which no checksum covers
+    found = [(problem.path, problem.position) for problem in Fsck(data, deep=False, repair=False).problems()]
+    assert (path, position) in found
+
+
 @pytest.mark.parametrize(("stamped", "says"), [("CreateTime", []), ("LogAppendTime", [True])])
 def test_a_gap_between_segments_of_what_was_imported_is_a_note_at_most(
     tmp_path: Path, data: Path, clock: Clock, stamped: str, says: list[bool]

@@ -1,5 +1,6 @@
 """P8, P9, V10, I5: what `fsck` finds in folders that are sound, are written, were killed, or are damaged anywhere."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -438,6 +439,17 @@ def test_S51_lost_append_times_are_bounded_by_a_repair_and_told(folder: Path) ->
     assert any(entry is not None and entry.is_bound for entry in entries)
 
 
+def test_S51_of_append_times_that_nothing_tells_the_time_of_the_file_is_the_bound(folder: Path) -> None:
+    path = max(folder.glob("*.appendindex"))
+    path.with_suffix(".summary").unlink()
+    path.write_bytes(path.read_bytes()[:-16] + bytes(16))
+    os.utime(path.with_suffix(".log"), ((NOW + 5000) / 1000, (NOW + 5000) / 1000))
+    problems(folder, repair=True)
+    *_, last = append_index.sound_entries(path.read_bytes(), int(path.name[:20]))
+    assert last is not None
+    assert (last.time_ms, last.is_bound) == (NOW + 5000, True)
+
+
 def test_an_append_index_without_its_beginning_or_with_more_than_the_log_is_found(folder: Path) -> None:
     path = max(folder.glob("*.appendindex"))
     base, data = int(path.name[:20]), path.read_bytes()
@@ -600,3 +612,87 @@ def test_a_partition_in_a_data_folder_is_under_its_lock(data: Path) -> None:
     finally:
         lock.release()
     assert not problems(data / "topic-0", repair=True)
+
+
+# What a repair leaves behind.
+
+
+def killed(data: Path) -> LogManager:
+    """Return the manager of a data folder of one log, whose writer is about to be killed."""
+    manager = manager_of(data)
+    manager.open()
+    log = manager.create("topic", 0, bytes(15) + b"\7", manager._defaults.topic_defaults())
+    fill(log, [[NOW], [NOW + 1], [NOW + 2]])
+    return manager
+
+
+def test_a_repair_of_a_torn_tail_describes_what_comes_before_it(tmp_path: Path) -> None:
+    manager = killed(tmp_path / "data")
+    path = manager.logs["topic", 0].active.path(".log")
+    manager.abandon()
+    size = path.stat().st_size
+    with open(path, "ab") as file:
+        file.write(bytes(batch([NOW + 3]))[:-3])
+    path.with_suffix(".index").write_bytes(bytes(8))
+    assert places(tmp_path / "data", repair=True) == [(path.with_suffix(".index").name, 0)]
+    summary = Summary.load(path.with_suffix(".summary"))
+    assert summary is not None
+    assert (summary.log_bytes, summary.flushed) == (size, 0)
+    assert not problems(tmp_path / "data", deep=True)
+
+
+def test_a_repair_keeps_the_times_of_a_summary_of_which_the_log_has_less(tmp_path: Path) -> None:
+    manager = killed(tmp_path / "data")
+    log = manager.logs["topic", 0]
+    log.active.summary.created_ms = NOW - 5000
+    log.active.save()
+    path = log.active.path(".log")
+    manager.abandon()
+    with open(path, "r+b") as file:
+        file.truncate(batch_positions(path)[-1])
+    path.with_suffix(".index").write_bytes(bytes(8))
+    assert places(tmp_path / "data", repair=True) == [(path.with_suffix(".index").name, 0)]
+    summary = Summary.load(path.with_suffix(".summary"))
+    assert summary is not None
+    assert (summary.created_ms, summary.next_offset) == (NOW - 5000, 2)
+
+
+def test_I5_indexes_of_another_interval_leave_out_what_is_damaged(folder: Path, tmp_path: Path) -> None:
+    log = open_log(tmp_path / "other", index_interval_bytes=0)
+    segment = min(folder.glob("*.log"))
+    data = segment.read_bytes()
+    for at, end in zip(batch_positions(segment), [*batch_positions(segment)[1:], None], strict=True):
+        log.append(bytearray(data[at:end]), NOW)
+    log.close()
+    position = batch_positions(segment)[2]
+    for each in (folder, tmp_path / "other"):
+        change(each / segment.name, position + 7, b"\x70")  # no checksum covers it
+        assert (segment.name, position) in places(each, repair=True)
+    for suffix in (".index", ".timeindex"):
+        name = segment.with_suffix(suffix).name
+        assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
+        shutil.copy(tmp_path / "other" / name, folder / name)
+    assert places(folder) == [(segment.name, position)]
+
+
+@pytest.mark.parametrize("tail", [append_index.encoded([AppendTime(NOW + 9, 3, False)], 0), b"torn"])
+def test_an_append_time_whose_batch_was_never_written_is_no_damage(tmp_path: Path, tail: bytes) -> None:
+    manager = killed(tmp_path / "data")
+    path = manager.logs["topic", 0].active.path(".appendindex")
+    manager.abandon()
+    with open(path, "ab") as file:
+        file.write(tail)
+    assert not problems(tmp_path / "data", deep=True)
+
+
+def test_deep_finds_a_record_beyond_its_batch(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka-0"
+    folder.mkdir()
+    data = batch([NOW, NOW])
+    data[23:27] = bytes(4)  # the last offset, relative to the first
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    (folder / f"{0:020d}.log").write_bytes(data)
+    (folder / f"{0:020d}.timeindex").write_bytes(NOW.to_bytes(8, "big") + bytes(4))
+    assert not problems(folder)
+    (found,) = problems(folder, deep=True)
+    assert (found.position, found.what.endswith("offset 1 is not of this batch")) == (0, True)
