@@ -23,7 +23,7 @@ from tests.support.logs import (
 )
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records.batch import set_base
-from tidelog.storage import append_index, segment_check
+from tidelog.storage import append_index, fsck, segment_check
 from tidelog.storage.append_index import AppendTime
 from tidelog.storage.errors import DataDirLocked
 from tidelog.storage.files import FolderLock
@@ -696,3 +696,75 @@ def test_deep_finds_a_record_beyond_its_batch(tmp_path: Path) -> None:
     assert not problems(folder)
     (found,) = problems(folder, deep=True)
     assert (found.position, found.what.endswith("offset 1 is not of this batch")) == (0, True)
+
+
+# What the data folder knows of its logs.
+
+
+def test_only_the_last_segment_may_lag_behind(tmp_path: Path) -> None:
+    manager = killed(tmp_path / "data")
+    log = manager.logs["topic", 0]
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    path = log.segments[0].path(".log")
+    manager.abandon()
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size - 5)
+    assert (path.name, path.stat().st_size) in places(tmp_path / "data")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_offsets_before_the_first_segment_are_missed_after_a_clean_stop(tmp_path: Path, clean: bool) -> None:
+    """Otherwise retention may have come after the checkpoint."""
+    manager, data = killed(tmp_path / "data"), tmp_path / "data"
+    log = manager.logs["topic", 0]
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    log.advance_start(1)
+    assert manager.close()
+    for path in (data / "topic-0").glob(f"{0:020d}.*"):
+        path.unlink()
+    if not clean:
+        (data / ".kafka_cleanshutdown").unlink()
+    told = [(f"{3:020d}.log", 0, "offsets 1 to 2 before it are gone")]
+    assert [(p.path.name, p.position, p.what) for p in problems(data)] == (told if clean else [])
+
+
+def test_damage_at_the_end_is_told_once_though_it_was_flushed(data: Path) -> None:
+    path = data / "topic-0" / f"{0:020d}.log"
+    path.with_suffix(".summary").unlink()
+    position = batch_positions(path)[-1]
+    change(path, position + 65)
+    assert [p.position for p in problems(data) if p.path == path] == [position]
+
+
+def test_what_is_written_meanwhile_is_looked_at_again_until_it_stays(data: Path) -> None:
+    lock, path = FolderLock(data / ".lock"), data / "topic-0" / f"{0:020d}.timeindex"
+    change(path, 3)
+    looks = 0
+
+    def write(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks < 4:
+            with open(path.with_suffix(".appendindex"), "ab") as file:
+                file.write(b"t")  # torn, as yet
+
+    try:
+        (found,) = Fsck(data, deep=False, repair=False, pause=write).problems()
+    finally:
+        lock.release()
+    assert (found.path, looks) == (path, 4)
+
+
+def test_a_log_that_vanishes_is_no_damage_only_while_it_is_served(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsck, "bases_in", lambda folder: [0, 7] if folder.name == "topic-0" else [])
+    with pytest.raises(FileNotFoundError, match=f"{7:020d}.log"):
+        problems(data)
+    lock = FolderLock(data / ".lock")
+    try:
+        assert not problems(data)
+    finally:
+        lock.release()
