@@ -115,6 +115,7 @@ class Broker:
 
     def _look(self) -> Task[None]:
         self.logs.disk.look()
+        yield from self.logs.mend()
         yield from self.logs.write_snapshots()
 
     def _scrub(self) -> Task[float | None]:

@@ -27,6 +27,7 @@ GIVE_UP_S: Final = 20
 CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
 
+STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
 # Where those of kafka-python would not help the person who reads them.
 _UNKNOWN_TOPIC: Final = 3
 _OWN_WORDS: Final = {
@@ -34,7 +35,7 @@ _OWN_WORDS: Final = {
     10: "larger than max.message.bytes, which is the topic's or the broker's",
     17: "a topic name has 1 to 249 ASCII letters, digits, '.', '_' and '-', is not '.' or '..', and differs from "
     "others in more than '.' and '_'",
-    56: "the broker's disk fails or is full, which its log says",
+    56: STORAGE_FAILS,
 }
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>[0-9]+))?")

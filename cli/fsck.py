@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
@@ -14,6 +15,8 @@ from tidelog.cli.output import to_json
 from tidelog.cli.text import shown
 from tidelog.storage.errors import DataDirLocked
 from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
+
+DAMAGE: Final = "damage"
 
 
 def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as_json: bool) -> int:
@@ -34,9 +37,13 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
     except OSError as error:
         raise CommandError(f"{error.filename or path}: {error.strerror or error}", UNREADABLE) from error
     print(_verdict(fsck, problems, repair, as_json))
-    if any(problem.is_seen and not problem.is_repaired for problem in problems):
+    if any(_kind(problem) == DAMAGE and not problem.is_repaired for problem in problems):
         return FAILED
     return OK if all(problem.is_seen for problem in problems) else UNREADABLE
+
+
+def _kind(problem: Problem) -> str:
+    return "note" if problem.is_note else DAMAGE if problem.is_seen else "unreadable"
 
 
 @contextmanager
@@ -51,25 +58,26 @@ def quiet() -> Iterator[None]:
 
 def _line(problem: Problem, repair: bool, as_json: bool) -> str:
     if as_json:
-        kind = "damage" if problem.is_seen else "unreadable"
         fields = {
-            "kind": kind,
+            "kind": _kind(problem),
             "file": str(problem.path),
             "position": problem.position,
             "problem": problem.what,
         }
         return to_json(fields | {"repaired": problem.is_repaired})
     end = ""
-    if repair and problem.is_seen:
+    if problem.is_note:
+        end = " (a note, no damage)"
+    elif repair and problem.is_seen:
         end = " (repaired)" if problem.is_repaired else " (cannot be repaired)"
     return shown(f"{problem.path}@{problem.position}: {problem.what}{end}")
 
 
 def _verdict(fsck: Fsck, problems: list[Problem], repair: bool, as_json: bool) -> str:
     tally = fsck.tally
-    damaged = [problem for problem in problems if problem.is_seen]
+    damaged = [problem for problem in problems if _kind(problem) == DAMAGE]
     repaired = sum(problem.is_repaired for problem in damaged)
-    unseen = len(problems) - len(damaged)
+    unseen = sum(not problem.is_seen for problem in problems)
     if as_json:
         counts = {"damaged": len(damaged), "repaired": repaired, "unreadable": unseen}
         return to_json({"kind": "summary", **tally._asdict(), **counts})

@@ -13,6 +13,10 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
+DESCRIBED = (
+    *offsets.RANGE,
+    Column("takes_writes", "writes", lambda takes_writes: "taken" if takes_writes else "refused"),
+)
 BROKER_DEFAULT = -1
 
 
@@ -48,14 +52,24 @@ def describe(name: str, as_json: bool, bootstrap: str) -> int:
     with client.admin(bootstrap) as session:
         topic = client.describe(session, name)
         numbers = [partition["partition_index"] for partition in topic["partitions"]]
-        rows = offsets.ranges(session, client.choose(name, numbers, ()))
+        ranges = offsets.ranges(session, client.choose(name, numbers, ()))
         options = client.own_options(session, name)
+    refusing = {
+        partition["partition_index"]
+        for partition in topic["partitions"]
+        if partition["leader_id"] in partition.get("offline_replicas", ())
+    }
+    rows = [row | {"takes_writes": row["partition"] not in refusing} for row in ranges]
     if as_json:
         print(to_json({"topic": name, "id": str(topic["topic_id"]), "options": options, "partitions": rows}))
         return OK
     print(f"topic {name}, id {topic['topic_id']}")
     print("options " + (" ".join(f"{key}={value}" for key, value in options.items()) or "as the broker's"))
-    print_rows(offsets.RANGE, rows, as_json=False)
+    print_rows(DESCRIBED, rows, as_json=False)
+    if refusing:
+        print(
+            f"{len(refusing)} of {len(rows)} partitions refuse writes and are read on: {client.STORAGE_FAILS}"
+        )
     return OK
 
 

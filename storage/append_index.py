@@ -10,7 +10,7 @@ The one index that is no function of the log. An entry is written before its bat
 power cut may take some, and what is lost is bounded from above when the log is loaded (`mended`).
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
@@ -169,6 +169,35 @@ def sound_entries(
             yield entry
         else:
             yield None
+
+
+# Where batches came from.
+
+
+class Origin:
+    """Whether a segment's batches were appended here, where no offset is left out, or may have come from elsewhere.
+
+    What came from elsewhere, compacted perhaps, has a bound for its first entry, or was told its times by its own
+    batches, if these are of LogAppendTime: then the first entry is exact whoever appended them.
+    """
+
+    def __init__(self, data: bytes, base_offset: int, file: files.File, size: int) -> None:
+        """Look at the entries and at the first batch of a log."""
+        self._exact = [
+            base_offset + entry.relative_offset
+            for entry in sound_entries(data, base_offset)
+            if entry is not None and not entry.is_bound
+        ]
+        self.has_times = len(data) >= ENTRY_BYTES and not _entry(data, 0).is_bound
+        batches = walk.verified(file, 0, size, base_offset, base_offset)
+        first = next((batch.header for batch in batches if batch.header is not None), None)
+        self.is_here = self.has_times and not (first is not None and first.is_log_append_time)
+
+    def may_skip(self, expected: int, offset: int) -> bool:
+        """Tell whether a batch may begin with a larger offset than the one that follows the batch before it."""
+        number = bisect_left(self._exact, expected)
+        was_between = number < len(self._exact) and self._exact[number] < offset
+        return not self.is_here and not was_between
 
 
 # What is made of a file after a stop that may have taken some of it.

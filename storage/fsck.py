@@ -31,13 +31,17 @@ class NothingToCheck(StorageError):
 
 
 class Problem(NamedTuple):
-    """A finding, and what became of it; `is_seen` is false where something could not be looked at."""
+    """A finding, and what became of it; `is_seen` is false where something could not be looked at.
+
+    One that may be none is a note: nothing tells whether that is as it should be.
+    """
 
     path: Path
     position: int
     what: str
     is_repaired: bool = False
     is_seen: bool = True
+    is_note: bool = False
 
 
 class Tally(NamedTuple):
@@ -191,13 +195,13 @@ def _between(checks: list[SegmentCheck], first: int, start: int, flushed_to: int
             yield Problem(
                 after.path, 0, f"begins with offset {base}, and {before.path.name} ends with {end - 1}"
             )
-        elif (
-            max(end, start) < base
-            and before.is_appended_here
-            and after.is_appended_here
-            and not before.ends_in_damage
-        ):
-            yield Problem(after.path, 0, f"offsets {end} to {base - 1} before it are gone")
+        elif max(end, start) < base and not before.ends_in_damage:
+            offsets = f"offsets {end} to {base - 1} before it are"
+            if before.origin.is_here and after.origin.is_here:
+                yield Problem(after.path, 0, f"{offsets} gone")
+            elif before.origin.has_times and after.origin.has_times:
+                what = f"{offsets} in no segment: gone, unless the log was compacted elsewhere and came from there"
+                yield Problem(after.path, 0, what, is_note=True)
     last = checks[-1] if checks else None
     if last is not None and last.next_offset < flushed_to and not last.ends_in_damage:
         yield Problem(

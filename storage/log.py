@@ -122,6 +122,11 @@ class Log:
         return self._rules.magic
 
     @property
+    def takes_writes(self) -> bool:
+        """Whether an append would be taken, as far as is known; reads go on either way. Any thread."""
+        return self.health.failure is None and not self.shared.disk.is_full
+
+    @property
     def high_watermark(self) -> int:
         """The end of what consumers may read: with one replica, the end of the log."""
         return self.log_end_offset
@@ -425,6 +430,11 @@ class Log:
         return self.epochs.at(offset)
 
     # Durability, and taking no writes.
+
+    def mend(self) -> None:
+        """Do what a failure has left to do, if there is anything, and take writes again if that was all."""
+        with self.lock:
+            self.health.is_mended()
 
     @property
     def recovery_point(self) -> int:

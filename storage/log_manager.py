@@ -288,6 +288,13 @@ class LogManager:
             yield
             log.snapshots.write()
 
+    def mend(self) -> Steps[None]:
+        """Have logs that wait for space take writes again, if there is some."""
+        for log in list(self.logs.values()):
+            if log.health.failure is not None and not self.disk.is_full:
+                yield
+                log.mend()
+
     def enforce_retention(self) -> Steps[int | None]:
         """Delete what has expired, forget producers that have gone; a log that fails stops no other.
 

@@ -49,7 +49,6 @@ class ReadOnlyLog(Log):
             raise TakesLong(f"{self}: a segment is to be judged")
         found = verification.judge(segment, self.epochs.at)
         self._catch_up(found, segment)
-        found.summary.last_append_ms = max(found.summary.last_append_ms, segment.summary.last_append_ms)
         self.segments = tuple(found if each is segment else each for each in self.segments)
         self.active = self.segments[-1]
         return found

@@ -28,7 +28,7 @@ Doing all this twice gives what doing it once gives.
 
 import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -36,16 +36,18 @@ from typing import NamedTuple
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import continuity, files, last_entries, verification
+from tidelog.storage.append_index import Origin
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import FULL
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Mismatch, Segment
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES, SUMMARY, Mismatch, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Summary
+from tidelog.storage.walk import Refuses
 
 # Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
 _LEFTOVERS = (DELETED, ".cleaned", ".tmp")
@@ -197,7 +199,7 @@ def _open_segment(
         segment.is_active = True
         if size:
             segment.file.forget_clean(0)
-            segment.rebuild(refuses)
+            segment.rebuild(refuses and _leaves_a_gap_in(segment))
         _dated(segment, modified_ms, known, owed)
         return Opened(segment, flushed_to)
     is_whole = summary.log_bytes == size
@@ -226,6 +228,26 @@ def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: 
     if expected is None:
         return following not in (None, header.last_offset + 1)
     return expected != header.base_offset
+
+
+def _leaves_a_gap_in(segment: Segment) -> Refuses:
+    """Refuse such a batch where no summary tells which ones were imported, unless it may have been among these."""
+
+    @cache  # most logs have no gap that it is asked for
+    def origin() -> Origin | None:
+        data = files.load(segment.path(APPEND_INDEX))
+        return Origin(data, segment.base_offset, segment.file, segment.size) if data else None
+
+    def refuses(position: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
+        if not _leaves_a_gap(position, header, expected, following):
+            return False
+        first, last = (
+            (expected, header.base_offset) if expected is not None else (header.last_offset + 1, following)
+        )
+        from_where = origin()
+        return from_where is None or not from_where.may_skip(first, last or first)
+
+    return refuses
 
 
 def _seal(segment: Segment, shared: Shared) -> None:

@@ -6,7 +6,7 @@ against the files that are there. Knows nothing of other segments, of locks, or 
 
 Base offset and leader epoch lie outside a batch's checksum. Where the summary's digests are those of the log's blocks
 they are as they were written, gaps included, as compaction and imports leave some. Elsewhere the offset must follow if
-the segment's batches were appended here, which its append index tells, and rise in any case.
+the segment's batches were appended here (`append_index.Origin`), and rise in any case.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
-from tidelog.storage.append_index import AppendIndex
+from tidelog.storage.append_index import AppendIndex, Origin
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.read_only import ReadOnlySegment
@@ -108,7 +108,7 @@ class SegmentCheck:
         self._summary = None if self.sidecars.summary is None else Summary.decode(self.sidecars.summary)
         self._segment.size = status.size
         self.torn_bytes = 0
-        self.is_appended_here = _is_appended_here(self.sidecars.append_times)
+        self.origin = Origin(self.sidecars.append_times, base_offset, self._segment.file, status.size)
         self._found: Segment = self._segment
         self._is_vouched = False
 
@@ -163,7 +163,7 @@ class SegmentCheck:
         segment, summary, size = self._segment, self._summary, self._segment.size
         if summary is None and self.sidecars.summary is not None:
             self._say(SUMMARY, 0, "not a whole summary of a known version")
-        elif summary is None and self.is_appended_here and not self._around.lags:
+        elif summary is None and self.origin.has_times and not self._around.lags:
             self._say(SUMMARY, 0, "missing")
         if summary is not None and summary.log_bytes > size:
             if summary.flushed or not self._around.lags:
@@ -198,13 +198,16 @@ class SegmentCheck:
 
     def _refuses(self) -> walk.Refuses:
         """Return what refuses a batch that no digest vouches for."""
-        epoch_at = self._around.epoch_at
-        is_ours = self._is_vouched or self.is_appended_here
+        epoch_at, origin, is_vouched = self._around.epoch_at, self.origin, self._is_vouched
+        is_ours = is_vouched or origin.has_times
 
         def refuses(
             _position: int, header: BatchHeader, expected: int | None, _following: int | None
         ) -> bool:
-            if is_ours and expected is not None and expected != header.base_offset:
+            # What comes after that for which the digests vouch was appended here.
+            if expected not in (None, header.base_offset) and (
+                is_vouched or not origin.may_skip(expected, header.base_offset)
+            ):
                 return True
             if header.magic != MAGIC:
                 return False  # It bears no epoch.
@@ -440,14 +443,6 @@ class SegmentCheck:
             AppendIndex.replace_file(unsaved)  # what is otherwise only looked at is to be mended
         entries = found.append_index
         return not is_wrong or not any(entries.entry(number).is_bound for number in range(len(entries)))
-
-
-def _is_appended_here(data: bytes) -> bool:
-    """Tell whether an append index knows when the first batch was appended: then no other broker did it."""
-    if len(data) < append_index.ENTRY_BYTES:
-        return False
-    _, offset, _ = append_index.ENTRY.unpack_from(data)
-    return bool(offset >= 0)
 
 
 def _state(found: Segment) -> _Described:

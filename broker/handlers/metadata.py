@@ -5,8 +5,9 @@ Behaviour: no list of topics asks for all of them (in version 0 an empty list do
 is created first where `auto.create.topics.enable` and the request allow it, and is ready when the answer
 leaves: nobody has to ask again. Where too many wait to be created (`queued.max.topic.bytes`) the answer is
 LEADER_NOT_AVAILABLE, and clients ask again. A topic is described once, however often it is named.
-Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates any topic. A request that names some topics
-by name and others by id is answered for all of them, in Kafka for those by id.
+Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates any topic. A log that takes no writes (a
+flush of it has failed, or the disk is full) has its replica in `offline_replicas`, as in Kafka, but keeps its leader:
+it is read on. A request that names some topics by name and others by id is answered for all, in Kafka for those by id.
 """
 
 from collections.abc import Callable
@@ -208,7 +209,7 @@ def _describe(broker: Broker, topic: Topic, operations: int) -> MetadataResponse
                 leader_epoch=partition.log.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
-                offline_replicas=none,
+                offline_replicas=none if partition.log.takes_writes else nodes,
             )
             for partition in topic.partitions
         ],

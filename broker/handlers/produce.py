@@ -122,7 +122,8 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
 
     Of the first it may be known that it takes long.
     """
-    now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
+    # Read for each batch: a share of a turn is some milliseconds.
+    now_ms, turn_ends = broker.clock.now_ms, broker.turns.share_ends_s()
     acks = request.acks
     durable: list[tuple[Log, PartitionProduceResponse]] = []
     responses: list[TopicProduceResponse] = []
@@ -131,24 +132,23 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
         # Asked for each topic as well: it may have no partitions, as may all the others.
         if responses and monotonic() > turn_ends:
             yield None
-            now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
+            turn_ends = broker.turns.share_ends_s()
         topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
         answers: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
             if answers and monotonic() > turn_ends:
                 yield None
-                now_ms, turn_ends = broker.clock.now_ms(), broker.turns.share_ends_s()
+                turn_ends = broker.turns.share_ends_s()
             try:
                 if takes_long:
                     raise TakesLong
-                answer = _append(topic, data, acks, version, now_ms)
+                answer = _append(topic, data, acks, version, now_ms())
             except TakesLong:
                 assert topic is not None
                 takes_long = False
                 log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
-                checked = yield partial(log.check, records, now_ms, any_format=version < BATCHES_SINCE)
-                now_ms = broker.clock.now_ms()
-                answer = _append(topic, data, acks, version, now_ms, checked)
+                checked = yield partial(log.check, records, now_ms(), any_format=version < BATCHES_SINCE)
+                answer = _append(topic, data, acks, version, now_ms(), checked)
             if topic is not None and not answer.error_code:
                 partition = topic.partitions[data.index]
                 if partition.awaits_disk(acks):

@@ -109,7 +109,7 @@ def _entries(
         relative = segment.append_index.entry(number).relative_offset
         return (time_ms, base_offset + relative), segment.offset_index.around(max(relative, first))[0]
     number, time_ms, relative = segment.time_index.find(wanted)
-    if number == len(segment.time_index):
-        # What comes after the last entry was not given one yet: it is walked over from there.
-        return None, segment.offset_index.around(segment.time_index.offset_from(wanted) - 1)[0]
-    return (time_ms, base_offset + relative), segment.offset_index.around(max(relative - 1, first))[0]
+    # What comes after the last entry was not given one yet: it is walked over from there.
+    entry = (time_ms, base_offset + relative) if number < len(segment.time_index) else None
+    last = segment.time_index.offset_from(wanted) - 1
+    return entry, segment.offset_index.around(max(last, first))[0]

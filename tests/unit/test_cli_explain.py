@@ -117,6 +117,29 @@ def test_V5_a_lookup_is_told_step_by_step(folder: Path) -> None:
     assert files_of(folder) == before
 
 
+def test_S44_a_topic_that_is_searched_by_append_time_is_explained_by_it(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {"lookup.clock": "append"}))
+    words = ("offset", "t", "--at", f"@{AT + 60}", "-p", 1, "--data-dir", folder)
+    *_, answer = rows(*words)
+    assert (answer["clock"], answer["offset"], answer["timestamp"]) == ("append", 2, AT + 100)
+    *_, answer = rows(*words, "--clock", "record")
+    assert (answer["clock"], answer["offset"], answer["timestamp"]) == ("record", 4, 4102444800000)
+
+
+def test_what_takes_the_appends_stays_unless_there_are_more(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("one", new_topic_id(), 1, {"retention.ms": str(10**15)}))
+    log = open_log(folder / "one-0", now_ms=AT)
+    log.append(batch([-1]), AT)
+    log.close()
+    (row,) = rows("retention", "one", "--data-dir", folder)
+    assert row["why"].startswith("stays: retention.ms=1000000000000000 after its last append")
+    assert row["why"].endswith(", unless more is appended")
+    _, table, _ = run("offset", "one", "--at", f"@{AT}", "--data-dir", folder)
+    assert table.splitlines()[1].split()[5:8] == ["-", "-", "-"]  # it has no times
+
+
 def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
     code, out, _ = run("offset", "t", "--at", f"@{AT + 30}", "--data-dir", folder)
     assert code == OK

@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import itertools
 import os
+import threading
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.support.wire import uvarint
 from tidelog.broker.answers import Elsewhere
+from tidelog.broker.clock import Clock
 from tidelog.broker.handlers import fetch as fetches
 from tidelog.broker.waiting import FetchWaiter
 from tidelog.protocol.error_codes import ErrorCode
@@ -34,6 +37,7 @@ from tidelog.protocol.wire.api import Api
 from tidelog.storage import converted
 from tidelog.storage.errors import StorageError
 from tidelog.storage.files import File
+from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT, WAITING
 
 __all__ = ["connect", "serve"]
@@ -158,6 +162,34 @@ async def test_S44_with_lookup_clock_append_a_time_is_that_of_the_append(
         assert (part.error_code, (part.timestamp, part.offset)) == (0, found)
     answer = await client.ask(LIST_OFFSETS, version, lookup(timestamp=times[2] + 1))
     assert (answer.topics[0].partitions[0].timestamp, answer.topics[0].partitions[0].offset) == (-1, -1)
+
+
+async def test_S43_the_clock_is_read_for_each_batch_that_is_appended(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once in a turn of the loop, which takes several requests, nor once for a request of several batches."""
+    client = await connect(await serve(**KEEP, num_partitions="3"))
+    await client.make_topic("t")
+    reads = itertools.count(NOW)
+    seen: list[int] = []
+    append = Log.append
+
+    def noting(log: Log, data: Any, now_ms: int, *more: Any) -> Any:
+        seen.append(now_ms - next(reads))
+        return append(log, data, now_ms, *more)
+
+    loop = threading.get_ident()
+    monkeypatch.setattr(Clock, "now_ms", lambda _: next(reads) if threading.get_ident() == loop else NOW)
+    monkeypatch.setattr(Log, "append", noting)
+    parts = [PartitionProduceData(index=index, records=records(b"v")) for index in range(3)]
+    named = [TopicProduceData(name="t", partition_data=parts)]
+    together = ProduceRequest(acks=1, timeout_ms=1000, topic_data=named)
+    for number in range(3):
+        client.send(PRODUCE, 9, number, request("t", 0, records(b"v"), b"", 9))
+        client.send(PRODUCE, 9, number, together)
+    for _ in range(6):
+        await client.receive(PRODUCE, 9)
+    assert seen == [-1] * 12
 
 
 async def test_a_topic_that_was_deleted_and_made_again_is_another(serve: Serve, connect: Connect) -> None:

@@ -781,6 +781,10 @@ async def test_S24_records_are_unreadable_as_soon_as_they_have_expired(
     while part.error_code == ErrorCode.NONE:
         part = await fetch_part(client, "t", 0)
     assert (part.error_code, part.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
+    want = ListOffsetsPartition(partition_index=0, timestamp=-2)
+    asked = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
+    answer = (await client.ask(LIST_OFFSETS, 7, asked)).topics[0].partitions[0]
+    assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 1)
 
 
 async def test_interval_flushes_by_count_and_by_time(serve: Serve, connect: Connect) -> None:

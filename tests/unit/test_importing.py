@@ -1,6 +1,7 @@
 """`tidelog import`: folders of partitions, by Kafka and by us, become partitions; S51, V2, I5, P2."""
 
 import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.logs import NOW, fill, log_bytes, open_log, scan
+from tests.support.logs import NOW, batch, fill, log_bytes, open_log, scan
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.importing import Imported, import_partition
@@ -18,11 +19,13 @@ from tidelog.broker.topics import Topic, Topics
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.config.options import BrokerConfig
+from tidelog.protocol.records.batch import set_base
 from tidelog.storage import files
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.files import FolderLock
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.sources import PATIENT
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
 ALL = sorted(WRITTEN.glob("m*"))
@@ -109,6 +112,77 @@ def test_S51_append_times_are_the_files_time_as_a_bound(tmp_path: Path, data: Pa
     times = topics["old"].partitions[0].log.segments[0].append_index
     assert [tuple(times.entry(n)) for n in range(len(times))] == [(NOW - 60_000, 0, True)]
     logs.close()
+
+
+def with_gaps(folder: Path, stamped: str, *segments: tuple[int, ...]) -> Path:
+    """Make a partition's folder as compaction leaves it: a batch at each of these offsets, and no other."""
+    log = open_log(folder.with_name("appended"), message_timestamp_type=stamped)
+    folder.mkdir()
+    for offsets in segments:
+        parts = []
+        for offset in offsets:
+            log.append(batch([NOW]), NOW + offset)
+            data = bytearray(log.read(log.log_end_offset - 1, 1 << 20, True, PATIENT).read())
+            set_base(data, 0, offset, 0)
+            parts.append(bytes(data))
+        (folder / f"{offsets[0]:020d}.log").write_bytes(b"".join(parts))
+    return folder
+
+
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("stop", ["stop", "crash"])
+def test_S51_gaps_between_offsets_stay_though_the_summary_is_lost(
+    tmp_path: Path, data: Path, clock: Clock, stamped: str, stop: str
+) -> None:
+    bring(data, with_gaps(tmp_path / "kafka-0", stamped, (10, 14, 30)), clock, retention_ms="-1")
+    assert not list(Fsck(data, deep=True, repair=False).problems())
+    (data / "old-0" / f"{10:020d}.summary").unlink()
+    if stop == "crash":
+        (data / ".kafka_cleanshutdown").unlink()
+    assert {problem.what for problem in Fsck(data, deep=True, repair=False).problems()} <= {"missing"}
+    logs, topics = served(data)
+    log = topics["old"].partitions[0].log
+    assert ([row.offset for row in scan(log)], log.damaged, log.log_end_offset) == ([10, 14, 30], (), 31)
+    logs.close()
+    assert not list(Fsck(data, deep=True, repair=False).problems())
+
+
+def test_V10_what_is_appended_to_an_imported_log_leaves_no_gap(
+    tmp_path: Path, data: Path, clock: Clock
+) -> None:
+    bring(data, with_gaps(tmp_path / "kafka-0", "CreateTime", (10, 14, 30)), clock, retention_ms="-1")
+    logs, topics = served(data)
+    log = topics["old"].partitions[0].log
+    fill(log, [[NOW]] * 2)
+    log.durability.flush()
+    logs.checkpoint()
+    logs.abandon()
+    path = log.active.path(".log")
+    position = path.stat().st_size // 5 * 4
+    assert not list(Fsck(data, deep=True, repair=False).problems())
+    with open(path, "r+b") as file:
+        file.seek(position + 7)
+        file.write(bytes([32 + 8]))  # an offset, which no checksum covers
+    found = [(problem.path, problem.position) for problem in Fsck(data, deep=False, repair=False).problems()]
+    assert (path, position) in found
+
+
+@pytest.mark.parametrize(("stamped", "says"), [("CreateTime", []), ("LogAppendTime", [True])])
+def test_a_gap_between_segments_of_what_was_imported_is_a_note_at_most(
+    tmp_path: Path, data: Path, clock: Clock, stamped: str, says: list[bool]
+) -> None:
+    """With LogAppendTime nothing tells where a log came from."""
+    bring(data, with_gaps(tmp_path / "kafka-0", stamped, (10, 11), (20, 21)), clock, retention_ms="-1")
+    found = list(Fsck(data, deep=True, repair=False).problems())
+    assert [problem.is_note for problem in found] == says
+    assert all(problem.what.startswith("offsets 12 to 19 before it are in no segment") for problem in found)
+    result = CliRunner().invoke(app, ["fsck", str(data), "--json"])
+    *lines, verdict = map(json.loads, result.stdout.splitlines())
+    assert (result.exit_code, verdict["damaged"], [line["kind"] for line in lines]) == (
+        OK,
+        0,
+        ["note"] * len(says),
+    )
 
 
 def test_what_tidelog_wrote_is_imported_too(tmp_path: Path, data: Path, clock: Clock) -> None:
@@ -318,6 +392,24 @@ def test_P2_what_retention_would_delete_is_said(tmp_path: Path, data: Path) -> N
     command(source, "--topic", "short", "--data-dir", data, "--option", "retention.bytes=0", "--partition", 7)
     _, _, error = command(source, "--topic", "short", "--data-dir", data)
     assert "this topic has a retention of its own" in error
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_empty_data_folder_is_as_good_as_none_and_the_source_stays_as_it_is(
+    tmp_path: Path, data: Path, is_there: bool
+) -> None:
+    source = Path(shutil.copytree(M2[2], tmp_path / "kafka-1"))
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    assert "expected.jsonl" in before
+    if is_there:
+        data.mkdir()
+    options = ("--topic", "old", "--data-dir", data, "--option", "retention.ms=-1")
+    assert command(source, *options)[0] == OK
+    assert command(source, *options, "--partition", 3)[0] == OK
+    ends = topics_of(data)["old"]
+    assert [bool(end) for end in ends] == [False, True, False, True]
+    assert log_bytes(data / "old-1") == log_bytes(data / "old-3") == log_bytes(source)
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
 
 
 def test_what_is_wrong_is_one_line(tmp_path: Path, data: Path) -> None:

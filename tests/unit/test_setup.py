@@ -62,3 +62,10 @@ def test_a_change_of_whatever_is_compiled_is_a_reason_to_build_again() -> None:
     assert told == [f"protocol/{path}.py" for path in re.findall('"(.+?)"', paths)]
     assert len(told) > 5
     assert all((root / path).is_file() for path in told)
+
+
+def test_the_tests_that_make_test_leaves_out_are_named_by_make_help() -> None:
+    root = SETUP.parents[1]
+    told = subprocess.run(["make", "-s", "help"], cwd=root, check=True, capture_output=True, text=True).stdout
+    assert re.search("^  make test-all +Run the tests, and those that take long", told, re.MULTILINE)
+    assert "make test-all" in (root / "CONTRIBUTING.md").read_text()

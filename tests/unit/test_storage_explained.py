@@ -56,6 +56,28 @@ def test_P4_each_segment_is_accounted_for(tmp_path: Path) -> None:
     ]
 
 
+def test_no_time_before_that_of_no_record_is_looked_for(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [-1], [5])
+    for wanted in (-7, 0):
+        assert told(log, wanted, RECORD_TIME) == [
+            ("skipped", "it has no times"),
+            ("searched", "the first such record is in it"),
+        ]
+
+
+def test_V10_what_is_told_of_a_segment_is_what_the_search_has_made_of_it(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [NOW + n for n in range(20)], [NOW + 50])
+    log.close()
+    path = log.segments[0].path(".log")
+    size = path.stat().st_size // 20
+    data = bytearray(path.read_bytes())
+    data[10 * size + 65] ^= 1
+    path.write_bytes(data)
+    log = open_log(tmp_path, clean=True, recovery_point=21, index_interval_bytes=0)
+    assert told(log, NOW + 10, RECORD_TIME)[0] == ("searched", "the first such record is in it")
+    assert log.damaged
+
+
 def test_the_entries_and_the_bytes_are_those_of_the_search(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW + n for n in range(200)])
     log.roll(NOW)

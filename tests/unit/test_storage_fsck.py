@@ -1,5 +1,6 @@
 """P8, P9, V10, I5: what `fsck` finds in folders that are sound, are written, were killed, or are damaged anywhere."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,20 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.logs import NOW, batch, crash, fill, index_bytes, log_bytes, open_log
+from tests.support.logs import (
+    NOW,
+    batch,
+    crash,
+    fill,
+    index_bytes,
+    is_damaged,
+    log_bytes,
+    open_log,
+    scan,
+)
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records.batch import set_base
-from tidelog.storage import append_index, segment_check
+from tidelog.storage import append_index, fsck, segment_check
 from tidelog.storage.append_index import AppendTime
 from tidelog.storage.errors import DataDirLocked
 from tidelog.storage.files import FolderLock
@@ -195,6 +206,24 @@ def test_a_segment_that_is_gone_is_missed(folder: Path) -> None:
     assert {p.path.name for p in found[1:]} == beside
 
 
+@pytest.mark.parametrize(("stamped", "is_note"), [("CreateTime", False), ("LogAppendTime", True)])
+def test_a_segment_that_is_gone_with_all_its_files_is_missed(
+    tmp_path: Path, stamped: str, is_note: bool
+) -> None:
+    """Of a log with LogAppendTime it cannot be told from what compaction leaves of one that was imported."""
+    folder = tmp_path / "topic-0"
+    log = open_log(folder, message_timestamp_type=stamped)
+    for _ in range(3):
+        fill(log, [[NOW]])
+        log.roll(NOW)
+    log.close()
+    for path in folder.glob(f"{1:020d}.*"):
+        path.unlink()
+    (found,) = problems(folder)
+    assert (found.path.name, found.position, found.is_note) == (f"{2:020d}.log", 0, is_note)
+    assert found.what.startswith("offsets 1 to 1 before it are ")
+
+
 def test_segments_that_overlap_are_told(folder: Path) -> None:
     first = min(folder.glob("*.log"))
     for suffix in SUFFIXES:
@@ -345,6 +374,24 @@ def test_V10_fields_that_no_checksum_covers_are_told_and_stay_told(
         assert position in [p.position for p in problems(folder, repair=True) if p.path == path]
 
 
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+def test_V10_an_offset_that_the_append_index_does_not_know_is_told(tmp_path: Path, stamped: str) -> None:
+    """That of the last batch, where nothing comes after it and no digest vouches for it."""
+    folder = tmp_path / "topic-0"
+    log = open_log(folder, message_timestamp_type=stamped)
+    for n in range(3):
+        fill(log, [[NOW]], NOW + n)
+    log.close()
+    path = folder / f"{0:020d}.log"
+    position = batch_positions(path)[-1]
+    change(path, position + 7, b"\x05")
+    path.with_suffix(".summary").unlink()
+    assert (path.name, position) in places(folder)
+    log = open_log(folder, was_cut_off=False, recovery_point=3)
+    assert [row.offset for row in scan(log)] == [0, 1]
+    assert is_damaged(log, 2)
+
+
 def test_an_epoch_that_falls_is_told_where_nothing_else_knows_it(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(WRITTEN / "m2-none-ct-0", tmp_path / "kafka-0"))
     path = next(folder.glob("*.log"))
@@ -390,6 +437,17 @@ def test_S51_lost_append_times_are_bounded_by_a_repair_and_told(folder: Path) ->
     assert not problems(folder)
     entries = list(append_index.sound_entries(path.read_bytes(), 0))
     assert any(entry is not None and entry.is_bound for entry in entries)
+
+
+def test_S51_of_append_times_that_nothing_tells_the_time_of_the_file_is_the_bound(folder: Path) -> None:
+    path = max(folder.glob("*.appendindex"))
+    path.with_suffix(".summary").unlink()
+    path.write_bytes(path.read_bytes()[:-16] + bytes(16))
+    os.utime(path.with_suffix(".log"), ((NOW + 5000) / 1000, (NOW + 5000) / 1000))
+    problems(folder, repair=True)
+    *_, last = append_index.sound_entries(path.read_bytes(), int(path.name[:20]))
+    assert last is not None
+    assert (last.time_ms, last.is_bound) == (NOW + 5000, True)
 
 
 def test_an_append_index_without_its_beginning_or_with_more_than_the_log_is_found(folder: Path) -> None:
@@ -554,3 +612,159 @@ def test_a_partition_in_a_data_folder_is_under_its_lock(data: Path) -> None:
     finally:
         lock.release()
     assert not problems(data / "topic-0", repair=True)
+
+
+# What a repair leaves behind.
+
+
+def killed(data: Path) -> LogManager:
+    """Return the manager of a data folder of one log, whose writer is about to be killed."""
+    manager = manager_of(data)
+    manager.open()
+    log = manager.create("topic", 0, bytes(15) + b"\7", manager._defaults.topic_defaults())
+    fill(log, [[NOW], [NOW + 1], [NOW + 2]])
+    return manager
+
+
+def test_a_repair_of_a_torn_tail_describes_what_comes_before_it(tmp_path: Path) -> None:
+    manager = killed(tmp_path / "data")
+    path = manager.logs["topic", 0].active.path(".log")
+    manager.abandon()
+    size = path.stat().st_size
+    with open(path, "ab") as file:
+        file.write(bytes(batch([NOW + 3]))[:-3])
+    path.with_suffix(".index").write_bytes(bytes(8))
+    assert places(tmp_path / "data", repair=True) == [(path.with_suffix(".index").name, 0)]
+    summary = Summary.load(path.with_suffix(".summary"))
+    assert summary is not None
+    assert (summary.log_bytes, summary.flushed) == (size, 0)
+    assert not problems(tmp_path / "data", deep=True)
+
+
+def test_a_repair_keeps_the_times_of_a_summary_of_which_the_log_has_less(tmp_path: Path) -> None:
+    manager = killed(tmp_path / "data")
+    log = manager.logs["topic", 0]
+    log.active.summary.created_ms = NOW - 5000
+    log.active.save()
+    path = log.active.path(".log")
+    manager.abandon()
+    with open(path, "r+b") as file:
+        file.truncate(batch_positions(path)[-1])
+    path.with_suffix(".index").write_bytes(bytes(8))
+    assert places(tmp_path / "data", repair=True) == [(path.with_suffix(".index").name, 0)]
+    summary = Summary.load(path.with_suffix(".summary"))
+    assert summary is not None
+    assert (summary.created_ms, summary.next_offset) == (NOW - 5000, 2)
+
+
+def test_I5_indexes_of_another_interval_leave_out_what_is_damaged(folder: Path, tmp_path: Path) -> None:
+    log = open_log(tmp_path / "other", index_interval_bytes=0)
+    segment = min(folder.glob("*.log"))
+    data = segment.read_bytes()
+    for at, end in zip(batch_positions(segment), [*batch_positions(segment)[1:], None], strict=True):
+        log.append(bytearray(data[at:end]), NOW)
+    log.close()
+    position = batch_positions(segment)[2]
+    for each in (folder, tmp_path / "other"):
+        change(each / segment.name, position + 7, b"\x70")  # no checksum covers it
+        assert (segment.name, position) in places(each, repair=True)
+    for suffix in (".index", ".timeindex"):
+        name = segment.with_suffix(suffix).name
+        assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
+        shutil.copy(tmp_path / "other" / name, folder / name)
+    assert places(folder) == [(segment.name, position)]
+
+
+@pytest.mark.parametrize("tail", [append_index.encoded([AppendTime(NOW + 9, 3, False)], 0), b"torn"])
+def test_an_append_time_whose_batch_was_never_written_is_no_damage(tmp_path: Path, tail: bytes) -> None:
+    manager = killed(tmp_path / "data")
+    path = manager.logs["topic", 0].active.path(".appendindex")
+    manager.abandon()
+    with open(path, "ab") as file:
+        file.write(tail)
+    assert not problems(tmp_path / "data", deep=True)
+
+
+def test_deep_finds_a_record_beyond_its_batch(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka-0"
+    folder.mkdir()
+    data = batch([NOW, NOW])
+    data[23:27] = bytes(4)  # the last offset, relative to the first
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    (folder / f"{0:020d}.log").write_bytes(data)
+    (folder / f"{0:020d}.timeindex").write_bytes(NOW.to_bytes(8, "big") + bytes(4))
+    assert not problems(folder)
+    (found,) = problems(folder, deep=True)
+    assert (found.position, found.what.endswith("offset 1 is not of this batch")) == (0, True)
+
+
+# What the data folder knows of its logs.
+
+
+def test_only_the_last_segment_may_lag_behind(tmp_path: Path) -> None:
+    manager = killed(tmp_path / "data")
+    log = manager.logs["topic", 0]
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    path = log.segments[0].path(".log")
+    manager.abandon()
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size - 5)
+    assert (path.name, path.stat().st_size) in places(tmp_path / "data")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_offsets_before_the_first_segment_are_missed_after_a_clean_stop(tmp_path: Path, clean: bool) -> None:
+    """Otherwise retention may have come after the checkpoint."""
+    manager, data = killed(tmp_path / "data"), tmp_path / "data"
+    log = manager.logs["topic", 0]
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    log.advance_start(1)
+    assert manager.close()
+    for path in (data / "topic-0").glob(f"{0:020d}.*"):
+        path.unlink()
+    if not clean:
+        (data / ".kafka_cleanshutdown").unlink()
+    told = [(f"{3:020d}.log", 0, "offsets 1 to 2 before it are gone")]
+    assert [(p.path.name, p.position, p.what) for p in problems(data)] == (told if clean else [])
+
+
+def test_damage_at_the_end_is_told_once_though_it_was_flushed(data: Path) -> None:
+    path = data / "topic-0" / f"{0:020d}.log"
+    path.with_suffix(".summary").unlink()
+    position = batch_positions(path)[-1]
+    change(path, position + 65)
+    assert [p.position for p in problems(data) if p.path == path] == [position]
+
+
+def test_what_is_written_meanwhile_is_looked_at_again_until_it_stays(data: Path) -> None:
+    lock, path = FolderLock(data / ".lock"), data / "topic-0" / f"{0:020d}.timeindex"
+    change(path, 3)
+    looks = 0
+
+    def write(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks < 4:
+            with open(path.with_suffix(".appendindex"), "ab") as file:
+                file.write(b"t")  # torn, as yet
+
+    try:
+        (found,) = Fsck(data, deep=False, repair=False, pause=write).problems()
+    finally:
+        lock.release()
+    assert (found.path, looks) == (path, 4)
+
+
+def test_a_log_that_vanishes_is_no_damage_only_while_it_is_served(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsck, "bases_in", lambda folder: [0, 7] if folder.name == "topic-0" else [])
+    with pytest.raises(FileNotFoundError, match=f"{7:020d}.log"):
+        problems(data)
+    lock = FolderLock(data / ".lock")
+    try:
+        assert not problems(data)
+    finally:
+        lock.release()

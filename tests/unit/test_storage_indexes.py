@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.logs import NOW, batch, fill, index_bytes, log_bytes, open_log, scan
 from tests.support.reference_index import differences, rebuilt
+from tidelog.protocol.records.build import Record
+from tidelog.protocol.records.message_set import build_message_set
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.time_index import BEYOND, TimeIndex
 
@@ -255,6 +257,20 @@ def test_I5_every_interval_gives_what_a_second_writing_of_the_rule_gives(tmp_pat
         assert differences(folder, interval) == []
         first = folder / f"{0:020d}.log"
         assert rebuilt(first.read_bytes(), 0, interval)[0] == first.with_suffix(".index").read_bytes()
+
+
+def test_P20_every_batch_counts_however_many_come_in_one_append(tmp_path: Path) -> None:
+    """As they do in message sets of the older formats; Kafka makes one entry of an append."""
+    rows = [Record(n, NOW + n, None, b"v" * 40) for n in range(50)]
+    found = []
+    for name, sets in (("together", [rows]), ("alone", [[row] for row in rows])):
+        log = open_log(tmp_path / name, index_interval_bytes=200, message_format_version="1")
+        for each in sets:
+            log.append(bytearray(build_message_set(each, magic=1)), NOW, any_format=True)
+        log.close()
+        found.append(index_bytes(tmp_path / name))
+    assert found[0] == found[1]
+    assert len(found[0][f"{0:020d}.index"]) // 8 > 10
 
 
 def test_the_interval_of_a_segment_that_has_batches_stays(tmp_path: Path) -> None:

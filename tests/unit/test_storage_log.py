@@ -107,6 +107,16 @@ def test_S9_a_batch_with_a_time_too_far_off_is_refused_whole_and_leaves_no_trace
     assert log.append(batch([NOW + 1000]), NOW).base_offset == 2
 
 
+def test_P19_records_from_the_past_are_taken_unless_the_topic_bounds_them(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for at in (0, 1, NOW - 20 * 365 * 24 * 3_600_000):
+        log.append(batch([at]), NOW)
+    assert [row.timestamp for row in scan(log)] == [0, 1, NOW - 20 * 365 * 24 * 3_600_000]
+    log.update_config(log.config.override({"message.timestamp.before.max.ms": "1000"}))
+    with pytest.raises(InvalidTimestamp):
+        log.append(batch([0]), NOW)
+
+
 def test_S47_the_bound_on_the_past_is_separate(tmp_path: Path) -> None:
     log = open_log(tmp_path, message_timestamp_before_max_ms=1000)
     with pytest.raises(InvalidTimestamp):
@@ -159,7 +169,7 @@ def test_S48_P22_the_maximum_is_recomputed_from_the_records(tmp_path: Path) -> N
     assert log.active.summary.max_timestamp_offset == 1
 
 
-def test_S52_S53_append_time_never_goes_back_not_even_across_restarts(tmp_path: Path) -> None:
+def test_S52_S53_P23_append_time_never_goes_back_not_even_across_restarts(tmp_path: Path) -> None:
     options = {"message_timestamp_type": "LogAppendTime"}
     log = open_log(tmp_path, **options)
     told = [log.append(batch([1]), now).append_time_ms for now in (NOW, NOW + 50, NOW - 3_600_000, NOW + 49)]

@@ -154,3 +154,27 @@ def test_what_came_after_a_summary_stays_where_the_rest_is_judged(tmp_path: Path
     assert by_time.first_at_or_after(found, NOW, RECORD_TIME, PATIENT) is not None
     assert by_time.first_at_or_after(found, NOW + 2, RECORD_TIME, PATIENT) == (NOW + 2, 2, 0)
     assert found.segments[0].next_offset == 3
+
+
+def test_of_what_nothing_tells_the_append_time_it_was_before_now(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, [[NOW]], NOW)
+    for suffix in (".summary", ".appendindex"):
+        log.active.path(suffix).unlink(missing_ok=True)
+    for modified_ms, bound_ms in ((NOW + 500, NOW + 500), (NOW + 10**7, NOW + 1000)):
+        os.utime(log.active.path(".log"), (modified_ms / 1000, modified_ms / 1000))
+        index = read(tmp_path).active.append_index
+        assert tuple(index.entry(0)) == (bound_ms, 0, True)
+
+
+def test_a_segment_that_stands_for_lost_offsets_takes_no_appends_and_a_torn_one_ends_before_that(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ("0" * 20 + ".log")).write_bytes(b"")
+    log = open_log(tmp_path / "other", log_start_offset=5)
+    fill(log, [[NOW]])
+    data = log.active.path(".log").read_bytes()
+    (tmp_path / f"{5:020d}.log").write_bytes(data + data[:-1])
+    found = read(tmp_path)
+    assert [segment.is_active for segment in found.segments] == [False, True]
+    assert found.active.summary.log_bytes == found.active.size == len(data)

@@ -108,6 +108,34 @@ def test_P9_a_base_offset_that_no_checksum_covers_is_found(log: Log) -> None:
     assert not is_damaged(log, 1)
 
 
+def test_P9_a_leader_epoch_that_no_checksum_covers_is_found(log: Log) -> None:
+    spoil(log.segments[0].path(".log"), 15)
+    assert scrub({KEY: log})
+    assert is_damaged(log, 0)
+    assert not is_damaged(log, 1)
+
+
+def test_P9_what_is_in_memory_vouches_for_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = log.segments[0].path(".log")
+
+    class Spoiled(files.ColdFile):
+        def pread(self, count: int, position: int) -> bytes:
+            data = bytearray(super().pread(count, position))
+            if self.path == path and position == 0:
+                data[70] ^= 4
+            return bytes(data)
+
+    def forget_clean(file: files.File, position: int) -> None:
+        if file.path == path and position == 0:
+            spoil(path, 70)  # From here on the disk is read.
+
+    monkeypatch.setattr(files, "ColdFile", Spoiled)
+    monkeypatch.setattr(files.File, "forget_clean", forget_clean)
+    assert scrub({KEY: log})
+    assert is_damaged(log, 0)
+    assert not is_damaged(log, 1)
+
+
 def test_a_round_reads_no_more_than_its_share(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     pread = files.ColdFile.pread
@@ -173,12 +201,18 @@ def test_a_segment_that_cannot_be_read_is_told_once_and_stops_no_other(
             return super().pread(count, position)
 
     read: list[Path] = []
+    well = files.ColdFile.pread
     monkeypatch.setattr(files, "ColdFile", Broken)
     scrubber = Scrubber(lambda: {KEY: log}, MUCH)
     assert finished(scrubber)
     assert finished(scrubber)
     assert [record.getMessage().split("=")[0] for record in caplog.records] == ["scrub cannot read file"]
     assert read == [log.segments[1].path(".log")] * 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Broken, "pread", well)
+        assert finished(scrubber)
+    assert finished(scrubber)
+    assert len(caplog.records) == 2  # it is said again after it had been well
 
 
 @pytest.mark.parametrize("rate", [0, BLOCK_BYTES])
