@@ -77,8 +77,8 @@ def _problem(topic: str, partition: int) -> str | None:
 
 
 def _refuse_open(source: Path) -> None:
-    """Refuse the folder of a partition that a broker is writing."""
-    if files.is_locked(source.absolute().parent / folder_identity.LOCK):
+    """Refuse the folder of a partition that a broker is writing, by whatever path it is named."""
+    if files.is_locked(files.real(source).parent / folder_identity.LOCK):
         raise DataDirLocked(f"{source}: a broker has this log open; stop it first")
 
 

@@ -4,16 +4,18 @@ Owns the lines and the exit code. Refuses to know what damage is, or how it is m
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import to_json
 from tidelog.cli.text import shown
-from tidelog.storage.errors import DataDirLocked
+from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
 
 DAMAGE: Final = "damage"
@@ -28,7 +30,7 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
     problems: list[Problem] = []
     try:
         with quiet():
-            fsck = Fsck(path, deep=deep, repair=repair)
+            fsck = Fsck(path, deep=deep, repair=repair, is_ours=_in_catalog(path))
             for problem in fsck.problems():
                 problems.append(problem)
                 print(_line(problem, repair, as_json))
@@ -40,6 +42,24 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
     if any(_kind(problem) == DAMAGE and not problem.is_repaired for problem in problems):
         return FAILED
     return OK if all(problem.is_seen for problem in problems) else UNREADABLE
+
+
+def _in_catalog(data_folder: Path) -> Callable[[str, int], bool]:
+    """Return what tells whether the catalogue has a partition; without a catalogue nobody knows of a deletion."""
+
+    @cache
+    def partitions() -> dict[str, int] | None:
+        path = data_folder / CATALOG_FILE
+        try:
+            return {topic.name: topic.partitions for topic in read_topics(path)} if path.exists() else None
+        except CatalogError as error:
+            raise StorageError(str(error)) from error
+
+    def is_there(topic: str, partition: int) -> bool:
+        known = partitions()
+        return known is None or partition < known.get(topic, 0)
+
+    return is_there
 
 
 def _kind(problem: Problem) -> str:
@@ -64,12 +84,13 @@ def _line(problem: Problem, repair: bool, as_json: bool) -> str:
             "position": problem.position,
             "problem": problem.what,
         }
-        return to_json(fields | {"repaired": problem.is_repaired})
+        return to_json(fields | {"repaired": problem.is_repaired, "bounded": problem.is_bounded})
     end = ""
     if problem.is_note:
         end = " (a note, no damage)"
     elif repair and problem.is_seen:
-        end = " (repaired)" if problem.is_repaired else " (cannot be repaired)"
+        bounded = " (times lost, replaced by a bound)" if problem.is_bounded else " (cannot be repaired)"
+        end = " (repaired)" if problem.is_repaired else bounded
     return shown(f"{problem.path}@{problem.position}: {problem.what}{end}")
 
 

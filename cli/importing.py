@@ -17,6 +17,8 @@ from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
+from tidelog.storage import files
+from tidelog.storage.disk_space import FULL
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log_names import partition_of
 
@@ -41,7 +43,9 @@ def run(
     except (StorageError, CatalogError) as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        raise CommandError(f"{error.filename or folder}: {error.strerror or error}") from error
+        # Of a copy for which there is no room the system names the source.
+        path = data_dir if error.errno in FULL else error.filename or folder
+        raise CommandError(f"{path}: {error.strerror or error}") from error
     _warn(imported, config, folder, topic)
     staged = imported.staged
     offsets = f"offsets {staged.first_offset} to {staged.end_offset - 1}"
@@ -53,7 +57,7 @@ def run(
 
 
 def _number(folder: Path) -> int:
-    named = partition_of(folder.absolute().name)
+    named = partition_of(folder.name) or partition_of(files.real(folder).name)
     if named is None:
         raise CommandError(
             f"{folder}: its name does not end in -N; say which partition with --partition", USAGE

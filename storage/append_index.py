@@ -21,6 +21,7 @@ from crc32c import crc32c
 from tidelog.storage import files, walk
 from tidelog.storage.index_file import IndexFile
 from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.summary import SUFFIX as SUMMARY
 from tidelog.storage.summary import Summary
 
 ENTRY = Struct(">qiI")
@@ -88,7 +89,15 @@ class AppendIndex(IndexFile):
             file.sync()
 
     def replace_file(self) -> None:
-        """Have the file hold these entries and no others, on disk."""
+        """Have the file hold these entries and no others, on disk.
+
+        A summary that vouches for others is to vouch for these before: it would make them those of another log.
+        """
+        path = self.path.with_suffix(SUMMARY)
+        summary = Summary.load(path)
+        if summary is not None and not _is_vouched(self.data, summary):
+            summary.append_entries, summary.append_crc = len(self), self.save()
+            files.write_atomically(path, summary.encode())
         file = files.File(self.path, create=True)
         file.write_at(bytes(self.data), 0)
         file.truncate(len(self.data))
@@ -222,22 +231,41 @@ def bound_ms(modified_ms: int, now_ms: int, newest_ms: int) -> int:
 
 def is_whole(data: Data, summary: Summary) -> bool:
     """Tell whether a file holds what a summary vouches for, and nothing else."""
-    return len(data) == summary.append_entries * ENTRY_BYTES == _vouched_bytes(data, summary)
+    return len(data) == summary.append_entries * ENTRY_BYTES and _is_vouched(data, summary)
 
 
-def _vouched_bytes(data: Data, summary: Summary) -> int:
-    count = max(summary.append_entries, 0) * ENTRY_BYTES
-    return count if count <= len(data) and crc32c(memoryview(data)[:count]) == summary.append_crc else 0
+def _is_vouched(data: Data, summary: Summary) -> bool:
+    """Tell whether a file begins with what a summary vouches for, if it does for any."""
+    size = _vouched_bytes(summary)
+    return size <= len(data) and crc32c(memoryview(data)[:size]) == (summary.append_crc if size else 0)
+
+
+def _vouched_bytes(summary: Summary) -> int:
+    return max(summary.append_entries, 0) * ENTRY_BYTES
+
+
+def _is_of_another_log(data: Data, log: Described) -> bool:
+    """Tell whether entries of which each is sound are not those that the summary vouches for.
+
+    They can be of another log, whose segment begins with the same offset. Where one is damaged, or the file is cut,
+    what is left of it is of this log as far as anybody can tell.
+    """
+    size = _vouched_bytes(log.summary)
+    if len(data) < size or _is_vouched(data, log.summary):
+        return False
+    return all(sound_entries(bytes(data[:size]), log.base_offset))
 
 
 def mended(data: Data, log: Described, bound_ms: int, *, is_tail_lost: bool) -> bytearray:
     """Return what a file is to hold of the batches that there are: what is sound of it, and bounds for what is not.
 
     All batches were appended by `bound_ms`, which stands in after the last entry where `is_tail_lost`. Entries that the
-    summary vouches for are not looked at.
+    summary vouches for are not looked at; of a file of another log none is believed.
     """
     base_offset, end = log.base_offset, log.summary.next_offset - log.base_offset
-    kept = bytearray(data[: _vouched_bytes(data, log.summary)])
+    if _is_of_another_log(data, log):
+        data = b""
+    kept = bytearray(data[: _vouched_bytes(log.summary)] if _is_vouched(data, log.summary) else b"")
     del kept[_count_before(kept, end) * ENTRY_BYTES :]
     last = _entry(kept, len(kept) // ENTRY_BYTES - 1) if kept else None
     rest = rest_of(bytes(data[len(kept) :]), base_offset, last, end, bound_ms, is_tail_lost)

@@ -201,6 +201,11 @@ class FileSlice:
 NOTHING = FileSlice(File(Path(os.devnull)), 0, 0)
 
 
+def real(path: Path) -> Path:
+    """Return the absolute path of a file or folder, missing or not, without symbolic links."""
+    return Path(os.path.realpath(path))
+
+
 class Entry(NamedTuple):
     """A name in a folder; the size of a folder means nothing."""
 

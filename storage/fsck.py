@@ -18,7 +18,7 @@ from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log_names import bases_in, partition_of
-from tidelog.storage.segment import LOG, SUFFIXES
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES
 from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
 
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
@@ -33,7 +33,8 @@ class NothingToCheck(StorageError):
 class Problem(NamedTuple):
     """A finding, and what became of it; `is_seen` is false where something could not be looked at.
 
-    One that may be none is a note: nothing tells whether that is as it should be.
+    One that may be none is a note: nothing tells whether that is as it should be. One that `is_bounded` is damage that
+    stays, of append times: bounds stand in for them now, and nothing tells of it any more.
     """
 
     path: Path
@@ -42,6 +43,7 @@ class Problem(NamedTuple):
     is_repaired: bool = False
     is_seen: bool = True
     is_note: bool = False
+    is_bounded: bool = False
 
 
 class Tally(NamedTuple):
@@ -68,14 +70,25 @@ class Fsck:
     """The check of a folder; `tally` counts what `problems` has looked at so far."""
 
     def __init__(
-        self, folder: Path, *, deep: bool, repair: bool, pause: Callable[[float], None] = time.sleep
+        self,
+        folder: Path,
+        *,
+        deep: bool,
+        repair: bool,
+        is_ours: Callable[[str, int], bool] = lambda *_: True,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Find the logs in a folder. NothingToCheck if there are none; nothing is written yet."""
+        """Find the logs in a folder. NothingToCheck if there are none; nothing is written yet.
+
+        `is_ours` tells whether a data folder is to have a partition that it has no folder for; StorageError if it
+        cannot.
+        """
         self.tally = Tally()
         self._deep = deep
         self._repair = repair
+        self._is_ours = is_ours
         self._pause = pause
-        self._partitions, self._data_folder = _found(folder)
+        self._is_all, self._partitions, self._data_folder = _found(files.real(folder))
 
     def problems(self) -> Iterator[Problem]:
         """Yield what is wrong, log by log. DataDirLocked for a repair of what a broker has open."""
@@ -85,6 +98,8 @@ class Fsck:
             for folder in self._partitions:
                 yield from self._partition(folder, known, is_live)
                 self.tally = self.tally._replace(partitions=self.tally.partitions + 1)
+            if self._is_all and not is_live:
+                yield from self._lost(known)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -132,7 +147,23 @@ class Fsck:
         if not is_live:
             start = known.starts.get(key, 0) if key is not None else 0
             yield from _between(checks, start if known.clean else 0, start, flushed_to)
+            if not bases and flushed_to:
+                yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}")
             yield from _orphans(folder, bases)
+
+    def _lost(self, known: _Known) -> Iterator[Problem]:
+        """Find partitions that the checkpoints know of, and that have no folder: nobody has deleted their topic."""
+        assert known.folder is not None
+        found = {partition_of(folder.name) for folder in self._partitions}
+        for (topic, partition), flushed_to in sorted(known.points.items()):
+            if not flushed_to or (topic, partition) in found:
+                continue
+            folder = known.folder / f"{topic}-{partition}"
+            try:
+                if self._is_ours(topic, partition):
+                    yield Problem(folder, 0, f"is gone, but {_flushed(flushed_to)}")
+            except StorageError as error:
+                yield _unseen(folder, error)
 
     def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool) -> SegmentCheck:
         """Check a segment: while it is being written, until nothing changes what is found."""
@@ -154,28 +185,47 @@ class Fsck:
             except OSError as error:
                 yield Problem(check.path, 0, f"what lies beside it cannot be written: {error}")
         for path, position, what in check.findings:
-            yield Problem(path, position, what, path.suffix in repaired)
+            is_bounded = path.suffix == APPEND_INDEX and check.has_bounds
+            yield Problem(path, position, what, path.suffix in repaired, is_bounded=is_bounded)
+
+
+def _flushed(offset: int) -> str:
+    return f"all before {offset} had been flushed"
 
 
 def _unseen(path: Path, error: Exception) -> Problem:
     return Problem(path, 0, f"cannot be looked at: {error}", is_seen=False)
 
 
-def _found(folder: Path) -> tuple[list[Path], Path | None]:
-    """Return the partitions' folders that a folder stands for, and the data folder they lie in, if any."""
+def _found(folder: Path) -> tuple[bool, list[Path], Path | None]:
+    """Return whether a folder is one of data, the partitions' folders in it, or it alone, and their data folder."""
     try:
-        if bases_in(folder) or partition_of(folder.name) is not None:
-            above = folder.absolute().parent
-            is_ours = files.status(above / folder_identity.META) is not None
-            return [folder], above if is_ours else None
-        names = [name for name, is_folder in files.list_folder(folder) if is_folder and partition_of(name)]
+        is_data = not bases_in(folder) and partition_of(folder.name) is None
+        data_folder = folder if is_data else folder.parent
+        is_known = files.status(data_folder / folder_identity.META) is not None
+        found = [folder]
+        if is_data:
+            names = [
+                name for name, is_folder in files.list_folder(folder) if is_folder and partition_of(name)
+            ]
+            found = [folder / name for name in names]
+        named = load_offsets(data_folder / RECOVERY_POINTS) if is_data or is_known else {}
+        found = [each for each in found if partition_of(each.name) in named or _holds_log(each)]
     except OSError as error:
-        raise NothingToCheck(f"{folder}: cannot be looked at: {error.strerror}") from error
-    if not names and files.status(folder / folder_identity.META) is None:
+        raise NothingToCheck(f"{error.filename or folder}: cannot be looked at: {error.strerror}") from error
+    if not found and not (is_data and is_known):
         raise NothingToCheck(
-            f"{folder}: holds no partition; name a data folder, or the folder of a partition"
+            f"{folder}: holds no log; name a data folder, or the folder of a partition, with its .log files"
         )
-    return [folder / name for name in names], folder
+    return is_data, found, data_folder if is_data or is_known else None
+
+
+def _holds_log(folder: Path) -> bool:
+    """Tell whether a folder has a segment, or what is left of one; another may bear the name of a partition, too."""
+    try:
+        return bool(bases_in(folder)) or any(_orphans(folder, []))
+    except FileNotFoundError:
+        return False  # It was just deleted.
 
 
 def _known(folder: Path | None) -> _Known:
@@ -207,7 +257,7 @@ def _between(checks: list[SegmentCheck], first: int, start: int, flushed_to: int
         yield Problem(
             last.path,
             last.size,
-            f"ends before offset {last.next_offset}, but all before {flushed_to} had been flushed",
+            f"ends before offset {last.next_offset}, but {_flushed(flushed_to)}",
         )
 
 

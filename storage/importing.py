@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, leader_epochs, recovery
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import CorruptLog, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, bases_in
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
@@ -61,7 +61,7 @@ def stage(
 ) -> Staged:
     """Copy the log in a folder beside the folder that it is to be, and make what goes with it; all is on disk then.
 
-    CorruptLog, StorageError, OSError; what was made is removed.
+    CorruptLog, StorageError, OSError; what was made is removed; what is wrong with the log names the source.
     """
     bases = bases_in(source)
     if not bases:
@@ -77,12 +77,15 @@ def stage(
         log = recovery.load(folder, *key, config, Shared(folder, 0), known, now_ms)
         staged = _staged(folder, log, copied_bytes)
         if not log.close():
-            raise StorageError(f"{folder}: could not be put on disk: {log.health.failure}")
+            why = str(log.health.failure).replace(str(folder), str(target.parent))
+            raise StorageError(f"{target.parent}: the copy could not be put on disk: {why}")
         for name, _ in files.list_folder(folder):
             files.sync(folder / name)
         files.sync_folder(folder)
-    except (OSError, StorageError):
+    except (OSError, StorageError) as error:
         files.remove_folder(folder)
+        if isinstance(error, CorruptLog):
+            raise CorruptLog(str(error).replace(str(folder), str(source))) from error
         raise
     return staged
 

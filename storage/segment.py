@@ -26,12 +26,12 @@ from tidelog.storage.minima import least_time
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import NONE, Damage, Summary
+from tidelog.storage.summary import NONE, SUFFIX, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.troubles import told_if_not_written
 from tidelog.storage.walk import INT32_MAX
 
-LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", ".summary"
+LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", SUFFIX
 SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 OFFSET_MAX = (1 << 63) - 1
 

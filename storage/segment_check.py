@@ -104,6 +104,7 @@ class SegmentCheck:
         self.findings: list[Finding] = []
         fresh.created_ms = status.modified_ms
         self._is_cut_short = False
+        self.has_bounds = False
         self._around = around
         self._summary = None if self.sidecars.summary is None else Summary.decode(self.sidecars.summary)
         self._segment.size = status.size
@@ -420,29 +421,28 @@ class SegmentCheck:
         if sidecars.summary is None and not sidecars.append_times:
             found.offset_index.save()
             found.time_index.save(_state(found).final)
-            is_all = True
         else:
             if found.summary.damage and found.summary.damage[-1].next_offset == OFFSET_MAX:
                 self._leave_tail()
-            is_all = self._mend_append_index()
+            self._mend_append_index()
             was_flushed = self._summary is not None and bool(self._summary.flushed)
             found.save(final=True, flushed=was_flushed or not self._around.lags, durably=True)
         for suffix in (INDEX, TIME_INDEX, APPEND_INDEX):
             files.sync(found.path(suffix))
         files.sync_folder(found.folder)
-        return {INDEX, TIME_INDEX, SUMMARY, *([APPEND_INDEX] if is_all else [])}
+        return {INDEX, TIME_INDEX, SUMMARY} | (set() if self.has_bounds else {APPEND_INDEX})
 
-    def _mend_append_index(self) -> bool:
-        """Have bounds in place of what is lost of the append index; tell whether all was found again."""
+    def _mend_append_index(self) -> None:
+        """Have bounds in place of what is lost of the append index, and is not found again (`has_bounds`)."""
         found, is_wrong = self._found, any(f.path.suffix == APPEND_INDEX for f in self.findings)
         if not is_wrong and self._summary is not None:
-            return True  # What the summary says of it is true.
+            return  # What the summary says of it is true.
         bound_ms = max(found.summary.last_append_ms, self._segment.summary.created_ms)
         unsaved = found.mend_append_index(bound_ms, is_tail_lost=is_wrong)
         if unsaved is not None:
             AppendIndex.replace_file(unsaved)  # what is otherwise only looked at is to be mended
         entries = found.append_index
-        return not is_wrong or not any(entries.entry(number).is_bound for number in range(len(entries)))
+        self.has_bounds = any(entries.entry(number).is_bound for number in range(len(entries)))
 
 
 def _state(found: Segment) -> _Described:

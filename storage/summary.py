@@ -19,6 +19,7 @@ from tidelog.storage import files
 from tidelog.storage.blocks import count_of
 from tidelog.storage.minima import UNKNOWN, Minima
 
+SUFFIX = ".summary"
 MAGIC = b"TLSM"
 NONE = -1  # no timestamp, no offset
 

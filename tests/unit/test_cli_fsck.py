@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.logs import NOW, fill, open_log
+from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.main import app
 from tidelog.storage.files import FolderLock
@@ -64,6 +65,45 @@ def test_P9_damage_of_a_log_stays(folder: Path) -> None:
     found, summary = map(json.loads, lines)
     assert (code, found["kind"], found["file"], found["repaired"]) == (FAILED, "damage", str(log), False)
     assert (found["position"], summary["damaged"]) == (len(data) // 3 * 2, 1)
+
+
+def test_append_times_that_are_lost_are_said_to_be_bounded(folder: Path) -> None:
+    times = folder / f"{NAME}.appendindex"
+    data = bytearray(times.read_bytes())
+    data[0] ^= 1
+    times.write_bytes(data)
+    shutil.copytree(folder, other := folder.parent / "other-0")
+    code, lines, _ = fsck(folder, "--repair")
+    assert (code, lines[0].startswith(f"{times}@0: ")) == (FAILED, True)
+    assert lines[0].endswith(" (times lost, replaced by a bound)")
+    assert fsck(folder)[0] == OK
+    found = json.loads(fsck(other, "--repair", "--json")[1][0])
+    assert (found["kind"], found["repaired"], found["bounded"]) == ("damage", False, True)
+
+
+def test_P8_a_partition_that_is_gone_is_damage_unless_its_topic_was_deleted(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n3\ndeleted 0 7\nkept 1 5\nkept 2 6\n")
+    assert len(fsck(tmp_path)[1]) == 4  # without a catalogue nobody knows
+    catalog = Catalog(tmp_path / "catalog.sqlite")
+    catalog.add_topic(TopicRecord("kept", new_topic_id(), 2, {}))
+    catalog.close()
+    code, (line, verdict), _ = fsck(tmp_path, "--repair")
+    assert (code, line) == (
+        FAILED,
+        f"{tmp_path / 'kept-1'}@0: is gone, but all before 5 had been flushed (cannot be repaired)",
+    )
+    assert verdict == "0 partitions, 0 segments, 0 bytes of log: 1 damaged places, 0 repaired"
+    (tmp_path / "catalog.sqlite").write_bytes(b"no catalogue")
+    code, lines, _ = fsck(tmp_path)
+    assert (code, len(lines), "not a catalogue that can be read" in lines[0]) == (UNREADABLE, 4, True)
+
+
+def test_what_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "python-3").mkdir()
+    code, lines, error = fsck(tmp_path)
+    assert (code, lines) == (UNREADABLE, [])
+    assert error.startswith(f"tidelog: {tmp_path}: holds no log; name a data folder")
 
 
 def test_what_cannot_be_looked_at(tmp_path: Path, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """`tidelog import`: folders of partitions, by Kafka and by us, become partitions; S51, V2, I5, P2."""
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ from tidelog.cli.main import app
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records.batch import set_base
 from tidelog.storage import files
-from tidelog.storage.errors import DataDirLocked, StorageError
+from tidelog.storage.errors import CorruptLog, DataDirLocked, StorageError
 from tidelog.storage.files import FolderLock
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log_manager import LogManager
@@ -285,14 +286,16 @@ def test_other_options_of_a_topic_that_is_there_are_refused(data: Path, clock: C
 
 
 def test_folders_that_a_broker_has_open_are_refused(tmp_path: Path, data: Path, clock: Clock) -> None:
-    other = tmp_path / "other"
+    other, link = tmp_path / "other", tmp_path / "link-0"
     bring(other, M2[0], clock)
+    link.symlink_to(other / "old-0")
     for folder in (data, other):
         folder.mkdir(exist_ok=True)
         lock = FolderLock(folder / ".lock")
         try:
-            with pytest.raises(DataDirLocked, match="stop it"):
-                bring(data, other / "old-0", clock)
+            for source in (other / "old-0", link):
+                with pytest.raises(DataDirLocked, match="stop it"):
+                    bring(data, source, clock)
         finally:
             lock.release()
     bring(data, other / "old-0", clock)
@@ -315,6 +318,17 @@ def test_a_torn_tail_is_left_out_and_damage_is_kept(tmp_path: Path, data: Path, 
     staged = bring(data, source, clock).staged
     assert (staged.cut_bytes, len(staged.damaged)) == (50, 1)
     assert log_bytes(data / "old-0") == {log.name: bytes(whole)}
+
+
+def test_segments_that_overlap_are_named_in_the_source(tmp_path: Path, data: Path, clock: Clock) -> None:
+    source = sidecars_gone(M2[2], tmp_path / "kafka-0")
+    log = next(source.glob("*.log"))
+    shutil.copy(log, again := source / f"{BASE + 1:020d}.log")
+    with pytest.raises(CorruptLog) as told:
+        bring(data, source, clock)
+    assert str(log) in str(told.value)
+    assert str(again) in str(told.value)
+    assert "-delete" not in str(told.value)
 
 
 class Killed(BaseException):
@@ -432,6 +446,33 @@ def test_an_empty_data_folder_is_as_good_as_none_and_the_source_stays_as_it_is(
     assert [bool(end) for end in ends] == [False, True, False, True]
     assert log_bytes(data / "old-1") == log_bytes(data / "old-3") == log_bytes(source)
     assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+
+
+@pytest.mark.parametrize("step", ["copy", "sync_folder"])
+def test_a_full_disk_is_that_of_the_data_folder(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    source = Path(shutil.copytree(M2[2], tmp_path / "kafka-1"))
+    words = (source, "--topic", "old", "--data-dir", data)
+
+    def fails(path: Path, *_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, step, fails)
+        assert command(*words) == (FAILED, "", f"tidelog: {data}: No space left on device\n")
+    assert command(*words)[0] == OK
+
+
+def test_the_number_is_that_of_the_name_or_of_what_a_link_names(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(shutil.copytree(M2[2], tmp_path / "kafka-3"))
+    for number, name in ((3, "link"), (5, "link-5")):
+        (tmp_path / name).symlink_to(source)
+        assert command(tmp_path / name, "--topic", "old", "--data-dir", data)[1].startswith(f"old-{number}: ")
+    monkeypatch.chdir(source)
+    assert command(".", "--topic", "other", "--data-dir", data)[1].startswith("other-3: ")
 
 
 def test_what_is_wrong_is_one_line(tmp_path: Path, data: Path) -> None:

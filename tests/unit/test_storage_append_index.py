@@ -335,3 +335,64 @@ def test_S52_times_of_batches_that_a_crash_took_are_not_those_of_the_next(
     for again in (log, open_log(crash(log, tmp_path / "c"), was_cut_off=cut_off)):
         assert times_of(again) == exact([NOW + 1000, NOW + 1001])
         assert found_at(again, NOW + 1000) == (NOW + 1000, 0, again.epoch_at(0))
+
+
+def swapped(folder: Path, *, clean: bool) -> Log:
+    """Open a log beside whose first segment lies the append index of another log, of as many batches."""
+    log = filled(folder / "a", RISING)
+    other = filled(folder / "other", [at + 1 for at in RISING])
+    for each in (log, other):
+        each.roll(NOW + 90)
+        each.durability.flush()
+        each.close()
+    there = folder / "b"
+    crash(log, there)
+    shutil.copy(other.segments[0].path(APPEND_INDEX), there)
+    return open_log(there, clean=clean, recovery_point=log.log_end_offset, now_ms=NOW + 1000)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_S52_an_index_of_another_log_with_the_same_base_offset_says_nothing(
+    tmp_path: Path, clean: bool
+) -> None:
+    """Each of its entries is sound by itself; only the summary knows that they are of other batches."""
+    log = swapped(tmp_path, clean=clean)
+    assert times_of(log) == [(RISING[-1], True)] * len(RISING)
+    assert found_at(log, NOW + 6) == (RISING[-1], 0, 0)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("clean", [False, True])
+def test_what_is_left_of_a_damaged_index_is_believed_at_every_start(
+    tmp_path: Path, sealed: bool, clean: bool
+) -> None:
+    """Also after a kill: then its summary is as old as the damage."""
+    log = filled(tmp_path / "0", RISING)
+    if sealed:
+        log.roll(NOW + 100)
+    log.durability.flush()
+    log.close()
+    for number in (1, 2, 3):
+        folder = crash(log, tmp_path / f"{number}")
+        if number == 1:
+            path = folder / f"{0:020d}{APPEND_INDEX}"
+            data = bytearray(path.read_bytes())
+            data[16] ^= 1
+            path.write_bytes(data)
+        log = open_log(folder, clean=clean and number == 1, was_cut_off=False, now_ms=NOW + 1000)
+        assert times_of(log)[:7] == exact(RISING[:1]) + [(NOW + 6, True)] * 2 + exact(RISING[3:])
+        log.append(batch([NOW]), NOW + 1000 + number)
+    assert times_of(log)[-3:] == exact([NOW + 1001, NOW + 1002, NOW + 1003])
+
+
+def test_S52_what_was_appended_in_place_of_what_a_crash_took_keeps_its_times(tmp_path: Path) -> None:
+    """As many entries as those for which the summary vouches, which are gone with their batches."""
+    log = filled(tmp_path / "a", RISING)
+    log.active.save()
+    folder = crash(log, tmp_path / "b")
+    (folder / log.active.path(".log").name).write_bytes(b"")
+    log = open_log(folder)
+    times = [NOW + 1000 + n for n in range(7)]
+    for at in times:
+        log.append(batch([NOW]), at)
+    assert times_of(open_log(crash(log, tmp_path / "c"), was_cut_off=False)) == exact(times)

@@ -197,6 +197,24 @@ def test_offsets_that_the_checkpoints_know_are_missed(data: Path) -> None:
     assert not problems(data)
 
 
+@pytest.mark.parametrize("left", ["nothing", "an empty folder"])
+def test_P8_a_partition_that_is_gone_is_missed(data: Path, left: str) -> None:
+    (data / "recovery-point-offset-checkpoint").write_text("0\n2\nempty 0 0\ntopic 0 3\n")
+    shutil.rmtree(data / "topic-0")
+    says = "is gone, but all before 3 had been flushed"
+    if left == "an empty folder":
+        (data / "topic-0").mkdir()
+        says = "holds no log, but all before 3 had been flushed"
+    for repair in (False, True, True):
+        found = [(p.path, p.what, p.is_repaired) for p in problems(data, repair=repair)]
+        assert found == [(data / "topic-0", says, False)]
+    lock = FolderLock(data / ".lock")
+    try:
+        assert not problems(data)  # whoever has it open may be deleting the topic
+    finally:
+        lock.release()
+
+
 def test_a_segment_that_is_gone_is_missed(folder: Path) -> None:
     names = sorted(path.name for path in folder.glob("*.log"))
     (folder / names[1]).unlink()
@@ -587,6 +605,20 @@ def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
             problems(folder)
 
 
+@pytest.mark.parametrize("is_data", [True, False])
+def test_a_folder_with_the_name_of_a_partition_is_no_log(tmp_path: Path, is_data: bool) -> None:
+    folder = tmp_path / "python-3"
+    folder.mkdir()
+    (folder / "settings").write_text("x")
+    (folder / f"{0:020d}.index").touch()
+    with pytest.raises(NothingToCheck, match=f"{tmp_path}.*holds no log; name"):
+        problems(tmp_path if is_data else folder)
+    (folder / f"{0:020d}.index").write_bytes(bytes(8))
+    assert [p.what for p in problems(tmp_path if is_data else folder)] == [
+        "the log that it belongs to is gone"
+    ]
+
+
 def test_a_log_that_cannot_be_looked_at_stops_no_other(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(data / "topic-0", data / "other-0")
     broken = data / "other-0" / f"{0:020d}.log"
@@ -612,6 +644,32 @@ def test_a_partition_in_a_data_folder_is_under_its_lock(data: Path) -> None:
     finally:
         lock.release()
     assert not problems(data / "topic-0", repair=True)
+
+
+@pytest.mark.parametrize("way", ["link", "link to the data folder", "relative", "."])
+def test_a_partition_is_under_its_lock_by_whatever_path(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.chdir(data / "topic-0" if way == "." else data)
+    match way:
+        case "link":
+            (path := tmp_path / "link").symlink_to(data / "topic-0")
+        case "link to the data folder":
+            (path := tmp_path / "link").symlink_to(data)
+        case "relative":
+            path = Path("topic-0")
+        case _:
+            path = Path()
+    (data / "recovery-point-offset-checkpoint").write_text("0\n1\ntopic 0 9\n")
+    assert "all before 9 had been flushed" in problems(path)[0].what
+    before = {each: each.read_bytes() for each in (data / "topic-0").iterdir()}
+    lock = FolderLock(data / ".lock")
+    try:
+        with pytest.raises(DataDirLocked):
+            problems(path, repair=True)
+    finally:
+        lock.release()
+    assert {each: each.read_bytes() for each in (data / "topic-0").iterdir()} == before
 
 
 # What a repair leaves behind.
