@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from tests.support.broker import COMMAND, Broker, Running, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.cli.main import app
+from tidelog.cli.times import show
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
@@ -187,6 +188,14 @@ def test_offsets_at_a_time_equal_a_linear_scan(shared_broker: Running, late: str
             found = next(((n, when) for n, when in enumerate(there) if when >= at), (None, None))
             expected.append({"partition": which, "offset": found[0], "timestamp": found[1]})
         assert rows(tidelog(shared_broker, "offsets", late, "--at", epoch(at), "--json")) == expected
+
+
+def test_where_there_is_no_record_offsets_says_so(shared_broker: Running, late: str) -> None:
+    out = ok(tidelog(shared_broker, "offsets", late, "--at", epoch(START_MS + 56_500)))
+    assert [line.split(maxsplit=2)[1:] for line in out.splitlines()[1:]] == [
+        ["-", "none at or after"],
+        ["28", show(START_MS + 57_000)],
+    ]
 
 
 def test_offsets_without_a_time(shared_broker: Running, late: str) -> None:
