@@ -31,7 +31,7 @@ def fsck(*words: object) -> tuple[int, list[str], str]:
 
 def test_what_is_sound(folder: Path) -> None:
     size = (folder / f"{NAME}.log").stat().st_size
-    assert fsck(folder) == (OK, [f"1 partitions, 1 segments, {size} bytes of log: no damage"], "")
+    assert fsck(folder) == (OK, [f"1 partition, 1 segment, {size} bytes of log: no damage"], "")
     code, (line,), _ = fsck(folder, "--json", "--deep")
     assert (code, json.loads(line)) == (
         OK,
@@ -45,10 +45,10 @@ def test_I5_an_index_is_mended(folder: Path) -> None:
     index.write_bytes(b"")
     code, lines, _ = fsck(folder)
     assert (code, lines[0]) == (FAILED, f"{index}@0: ends after 0 of 2 entries")
-    assert lines[-1].endswith(": 1 damaged places")
+    assert lines[-1].endswith(": 1 damaged place")
     code, lines, _ = fsck(folder, "--repair")
     assert (code, lines[0]) == (OK, f"{index}@0: ends after 0 of 2 entries (repaired)")
-    assert lines[-1].endswith(": 1 damaged places, 1 repaired")
+    assert lines[-1].endswith(": 1 damaged place, 1 repaired")
     assert fsck(folder)[0] == OK
 
 
