@@ -243,6 +243,10 @@ def tail(
         str | None,
         typer.Option(metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end."),
     ] = None,
+    from_offset: Annotated[
+        int | None,
+        typer.Option("--offset", metavar="N", min=0, help="Begin at this offset of one --partition."),
+    ] = None,
     until: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Print only what is earlier; takes the same forms as --since."),
@@ -268,12 +272,15 @@ def tail(
     """Print the records of a topic: each partition in order of offset, partitions merged by time.
 
     A range of times is exact even where records are out of order: each partition is read from its first record at or
-    after --since to its end, and what is printed has since <= timestamp < until.
+    after --since to its end, and what is printed has since <= timestamp < until. With lookup.clock=append it is what
+    was appended from --since on and before --until, whatever times the records carry.
     """
     from tidelog.broker.clock import Clock
     from tidelog.cli.tail import run
 
-    return run(topic, partition or [], since, until, follow, limit, format_name, bootstrap, Clock())
+    return run(
+        topic, partition or [], since, from_offset, until, follow, limit, format_name, bootstrap, Clock()
+    )
 
 
 @app.command()

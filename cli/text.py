@@ -1,8 +1,8 @@
 """Text that passes between a person and the rest: what may go to a broker, and what may be shown.
 
 Owns both answers, the name of the command, numbers with their nouns, and the line on standard error. Refuses to know
-what the text is about, and loads nothing, since `serve` is to start soon. Invariant: no control character reaches a terminal or a log, and no
-text that is not UTF-8 reaches the client library, whose threads end by it without a word.
+what the text is about, and loads nothing, since `serve` is to start soon. Invariant: no control character reaches a
+terminal or a log, and no text that is not UTF-8 reaches the client library, whose threads end by it without a word.
 """
 
 import os
