@@ -235,6 +235,7 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
     assert not {"kafka", "rich"} & modules
     assert {name for name in modules if name.startswith("tidelog.cli")} <= {
         "tidelog.cli",
+        "tidelog.cli.broker_options",
         "tidelog.cli.errors",
         "tidelog.cli.exit_codes",
         "tidelog.cli.main",
