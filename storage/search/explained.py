@@ -148,11 +148,13 @@ def _may_be_appended_in(segment: Segment, damage: Damage, from_ms: int, to_ms: i
     later = None if to_ms is None else index.offset_surely_from(to_ms)
     if later is None:
         return True
+    if later <= first:
+        return False
     try:
-        return first < later and damage.start < by_offset.locate(segment, base_offset + later, PATIENT)[0]
+        return damage.start < by_offset.locate(segment, base_offset + later, PATIENT)[0]
     except CorruptLog:
         reached = next(each for each in segment.summary.damage if each.next_offset > base_offset + later)
-        return first < later and damage.start <= reached.start
+        return damage.start <= reached.start
 
 
 def _why_skipped(log: Log, segment: Segment, wanted: int, largest_ms: int) -> str:

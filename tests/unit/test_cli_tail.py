@@ -258,6 +258,7 @@ def test_V10_reading_goes_on_beside_damage_and_after_it(capsys: pytest.CaptureFi
     found = [(r.partition, r.offset) for records in read.read() for r in records]
     assert sorted(found) == [(0, 0), (0, 1)] + [(1, n) for n in range(6)]
     assert read.damaged == [Key(0)]
+    assert session.paused == {Key(0)}  # the broker would be asked for it again and again
     error = capsys.readouterr().err
     assert error.startswith("tidelog: partition 0 of t is damaged at offset 2, and read no further; ")
     assert error.endswith("read on from there with --partition 0 --offset N\n")

@@ -122,6 +122,12 @@ def test_P9_damage_that_may_hold_an_earlier_answer_is_told_and_no_other(tmp_path
     assert beside(20, 40, APPEND_TIME) == beside(12, 20, APPEND_TIME) == []
     assert beside(30, 31, APPEND_TIME) == beside(31, 40, APPEND_TIME) == beside(30, 32, APPEND_TIME) == [32]
     assert beside(20, 31, APPEND_TIME) == beside(20, 51, APPEND_TIME) == []
+    assert beside(31, 31, APPEND_TIME) == []
+    log.advance_start(11)
+    assert before(NOW + 40, RECORD_TIME) == [32]
+    log.active.append_index.keep(0)
+    everything = explained.unread_before(log, None, NOW + 40, APPEND_TIME)
+    assert [each.next_offset for each in everything] == [32, 51]
 
 
 def config(**options: Any) -> TopicConfig:
