@@ -26,10 +26,12 @@ GIVE_UP_S: Final = 20
 # How long a producer's thread may take to end. It may be amid a longer wait, and ends with us then.
 CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
+LOOKUP_CLOCK: Final = "lookup.clock"
 
 STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
-# Where those of kafka-python would not help the person who reads them.
+_CORRUPT_MESSAGE: Final = 2
 _UNKNOWN_TOPIC: Final = 3
+# Where those of kafka-python would not help the person who reads them.
 _OWN_WORDS: Final = {
     _UNKNOWN_TOPIC: "no such topic or partition",
     10: "larger than max.message.bytes, which is the topic's or the broker's",
@@ -70,6 +72,7 @@ def consumer(bootstrap: str) -> Iterator[Client]:
         }
         with _closing(KafkaConsumer(**settings)) as client:
             _make_no_topics(client._manager)
+            _hear_of_damage(client._fetcher)
             yield client
 
 
@@ -135,6 +138,23 @@ def own_options(client: Client, topic: str) -> dict[str, str]:
     return {name: option["value"] for name, option in sorted(found.items())}
 
 
+def lookup_clock(client: Client, topic: str) -> str:
+    """Return the clock by which the broker finds a topic's records by time; one that has no such option is Kafka."""
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    wanted = ConfigResource(ConfigResourceType.TOPIC, topic, {LOOKUP_CLOCK: None})
+    answer = client.describe_configs([wanted], config_filter="all")
+    (found,) = answer["topic"].values()
+    return str(found[LOOKUP_CLOCK]["value"]) if LOOKUP_CLOCK in found else "record"
+
+
+def take_damaged(session: Client) -> dict[Any, int]:
+    """Return, once, the partitions that the broker could not read, and the offset at which that was."""
+    damaged: dict[Any, int] = session._fetcher.damaged
+    session._fetcher.damaged = {}
+    return damaged
+
+
 def any_error() -> type[Exception]:
     """Return what all exceptions of kafka-python derive from."""
     from kafka.errors import KafkaError
@@ -198,6 +218,23 @@ def _make_no_topics(manager: Any) -> None:
     kafka-python 3.0.12 takes `allow_auto_create_topics`, and does not hand it to what asks the questions.
     """
     manager.cluster.config["allow_auto_create_topics"] = False
+
+
+def _hear_of_damage(fetcher: Any) -> None:
+    """Keep which partitions the broker says are damaged, and go on with the others.
+
+    kafka-python 3.0.12 raises that error without a word of the partition.
+    """
+    parse = fetcher._parse_fetched_data
+    fetcher.damaged = {}
+
+    def hear(fetch: Any) -> Any:
+        if fetch.partition_data.error_code != _CORRUPT_MESSAGE:
+            return parse(fetch)
+        fetcher.damaged[fetch.topic_partition] = fetch.fetched_offset
+        return None
+
+    fetcher._parse_fetched_data = hear
 
 
 def _hear_refusals(cluster: Any) -> None:

@@ -292,7 +292,7 @@ def _rest(kind: str, count: int) -> Part:
 def _snapshot(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance) -> Iterator[Part]:
     batches = producer_state.decode(file.read())
     if batches is None:
-        yield _damaged("snapshot")
+        yield _damaged("not a whole snapshot of a known version")
         return
     for producer_id, epoch, batch in sorted(batches, key=lambda row: row[0]):
         fields = {"kind": "batch", "producer_id": producer_id, "producer_epoch": epoch}
@@ -300,9 +300,10 @@ def _snapshot(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance
 
 
 def _summary(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance) -> Iterator[Part]:
-    summary = Summary.decode(file.read())
+    data = file.read()
+    summary = Summary.decode(data)
     if summary is None:
-        yield _damaged("summary")
+        yield _damaged(Summary.fault(data))
         return
     fields = asdict(summary)
     damage, digests, minima = fields.pop("damage"), fields.pop("digests"), fields.pop("minima").taken()
@@ -313,8 +314,8 @@ def _summary(file: IO[bytes], _base_offset: int, _deep: bool, _advance: Advance)
         yield _part({"kind": "damage"} | place._asdict(), is_sound=False)
 
 
-def _damaged(what: str) -> Part:
-    return Part({"kind": "unreadable"}, f"unreadable: not a whole {what} of a known version", is_sound=False)
+def _damaged(why: str) -> Part:
+    return Part({"kind": "unreadable", "error": why}, f"unreadable: {why}", is_sound=False)
 
 
 _KINDS: Final[dict[str, PartsOf]] = {

@@ -1,36 +1,42 @@
-"""`tidelog explain`: why a segment stays or goes, and how a time leads to an offset, read from a data folder.
+"""`tidelog explain`: why a segment stays or goes, how times lead to offsets, read from a data folder.
 
 Owns the words and tables. Decides nothing: what expires says `storage.retention`, what is found `storage.search`. Reads
-the folder as it is, while a broker runs on it or none; takes no lock, and writes nothing. What a broker was told on its
-command line it does not know: `--config` names the file that has it.
+the folder as it is, while a broker runs on it or none; takes no lock, and writes nothing. A broker's options it does
+not know: it is told them as the broker was, and says by which it judges. A topic that is not in the catalogue is what
+its folders say, as it will be to the broker that adopts them.
 """
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.broker.catalog import CATALOG_FILE, CatalogError, TopicRecord, read_topics
+from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
 from tidelog.broker.clock import Clock
 from tidelog.cli import times
+from tidelog.cli.broker_options import configure
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
-from tidelog.cli.text import shown
+from tidelog.cli.text import counted, note, shown
+from tidelog.config.described import Described, Source
 from tidelog.config.errors import ConfigError
-from tidelog.config.load import load as load_config
-from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import read_only, retention
+from tidelog.storage import files, read_only, retention
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LOG_STARTS
+from tidelog.storage.log_names import partition_of
 from tidelog.storage.retention import BEFORE_START, TOO_MUCH, Verdict
 from tidelog.storage.search import explained
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
-from tidelog.storage.search.explained import Step
+from tidelog.storage.search.explained import Step, Unread
+from tidelog.storage.segment import LOG, OFFSET_MAX
 
+RETENTION_OPTIONS: Final = ("retention.ms", "retention.bytes", "retention.clock")
+LOOKUP_OPTIONS: Final = ("lookup.clock",)
+_SOURCES: Final = {Source.TOPIC: "topic", Source.BROKER: "broker", Source.DEFAULT: "default"}
 CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
@@ -42,6 +48,17 @@ class Where(NamedTuple):
     partition: int | None  # None for all
     data_dir: Path | None
     config_file: Path | None
+    overrides: Sequence[str] = ()
+
+
+class _Topic(NamedTuple):
+    """What is known of the topic without opening its logs."""
+
+    name: str
+    folder: Path
+    partitions: list[int]
+    config: TopicConfig
+    options: list[Described]  # of that configuration, each with where its value is from
 
 
 def _or_dash(value: object) -> str:
@@ -69,24 +86,37 @@ OFFSET: Final = (
     Column("what", "is"),
     Column("largest_time", "largest time", _time),
     Column("entry_time", "index entry", _time),
+    Column("entry_bound", "or earlier", lambda is_bound: "yes" if is_bound else "-"),
     Column("entry_offset", "to offset", _or_dash, is_number=True),
     Column("position", "from position", _or_dash, is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
     Column("why", "why"),
+)
+RANGE: Final = (
+    Column("partition", "partition", is_number=True),
+    Column("clock", "clock"),
+    Column("offset", "first offset", _or_dash, is_number=True),
+    Column("end_offset", "ends before", _or_dash, is_number=True),
+    Column("reads", "reads", is_number=True),
+    Column("bytes_read", "bytes read", is_number=True),
 )
 
 
 def retained(where: Where, as_json: bool, clock: Clock) -> int:
     """Print when each segment goes, and by which rule; return the exit code."""
     now_ms = clock.now_ms()
-    rows = [
-        {"partition": log.partition, **_verdict(verdict, log)}
-        for log in _logs(where, now_ms)
-        for verdict in retention.verdicts(log.segments, log.log_start_offset, log.config, now_ms)
-    ]
-    print_rows(
-        RETENTION, rows, as_json=as_json, caption=f"{where.topic}: what retention makes of its segments"
-    )
+    with _errors(where):
+        topic = _topic(where)
+        rows = [
+            {"kind": "segment", "partition": log.partition, **_verdict(verdict, log)}
+            for log in _logs(where, topic, now_ms)
+            for verdict in retention.verdicts(log.segments, log.log_start_offset, log.config, now_ms)
+        ]
+    if as_json:
+        _print_json([_options(topic, RETENTION_OPTIONS), *rows])
+        return OK
+    print_rows(RETENTION, rows, as_json=False, caption=f"{topic.name}: what retention makes of its segments")
+    _print_options(topic, RETENTION_OPTIONS)
     return OK
 
 
@@ -125,42 +155,112 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
 
 def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print how the first record at or after a time is found; return the exit code."""
-    if clock_name is not None and clock_name not in CLOCKS:
-        raise CommandError(f"--clock {shown(clock_name)}: it is one of {', '.join(CLOCKS)}", USAGE)
+    _check_clock(clock_name)
     now_ms = clock.now_ms()
     at_ms = times.option("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
-    for log in _logs(where, now_ms):
-        name = clock_name or log.config.lookup_clock
-        try:
-            answer, steps = explained.first_at_or_after(log, at_ms, CLOCKS[name])
-        except StorageError as error:
-            raise CommandError(str(error)) from error
-        rows += [{"partition": log.partition, **_step(step)} for step in steps]
-        answers.append(
-            {
-                "partition": log.partition,
-                "clock": name,
-                "offset": answer and answer.offset,
-                "timestamp": answer and answer.timestamp,
-                "bytes_read": sum(step.bytes_read for step in steps),
+    with _errors(where):
+        topic = _topic(where)
+        for log in _logs(where, topic, now_ms):
+            name = clock_name or log.config.lookup_clock
+            timeline = CLOCKS[name]
+            found = explained.first_at_or_after(log, at_ms, timeline)
+            rows += [{"kind": "segment", "partition": log.partition, **_step(step)} for step in found.steps]
+            answer = {
+                "offset": found.answer and found.answer.offset,
+                "timestamp": found.answer and found.answer.timestamp,
+                "bound": found.answer is not None and explained.is_bound(log, found.answer.offset, timeline),
+                "bytes_read": sum(step.bytes_read for step in found.steps),
             }
-        )
+            unread = explained.unread_before(log, found.answer, at_ms, timeline)
+            answers.append(_answer(log, name) | answer | {"damage": [_damage(each) for each in unread]})
     if as_json:
-        for kind, each in (("segment", rows), ("answer", answers)):
-            for row in each:
-                print(to_json({"kind": kind} | row))
+        _print_json([_options(topic, LOOKUP_OPTIONS), *rows, *answers])
         return OK
-    print_rows(OFFSET, rows, as_json=False, caption=f"{where.topic}: at or after {times.show(at_ms)}")
+    print_rows(OFFSET, rows, as_json=False, caption=f"{topic.name}: at or after {times.show(at_ms)}")
+    _print_options(topic, LOOKUP_OPTIONS)
     for row in answers:
-        found = (
-            "nothing" if row["offset"] is None else f"offset {row['offset']}, {times.show(row['timestamp'])}"
-        )
-        print(
-            f"partition {row['partition']}, by {row['clock']} time: {found}; {row['bytes_read']} bytes read"
-        )
+        found_at = "nothing" if row["offset"] is None else f"offset {row['offset']}, {_dated(row)}"
+        print(_of(row) + f"{found_at}; {counted(row['bytes_read'], 'byte')} read")
+        _print_damage(row, "an earlier one may have been in them")
     return OK
+
+
+def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
+    """Print the smallest range of offsets that has every record of a range of times; return the exit code."""
+    _check_clock(clock_name)
+    now_ms = clock.now_ms()
+    from_ms, to_ms = times.option("--from", since, now_ms), times.option("--to", until, now_ms)
+    if from_ms > to_ms:
+        raise CommandError(
+            f"--from {since} is later than --to {until}: {times.show(from_ms)} is after {times.show(to_ms)}",
+            USAGE,
+        )
+    answers: list[dict[str, Any]] = []
+    with _errors(where):
+        topic = _topic(where)
+        for log in _logs(where, topic, now_ms):
+            name = clock_name or log.config.lookup_clock
+            timeline = CLOCKS[name]
+            offsets, reads, bytes_read = explained.between(log, from_ms, to_ms, timeline)
+            ends = (offsets[0], offsets[-1]) if offsets else ()
+            answer = {
+                "offset": offsets.start if offsets else None,
+                "end_offset": offsets.stop if offsets else None,
+                "bound": any(explained.is_bound(log, end, timeline) for end in ends),
+                "reads": reads,
+                "bytes_read": bytes_read,
+            }
+            unread = explained.unread_beside(log, offsets, from_ms, to_ms, timeline)
+            answers.append(_answer(log, name) | answer | {"damage": [_damage(each) for each in unread]})
+    if as_json:
+        _print_json([_options(topic, LOOKUP_OPTIONS), *answers])
+        return OK
+    caption = f"{topic.name}: from {times.show(from_ms)} on and before {times.show(to_ms)}"
+    print_rows(RANGE, answers, as_json=False, caption=caption)
+    _print_options(topic, LOOKUP_OPTIONS)
+    for row in answers:
+        if row["bound"]:
+            print(_of(row) + "a bound is all that is known at an end: what may be of the range is in it")
+        _print_damage(row, "records of the range may have been in them")
+    return OK
+
+
+def _check_clock(name: str | None) -> None:
+    if name is not None and name not in CLOCKS:
+        raise CommandError(f"--clock {shown(name)}: it is one of {', '.join(CLOCKS)}", USAGE)
+
+
+def _print_json(rows: Sequence[dict[str, Any]]) -> None:
+    for row in rows:
+        print(to_json(row))
+
+
+def _answer(log: Log, clock_name: str) -> dict[str, Any]:
+    return {"kind": "answer", "partition": log.partition, "clock": clock_name}
+
+
+def _of(row: dict[str, Any]) -> str:
+    return f"partition {row['partition']}, by {row['clock']} time: "
+
+
+def _dated(row: dict[str, Any]) -> str:
+    at = times.show(row["timestamp"])
+    return f"at {at} or earlier, which is a bound" if row["bound"] else at
+
+
+def _damage(unread: Unread) -> dict[str, Any]:
+    end = unread.next_offset if unread.next_offset < OFFSET_MAX else None
+    place = {"file": str(unread.segment.path(LOG)), "position": unread.start, "end": unread.end}
+    return place | {"next_offset": end}
+
+
+def _print_damage(row: dict[str, Any], what: str) -> None:
+    for place in row["damage"]:
+        upto = "the log's end" if place["next_offset"] is None else f"offset {place['next_offset'] - 1}"
+        where = f"{shown(place['file'])}@{place['position']}"
+        print(_of(row) + f"damaged bytes at {where}, to {upto}, were stepped over: {what}")
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -172,6 +272,7 @@ def _step(step: Step) -> dict[str, Any]:
         "what": step.what,
         "largest_time": step.largest_ms if step.largest_ms >= 0 else None,
         "entry_time": entry_ms,
+        "entry_bound": step.is_entry_bound,
         "entry_offset": entry_offset,
         "position": step.position,
         "reads": step.reads,
@@ -180,18 +281,36 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-def _logs(where: Where, now_ms: int) -> Iterator[Log]:
-    """Yield the logs of the partitions that were asked for, opened for reading."""
+def _options(topic: _Topic, names: Sequence[str]) -> dict[str, Any]:
+    """Return by which options of the topic is judged, and whence they are."""
+    values = {
+        option.name: {"value": option.text, "source": _SOURCES[option.source]}
+        for option in topic.options
+        if option.name in names
+    }
+    return {"kind": "options", "topic": topic.name, "options": values}
+
+
+def _print_options(topic: _Topic, names: Sequence[str]) -> None:
+    values = _options(topic, names)["options"]
+    words = [f"{name}={each['value']} ({each['source']})" for name, each in values.items()]
+    print(f"judged by {', '.join(words)}")
+
+
+def _logs(where: Where, topic: _Topic, now_ms: int) -> Iterator[Log]:
+    """Yield the logs of the partitions that were asked for, opened for reading. StorageError, OSError, CommandError."""
+    starts = load_offsets(topic.folder / LOG_STARTS)
+    for number in _wanted(topic, where):
+        path = topic.folder / f"{where.topic}-{number}"
+        yield read_only.load(
+            path, where.topic, number, topic.config, starts.get((where.topic, number), 0), now_ms
+        )
+
+
+@contextmanager
+def _errors(where: Where) -> Iterator[None]:
     try:
-        broker = load_config(where.config_file, os.environ, {})
-        folder = where.data_dir or broker.log_dir
-        record = _record(read_topics(folder / CATALOG_FILE), where.topic, folder)
-        config = _config(broker, record)
-        starts = load_offsets(folder / LOG_STARTS)
-        for number in _partitions(record, where.partition):
-            start = starts.get((record.name, number), 0)
-            path = folder / f"{record.name}-{number}"
-            yield read_only.load(path, record.name, number, config, start, now_ms)
+        yield
     except ConfigError as error:
         raise CommandError(str(error), USAGE) from error
     except (CatalogError, StorageError) as error:
@@ -200,23 +319,39 @@ def _logs(where: Where, now_ms: int) -> Iterator[Log]:
         raise CommandError(f"{error.filename or where.data_dir}: {error.strerror or error}") from error
 
 
-def _record(records: list[TopicRecord], topic: str, folder: Path) -> TopicRecord:
-    record = next((record for record in records if record.name == topic), None)
+def _topic(where: Where) -> _Topic:
+    """Return the topic as the catalogue has it, with the partitions of folders that a start would adopt."""
+    broker = configure(where.config_file, where.overrides, where.data_dir)
+    folder, name = broker.log_dir, where.topic
+    catalog = folder / CATALOG_FILE
+    adopted = _partitions_by_folder(folder, name)
+    records = read_topics(catalog) if files.status(catalog) is not None else []
+    record = next((record for record in records if record.name == name), None)
+    if record is None and not adopted:
+        raise CommandError(f"{folder}: there is no topic {shown(name)} in it")
     if record is None:
-        raise CommandError(f"{folder}: there is no topic {shown(topic)} in it")
-    return record
-
-
-def _config(broker: BrokerConfig, record: TopicRecord) -> TopicConfig:
-    defaults = broker.topic_defaults()
-    return defaults.override(record.options, source=f"topic {record.name}").bounded_by(defaults)
-
-
-def _partitions(record: TopicRecord, partition: int | None) -> list[int]:
-    if partition is None:
-        return list(range(record.partitions))
-    if partition >= record.partitions:
-        raise CommandError(
-            f"--partition {partition}: {record.name} has {record.partitions}, counted from 0", USAGE
+        note(
+            f"topic {name} is not in the catalogue of {folder} yet: a broker that starts there adopts its folders, "
+            "and it has the broker's options then"
         )
-    return [partition]
+    made = range(record.partitions) if record is not None else ()
+    defaults = broker.topic_defaults()
+    own = record.options if record is not None else {}
+    config = defaults.override(own, source=f"topic {name}").bounded_by(defaults)
+    return _Topic(name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)))
+
+
+def _partitions_by_folder(folder: Path, topic: str) -> list[int]:
+    named = [partition_of(name) for name, is_folder in files.list_folder(folder) if is_folder]
+    return [each[1] for each in named if each is not None and each[0] == topic]
+
+
+def _wanted(topic: _Topic, where: Where) -> list[int]:
+    if where.partition is None:
+        return topic.partitions
+    if where.partition not in topic.partitions:
+        last = topic.partitions[-1]
+        raise CommandError(
+            f"--partition {where.partition}: {where.topic} has no such partition, the last is {last}", USAGE
+        )
+    return [where.partition]

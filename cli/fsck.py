@@ -14,7 +14,7 @@ from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.output import to_json
-from tidelog.cli.text import shown
+from tidelog.cli.text import counted, shown
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
 
@@ -102,8 +102,9 @@ def _verdict(fsck: Fsck, problems: list[Problem], repair: bool, as_json: bool) -
     if as_json:
         counts = {"damaged": len(damaged), "repaired": repaired, "unreadable": unseen}
         return to_json({"kind": "summary", **tally._asdict(), **counts})
-    words = [f"{tally.partitions} partitions, {tally.segments} segments, {tally.log_bytes} bytes of log"]
-    words.append(f"{len(damaged)} damaged places" if damaged else "no damage")
+    sizes = [counted(tally.partitions, "partition"), counted(tally.segments, "segment")]
+    words = [", ".join([*sizes, f"{counted(tally.log_bytes, 'byte')} of log"])]
+    words.append(counted(len(damaged), "damaged place") if damaged else "no damage")
     if repair and damaged:
         words.append(f"{repaired} repaired")
     if unseen:

@@ -12,7 +12,7 @@ from tidelog.broker.importing import Imported, import_partition
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
-from tidelog.cli.text import note
+from tidelog.cli.text import counted, note
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
 from tidelog.config.options import BrokerConfig
@@ -50,8 +50,9 @@ def run(
     staged = imported.staged
     offsets = f"offsets {staged.first_offset} to {staged.end_offset - 1}"
     print(
-        f"{topic}-{number}: {offsets if staged.log_bytes else 'no records'}, {staged.segments} segments, "
-        f"{staged.log_bytes} bytes; topic {topic} has {imported.partitions} partitions"
+        f"{topic}-{number}: {offsets if staged.log_bytes else 'no records'}, "
+        f"{counted(staged.segments, 'segment')}, {counted(staged.log_bytes, 'byte')}; "
+        f"topic {topic} has {counted(imported.partitions, 'partition')}"
     )
     return OK
 
@@ -85,7 +86,7 @@ def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) ->
         note(f"{folder}/{place}: damaged, imported as it is; reads there are refused")
     if expired is None:
         return
-    what = "all of it" if expired.is_all else f"its first {expired.segments} segments"
+    what = "all of it" if expired.is_all else f"its first {counted(expired.segments, 'segment')}"
     topic_config = imported.config
     note(
         f"topic {topic} keeps records for retention.ms={topic_config.retention_ms} and "

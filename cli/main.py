@@ -243,6 +243,10 @@ def tail(
         str | None,
         typer.Option(metavar="TIME", help=f"{TIME_HELP}. Default: the start; with --follow, the end."),
     ] = None,
+    from_offset: Annotated[
+        int | None,
+        typer.Option("--offset", metavar="N", min=0, help="Begin at this offset of one --partition."),
+    ] = None,
     until: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Print only what is earlier; takes the same forms as --since."),
@@ -268,12 +272,15 @@ def tail(
     """Print the records of a topic: each partition in order of offset, partitions merged by time.
 
     A range of times is exact even where records are out of order: each partition is read from its first record at or
-    after --since to its end, and what is printed has since <= timestamp < until.
+    after --since to its end, and what is printed has since <= timestamp < until. With lookup.clock=append it is what
+    was appended from --since on and before --until, whatever times the records carry.
     """
     from tidelog.broker.clock import Clock
     from tidelog.cli.tail import run
 
-    return run(topic, partition or [], since, until, follow, limit, format_name, bootstrap, Clock())
+    return run(
+        topic, partition or [], since, from_offset, until, follow, limit, format_name, bootstrap, Clock()
+    )
 
 
 @app.command()
@@ -319,6 +326,14 @@ DataDir = Annotated[Path | None, typer.Option(help="The broker's data folder. De
 Config = Annotated[
     Path | None, typer.Option(help="The broker's server.properties, for what a topic does not set.")
 ]
+Override = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="An option that the broker was started with; may be repeated."),
+]
+LookupClock = Annotated[
+    str | None,
+    typer.Option(metavar="CLOCK", help="record or append. Default: the topic's lookup.clock."),
+]
 
 
 @explain.command("retention")
@@ -327,13 +342,14 @@ def explain_retention(
     partition: Partition = None,
     data_dir: DataDir = None,
     config: Config = None,
+    override: Override = None,
     as_json: Json = False,
 ) -> int:
     """Say of each segment of a topic whether and when it expires, by which rule and clock."""
     from tidelog.broker.clock import Clock
     from tidelog.cli.explain import Where, retained
 
-    return retained(Where(topic, partition, data_dir, config), as_json, Clock())
+    return retained(Where(topic, partition, data_dir, config, override or ()), as_json, Clock())
 
 
 @explain.command("offset")
@@ -341,19 +357,37 @@ def explain_offset(
     topic: Topic,
     at: Annotated[str, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")],
     partition: Partition = None,
-    clock: Annotated[
-        str | None,
-        typer.Option(metavar="CLOCK", help="record or append. Default: the topic's lookup.clock."),
-    ] = None,
+    clock: LookupClock = None,
     data_dir: DataDir = None,
     config: Config = None,
+    override: Override = None,
     as_json: Json = False,
 ) -> int:
     """Say how the first record at or after a time is found: segments, index entries, bytes read, and the answer."""
     from tidelog.broker.clock import Clock
     from tidelog.cli.explain import Where, looked_up
 
-    return looked_up(Where(topic, partition, data_dir, config), at, clock, as_json, Clock())
+    return looked_up(Where(topic, partition, data_dir, config, override or ()), at, clock, as_json, Clock())
+
+
+@explain.command("range")
+def explain_range(
+    topic: Topic,
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help=f"{TIME_HELP}.")],
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="Not in the range itself.")],
+    partition: Partition = None,
+    clock: LookupClock = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    override: Override = None,
+    as_json: Json = False,
+) -> int:
+    """Say in which offsets all records of a range of times are, exactly, and what was read to know it."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.explain import Where, ranged
+
+    where = Where(topic, partition, data_dir, config, override or ())
+    return ranged(where, since, until, clock, as_json, Clock())
 
 
 @app.command()

@@ -13,6 +13,7 @@ from tidelog.cli.output import Column, print_rows
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
+NONE: Final = "none at or after"
 
 
 def _or_dash(value: int | None) -> str:
@@ -34,7 +35,7 @@ RANGE: Final = (
 AT: Final = (
     _PARTITION,
     Column("offset", "offset", _or_dash, is_number=True),
-    Column("timestamp", "timestamp", _time),
+    Column("timestamp", "timestamp", lambda time_ms: NONE if time_ms is None else times.show(time_ms)),
 )
 
 

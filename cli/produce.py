@@ -19,7 +19,7 @@ from tidelog.cli import client
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, OK, UNREACHABLE
 from tidelog.cli.output import progress, to_json
-from tidelog.cli.text import note
+from tidelog.cli.text import counted, note
 
 # What may be on its way: enough for full batches, little enough to name a rejected line soon.
 IN_FLIGHT_MAX: Final = 10_000
@@ -43,7 +43,7 @@ def run(topic: str, key_separator: str | None, as_json: bool, bootstrap: str) ->
     if as_json:
         print(to_json({"topic": topic, "acknowledged": count, "error": error and str(error)}))
     else:
-        print(f"{count} record{'' if count == 1 else 's'} acknowledged")
+        print(f"{counted(count, 'record')} acknowledged")
     if error is None:
         return OK
     note(str(error))

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 import resource
 import sys
 import time
@@ -16,12 +15,11 @@ from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CatalogError
 from tidelog.broker.net.server import CannotListen
 from tidelog.broker.serve import ready_file_problem, serve, write_ready_file
+from tidelog.cli.broker_options import configure
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note, shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
-from tidelog.config.load import load
-from tidelog.config.options import BrokerConfig
 from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
 
@@ -50,7 +48,8 @@ def run(
     _start_logging(log_level)
     _raise_file_limit()
     try:
-        config = _configure(config_file, overrides, data_dir, port)
+        config = configure(config_file, overrides, data_dir)
+        config = config if port is None else config.on_port(port)
     except ConfigError as error:
         return _complain(str(error), USAGE)
     if ready_file is not None and (problem := ready_file_problem(ready_file, config.log_dir)):
@@ -93,21 +92,6 @@ def _write_ready_file(path: Path, address: tuple[str, int]) -> None:
         write_ready_file(path, address)
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"--ready-file {path}") from error
-
-
-def _configure(
-    config_file: Path | None, overrides: Sequence[str], data_dir: Path | None, port: int | None
-) -> BrokerConfig:
-    flags = {}
-    for override in overrides:
-        name, equals, value = override.partition("=")
-        if not equals:
-            raise ConfigError(override, "write it as name=value", source="--override")
-        flags[name.strip()] = value.strip()
-    if data_dir is not None:
-        flags["log.dir"] = str(data_dir)
-    config = load(config_file, os.environ, flags)
-    return config if port is None else config.on_port(port)
 
 
 def _raise_file_limit() -> None:

@@ -6,7 +6,8 @@ there already go.
 
 A time range is exact where timestamps are out of order too: reading starts at the first record at or after `since`,
 goes to the end that the partition has at the start, and prints what has since <= timestamp < until. It cannot stop at
-the first record past `until`, since an earlier one may follow.
+the first record past `until`, since an earlier one may follow. Where the broker searches a topic by append time, which
+no record need carry, the range is from the broker's answer for `since` up to that for `until`, and all between.
 """
 
 import sys
@@ -15,14 +16,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heapreplace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, formats, times
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import OK, UNREACHABLE, USAGE
+from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import progress
-from tidelog.cli.text import note
+from tidelog.cli.text import called, note
 
 POLL_MS: Final = 250
 # A partition that is ahead of the others by this much is not read further until they have caught up.
@@ -34,6 +35,7 @@ def run(
     topic: str,
     partitions: Sequence[int],
     since: str | None,
+    from_offset: int | None,
     until: str | None,
     follow: bool,
     limit: int | None,
@@ -41,7 +43,9 @@ def run(
     bootstrap: str,
     clock: Clock,
 ) -> int:
-    """Print records until the end, the limit or Ctrl-C; return the exit code."""
+    """Print records until the end, the limit or Ctrl-C; return the exit code: 1 where some could not be read."""
+    if from_offset is not None and (since is not None or len(partitions) != 1):
+        raise CommandError("--offset N goes with one --partition, and without --since", USAGE)
     now_ms = clock.now_ms()
     since_ms = None if since is None else times.option("--since", since, now_ms)
     until_ms = None if until is None else times.option("--until", until, now_ms)
@@ -52,34 +56,54 @@ def run(
         )
     write = formats.choose(format_name)
     if since_ms is not None and since_ms > now_ms:
-        note(f"--since {since} is still to come: {times.show(since_ms)}")
+        note(f"--since {since} is in the future, {times.show(since_ms)}: what is printed bears such a time")
+    damaged: list[Any] = []
     with suppress(KeyboardInterrupt), client.consumer(bootstrap) as session:
         chosen = client.choose(topic, session.partitions_for_topic(topic), partitions)
-        reader = Reader(session, chosen, since_ms, until_ms if follow else None, follow, clock)
+        by_append = False
+        if since_ms is not None or until_ms is not None:
+            with client.admin(bootstrap) as asked:
+                by_append = client.lookup_clock(asked, topic) == "append"
+        span = Span(since_ms, until_ms, by_append, from_offset, follow)
+        reader = Reader(session, chosen, span, clock)
+        damaged = reader.damaged
         with progress(f"tail {topic}") as advance:
-            _print(reader, since_ms or 0, until_ms, limit, write, advance)
-    return OK
+            _print(reader, span, limit, write, advance)
+    return FAILED if damaged else OK
+
+
+class Span(NamedTuple):
+    """Which records of a partition are meant: from a time or an offset, up to a time; times by one of the clocks.
+
+    Without a start it is the partition's, or where it is followed its end.
+    """
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    by_append: bool = False
+    from_offset: int | None = None
+    follow: bool = False
+
+    def has(self, timestamp: int) -> bool:
+        """Tell whether a record that was read is meant, by the time that it carries."""
+        since_ms = self.since_ms or 0
+        # A record without a timestamp (-1) belongs to no range, and to the whole.
+        if self.by_append or (since_ms == 0 and self.until_ms is None):
+            return True
+        return since_ms <= timestamp and (self.until_ms is None or timestamp < self.until_ms)
 
 
 def _print(
     reader: "Reader",
-    since_ms: int,
-    until_ms: int | None,
+    span: Span,
     limit: int | None,
     write: formats.Format,
     advance: Any,
 ) -> None:
     out = sys.stdout.buffer
     left = limit
-    # A record without a timestamp (-1) belongs to no range, and to the whole.
-    everything = since_ms == 0 and until_ms is None
     for records in reader.read():
-        if not everything:
-            records = [
-                record
-                for record in records
-                if since_ms <= record.timestamp and (until_ms is None or record.timestamp < until_ms)
-            ]
+        records = [record for record in records if span.has(record.timestamp)]
         if left is not None:
             records = records[:left]
             left -= len(records)
@@ -108,43 +132,67 @@ class _Partition:
 
 
 class Reader:
-    """The records of some partitions, merged; `follow` goes on after the end, until `follow_until_ms` has passed."""
+    """The records of some partitions, merged; a span that follows goes on after the end, until its end has passed.
 
-    def __init__(
-        self,
-        session: client.Client,
-        chosen: Sequence[Any],
-        since_ms: int | None,
-        follow_until_ms: int | None,
-        follow: bool,
-        clock: Clock,
-    ) -> None:
-        """Assign the partitions and seek: to a time, else to the start, or where they are followed to the end."""
+    `damaged` has the partitions whose reading ended where the broker could not read them.
+    """
+
+    def __init__(self, session: client.Client, chosen: Sequence[Any], span: Span, clock: Clock) -> None:
+        """Assign the partitions, and seek to where the span starts."""
+        self.damaged: list[Any] = []
         self._session = session
-        self._follow = follow
-        self._follow_until_ms = follow_until_ms
+        self._span = span
+        self._follow = span.follow
         self._clock = clock
         session.assign(chosen)
         ends = session.end_offsets(chosen)
-        starts = ends if follow else session.beginning_offsets(chosen)
-        if since_ms is not None:
-            found = session.offsets_for_times(dict.fromkeys(chosen, since_ms))
-            # What has no record at or after the time may get one.
-            starts = {key: ends[key] if found[key] is None else found[key].offset for key in chosen}
+        starts = self._starts(chosen, ends)
+        ends = self._before_until(ends)
         self._partitions = {key: _Partition(key, starts[key], ends[key]) for key in chosen}
         for key, start in starts.items():
             session.seek(key, start)
+
+    def _starts(self, chosen: Sequence[Any], ends: dict[Any, int]) -> dict[Any, int]:
+        if self._span.since_ms is not None:
+            return self._at(self._span.since_ms, ends)
+        offset = self._span.from_offset
+        if offset is None and self._follow:
+            return ends
+        starts: dict[Any, int] = self._session.beginning_offsets(chosen)
+        if offset is None:
+            return starts
+        for key, start in starts.items():
+            if not start <= offset <= ends[key]:
+                raise CommandError(
+                    f"--offset {offset}: partition {key.partition} of {key.topic} starts at {start} and ends before "
+                    f"{ends[key]}"
+                )
+        return dict.fromkeys(chosen, offset)
+
+    def _at(self, time_ms: int, ends: dict[Any, int]) -> dict[Any, int]:
+        """Return the first offset at or after a time; of what has none, which may get one, the end."""
+        found = self._session.offsets_for_times(dict.fromkeys(ends, time_ms))
+        return {key: end if found[key] is None else found[key].offset for key, end in ends.items()}
+
+    def _before_until(self, ends: dict[Any, int]) -> dict[Any, int]:
+        """Return where the span ends, of partitions with these ends."""
+        if self._span.by_append and self._span.until_ms is not None:
+            return self._at(self._span.until_ms, ends)
+        return ends
 
     def read(self) -> Iterator[list[Any]]:
         """Yield lists of records in order; an endless iterator where the partitions are followed."""
         last_news = time.monotonic()
         while True:
             behind = [part for part in self._partitions.values() if part.is_behind]
-            if not behind and not self._follow:
+            if not behind and (not self._follow or len(self.damaged) == len(self._partitions)):
                 return
-            if self._follow_until_ms is not None and self._clock.now_ms() >= self._follow_until_ms:
+            is_news = self._poll(behind)
+            until_ms = self._span.until_ms
+            # After the poll: what came with it may have been appended since.
+            if self._follow and until_ms is not None and self._clock.now_ms() >= until_ms:
                 self._end_here()
-            if self._poll(behind):
+            if is_news:
                 last_news = time.monotonic()
                 if records := self._merge():
                     yield records
@@ -152,10 +200,13 @@ class Reader:
                 raise CommandError(f"the broker has sent nothing for {STALLED_S} s", UNREACHABLE)
 
     def _end_here(self) -> None:
-        """Follow no longer: read to the end as it is now."""
-        self._follow, self._follow_until_ms = False, None
-        for key, end in self._session.end_offsets(list(self._partitions)).items():
-            self._partitions[key].end = end
+        """Follow no longer: read to the end as it is now, or before `until` by the clock of appends."""
+        self._follow = False
+        followed = [key for key in self._partitions if key not in self.damaged]
+        for key, end in self._before_until(self._session.end_offsets(followed)).items():
+            part = self._partitions[key]
+            part.end = end
+            part.queue = deque(record for record in part.queue if record.offset < end)
 
     def _poll(self, behind: Sequence[_Partition]) -> bool:
         """Take what the broker sends; tell whether that brought the reading on."""
@@ -169,13 +220,30 @@ class Reader:
             if len(part.queue) >= QUEUE_MAX_RECORDS and len(self._partitions) > 1:
                 self._session.pause(key)
                 part.is_paused = True
-        if answer:
+        damaged = client.take_damaged(self._session)
+        for key, offset in damaged.items():
+            self._leave(self._partitions[key], offset)
+        if answer or damaged:
             return True
         self._look_for_topics()
         for part in behind:
             # What is left before the end may be no records: markers, or what compaction took.
             part.next_offset = max(part.next_offset, self._session.position(part.topic_partition))
         return any(not part.is_behind for part in behind)
+
+    def _leave(self, part: _Partition, offset: int) -> None:
+        """Read a partition no further than to its damage, and say so; what lies after the end is nobody's concern."""
+        key = part.topic_partition
+        self._session.pause(key)
+        if offset >= part.end and not self._follow:
+            return
+        part.end = offset
+        self.damaged.append(key)
+        note(
+            f"partition {key.partition} of {key.topic} is damaged at offset {offset}, and read no further; where that "
+            f"ends say the broker's log and {called()} fsck: read on from there with --partition {key.partition} "
+            "--offset N"
+        )
 
     def _look_for_topics(self) -> None:
         """End where a topic was deleted: what is known of it says so after the fetch that failed."""

@@ -1,8 +1,8 @@
 """Text that passes between a person and the rest: what may go to a broker, and what may be shown.
 
-Owns both answers, the name of the command, and the line on standard error. Refuses to know what the text is about,
-and loads nothing, since `serve` is to start soon. Invariant: no control character reaches a terminal or a log, and no
-text that is not UTF-8 reaches the client library, whose threads end by it without a word.
+Owns both answers, the name of the command, numbers with their nouns, and the line on standard error. Refuses to know
+what the text is about, and loads nothing, since `serve` is to start soon. Invariant: no control character reaches a
+terminal or a log, and no text that is not UTF-8 reaches the client library, whose threads end by it without a word.
 """
 
 import os
@@ -29,6 +29,11 @@ def is_utf8(text: str) -> bool:
 def shown(text: str) -> str:
     r"""Return text as one line that is safe to look at: \n, \x1b and what was no UTF-8 are spelled out."""
     return text.encode("utf-8", "backslashreplace").decode().translate(CONTROLS)
+
+
+def counted(number: int, what: str) -> str:
+    """Return how many there are of what has a plural in -s: 1 segment, 2 segments."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def called() -> str:

@@ -11,6 +11,7 @@ from tidelog.cli import client, offsets
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.text import counted
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 DESCRIBED = (
@@ -31,7 +32,7 @@ def create(name: str, partitions: int | None, options: Sequence[str], bootstrap:
         (answer,) = session.create_topics({name: wanted}, raise_errors=False)["topics"]
         client.check(f"topic {name} was not created", answer)
     count = answer.get("num_partitions", partitions)
-    print(f"topic {name} created, {count} partition{'' if count == 1 else 's'}")
+    print(f"topic {name} created, {counted(count, 'partition')}")
     return OK
 
 

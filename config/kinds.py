@@ -116,6 +116,8 @@ def _listeners(text: str) -> tuple[Listener, ...]:
 
 def _format(text: str) -> str:
     if not _FORMAT.fullmatch(text):
+        if _FORMAT.fullmatch(f"{text}.0"):  # before 1.0 a release has three numbers
+            raise ValueError(f"write {text}.0, as Kafka wants it")
         raise ValueError("neither a format, 0, 1 or 2, nor a release of Kafka, as 0.10.2 or 3.0-IV1")
     return text
 

@@ -74,6 +74,7 @@ class LogManager:
         self._defaults = defaults
         self._now_ms = now_ms
         self._lock: files.FolderLock | None = None
+        self._is_boot_saved = False
         self._group_sync: GroupSync
 
     def lock(self) -> None:
@@ -141,11 +142,17 @@ class LogManager:
                 # A folder whose name the next crash took would be made anew, and its leader epochs begin again.
                 files.sync_folder(self.directory)
             self._strike_absent()
-            folder_identity.save_boot(self.directory)
+            self._save_boot()
         except OSError as error:
             _log.warning(
                 "not all is on disk that the start has found data=%s error=%r", self.directory, str(error)
             )
+
+    def _save_boot(self) -> None:
+        """Have the next start take what was written for granted, unless something that this one has found is owed."""
+        if all(log.health.failure is None for log in self.logs.values()):
+            folder_identity.save_boot(self.directory)
+            self._is_boot_saved = True
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
         """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
@@ -295,6 +302,9 @@ class LogManager:
             if log.health.failure is not None and not self.disk.is_full:
                 yield
                 log.mend()
+        if not self._is_boot_saved and not self.disk.is_full:
+            with suppress(OSError):
+                self._save_boot()
 
     def enforce_retention(self) -> Steps[int | None]:
         """Delete what has expired, forget producers that have gone; a log that fails stops no other.

@@ -191,7 +191,7 @@ def _open_segment(
         fresh = summary.only_times(base_offset)
     segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, shared)
     if summary is None and size == 0 and known.clean:
-        segment.believe(fresh, finished=True)
+        segment.believe(fresh, finished=_ends_as_closed(segment, fresh))
         return Opened(segment, NONE)
     if summary is None and last_entries.tell_of(segment, modified_ms, now_ms, known.recovery_point):
         return Opened(segment, segment.next_offset)

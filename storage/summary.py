@@ -107,6 +107,18 @@ class Summary:
             return None
         return summary
 
+    @staticmethod
+    def fault(data: bytes) -> str:
+        """Say of bytes that `decode` does not take what is wrong with them."""
+        if data[: len(MAGIC)] != MAGIC or len(data) < _HEAD.size + _CRC.size:
+            return f"not a summary: it does not begin with {MAGIC.decode()}, or is too short"
+        if crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
+            return "its checksum is wrong: bytes of it changed, or are missing"
+        _, version, _ = _HEAD.unpack_from(data)
+        if version not in LAYOUTS:
+            return f"of version {version}, where 1 to {VERSION} are known: use the Tidelog that wrote it"
+        return "its checksum is right, and its parts do not fit together"
+
     def note_least(self, position: int, time_ms: int) -> None:
         """Take note of the smallest time in a batch, the last one in the log; before that is counted."""
         if time_ms < self.min_timestamp or not self.batch_count:

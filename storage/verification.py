@@ -95,5 +95,5 @@ def tell_damage(segment: Segment) -> None:
         else:
             place = f"{segment.path(LOG)}@{start}-{end}"
             _log.error(
-                "damaged bytes at=%s: kept, and answered as corrupt up to offset %d", place, next_offset
+                "damaged bytes at=%s: kept, and answered as corrupt up to offset %d", place, next_offset - 1
             )

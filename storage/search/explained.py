@@ -1,17 +1,23 @@
 """A lookup by time, told step by step: which segments were passed over and why, what was read, what was found.
 
 Owns the words for it. Decides nothing: each segment is asked by the functions with which `by_time` asks it, through a
-source that counts, and the answer is that of `by_time`. Knows nothing of who wants to know.
+source that counts, and the answer is that of `by_time`, for a range that of `time_range`. Knows nothing of who wants to
+know. What an answer does not say of itself is told with it: that an append time is a bound, and which damage was
+stepped over.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from tidelog.protocol.records import entries
+from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import File
 from tidelog.storage.log import Log
-from tidelog.storage.search import by_time
-from tidelog.storage.search.by_time import APPEND_TIME, Found, Timeline
-from tidelog.storage.segment import Segment
+from tidelog.storage.search import by_offset, by_time, time_range
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Found, Timeline
+from tidelog.storage.segment import OFFSET_MAX, Segment
 from tidelog.storage.sources import PATIENT, Source
+from tidelog.storage.summary import Damage
 
 SEARCHED, SKIPPED, BEHIND = "searched", "skipped", "not reached"
 
@@ -24,6 +30,7 @@ class Step(NamedTuple):
     why: str
     largest_ms: int  # the largest time in it, by the clock of the search; -1 for none
     time_entry: tuple[int, int] | None = None  # of the time or append index: its time, its offset
+    is_entry_bound: bool = False  # of the append index: appended at its time, or earlier
     position: int | None = None  # where, by the offset index, the walk over batches begins
     reads: int = 0
     bytes_read: int = (
@@ -32,11 +39,28 @@ class Step(NamedTuple):
     found: Found | None = None
 
 
+class Unread(NamedTuple):
+    """Damage that a search stepped over: records of the wanted time may have been in it."""
+
+    segment: Segment
+    start: int  # positions; the same one twice where the bytes are lost, too
+    end: int
+    next_offset: int
+
+
 class Explained(NamedTuple):
     """An answer, and how it came about."""
 
     answer: Found | None
     steps: list[Step]
+
+
+class ExplainedRange(NamedTuple):
+    """The offsets of a range of times, and what was read for them."""
+
+    offsets: range
+    reads: int
+    bytes_read: int
 
 
 class _Counter:
@@ -73,6 +97,66 @@ def first_at_or_after(log: Log, timestamp_ms: int, timeline: Timeline) -> Explai
     return Explained(by_time.first_at_or_after(log, timestamp_ms, timeline, PATIENT), steps)
 
 
+def between(log: Log, from_ms: int, to_ms: int, timeline: Timeline) -> ExplainedRange:
+    """Search as `time_range.between` does, and tell what was read."""
+    counter = _Counter()
+    found = time_range.between(log, from_ms, to_ms, timeline, counter.source)
+    return ExplainedRange(found, counter.reads, counter.bytes)
+
+
+def is_bound(log: Log, offset: int, timeline: Timeline) -> bool:
+    """Tell whether the time of a record, by a clock, is only a bound: its batch was appended then, or earlier."""
+    if timeline is not APPEND_TIME:
+        return False
+    segment = next(each for each in reversed(log.segments) if each.base_offset <= offset)
+    position, size, _ = by_offset.locate(segment, offset, PATIENT)
+    header = entries.peek(segment.read(min(size, entries.HEAD_BYTES), position, PATIENT))
+    return segment.append_index.time_at(header.base_offset - segment.base_offset).is_bound
+
+
+def unread_before(log: Log, answer: Found | None, wanted: int, timeline: Timeline) -> list[Unread]:
+    """Return the damage that a search for the first record at or after a time stepped over."""
+    end = OFFSET_MAX if answer is None else answer.offset
+    return [each for each in _unread(log, wanted, None, timeline) if each.next_offset <= end]
+
+
+def unread_beside(log: Log, offsets: range, from_ms: int, to_ms: int, timeline: Timeline) -> list[Unread]:
+    """Return the damage outside the offsets of a range of times in which records of that range may have been."""
+    # Where it ends by append time says the index, whatever is damaged there.
+    end = OFFSET_MAX if timeline is APPEND_TIME and offsets else offsets.stop
+    unread = _unread(log, from_ms, to_ms, timeline)
+    return [each for each in unread if not offsets.start < each.next_offset <= end]
+
+
+def _unread(log: Log, from_ms: int, to_ms: int | None, timeline: Timeline) -> Iterator[Unread]:
+    """Yield the damage from the log's start on in which records of a range of times may have been."""
+    for segment in log.segments:
+        for damage in segment.summary.damage:
+            may_be = timeline is RECORD_TIME or _may_be_appended_in(segment, damage, from_ms, to_ms)
+            if may_be and log.log_start_offset < damage.next_offset:
+                yield Unread(segment, *damage)
+
+
+def _may_be_appended_in(segment: Segment, damage: Damage, from_ms: int, to_ms: int | None) -> bool:
+    """Tell whether damaged batches may have been appended in a range of times: the index knows of them, too."""
+    index, base_offset = segment.append_index, segment.base_offset
+    if not len(index):
+        return True
+    first = index.offset_from(from_ms)
+    if first is None or damage.next_offset <= base_offset + first:
+        return False
+    later = None if to_ms is None else index.offset_surely_from(to_ms)
+    if later is None:
+        return True
+    if later <= first:
+        return False
+    try:
+        return damage.start < by_offset.locate(segment, base_offset + later, PATIENT)[0]
+    except CorruptLog:
+        reached = next(each for each in segment.summary.damage if each.next_offset > base_offset + later)
+        return damage.start <= reached.start
+
+
 def _why_skipped(log: Log, segment: Segment, wanted: int, largest_ms: int) -> str:
     if segment.next_offset <= log.log_start_offset:
         return f"it ends before the log's start, {log.log_start_offset}"
@@ -91,9 +175,14 @@ def _searched(log: Log, segment: Segment, wanted: int, timeline: Timeline) -> St
     # It may have been judged meanwhile.
     current = next((each for each in log.segments if each.base_offset == segment.base_offset), segment)
     entry, position = _entries(log, current, wanted, timeline)
+    is_bound = False
+    if timeline is APPEND_TIME and entry is not None:
+        is_bound = current.append_index.entry(current.append_index.find(wanted)[0]).is_bound
     why = "the first such record is in it" if found else "no such record is left in it"
     largest_ms = timeline.largest(current)
-    return Step(current, SEARCHED, why, largest_ms, entry, position, counter.reads, counter.bytes, found)
+    return Step(
+        current, SEARCHED, why, largest_ms, entry, is_bound, position, counter.reads, counter.bytes, found
+    )
 
 
 def _entries(

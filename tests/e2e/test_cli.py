@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 
 from tests.support.broker import COMMAND, Broker, Running, environment
 from tests.support.sockets import LEAVES_SOCKETS
+from tidelog.broker.clock import Clock
 from tidelog.cli.main import app
+from tidelog.cli.times import show
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
@@ -167,6 +169,53 @@ def test_tail_by_time_is_exact_for_records_out_of_order(shared_broker: Running, 
         assert found == in_range(since, until)
 
 
+def test_I6_tail_by_append_time_where_the_topic_is_searched_by_it(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic, "--option", "lookup.clock=append"))
+    bounds = []
+    for part in (b"one", b"two"), (b"three",), (b"four",):
+        with closing(KafkaProducer(bootstrap_servers=shared_broker.address)) as to:
+            for value in part:
+                to.send(topic, value, timestamp_ms=START_MS)
+        bounds.append(epoch(Clock().now_ms() + 1))
+    since, until, _ = bounds
+    tail = ("tail", topic, "--format", "{value}")
+    assert ok(tidelog(shared_broker, *tail, "--since", since, "--until", until)) == "three\n"
+    assert ok(tidelog(shared_broker, *tail, "--since", since)) == "three\nfour\n"
+    assert ok(tidelog(shared_broker, *tail, "--until", since)) == "one\ntwo\n"
+
+
+def test_records_from_the_future_are_printed(shared_broker: Running, topic: str) -> None:
+    with closing(KafkaProducer(bootstrap_servers=shared_broker.address)) as to:
+        to.send(topic, b"now")
+        to.send(topic, b"to come", timestamp_ms=Clock().now_ms() + 2_000_000)
+    done = tidelog(
+        shared_broker, "tail", topic, "--since", epoch(Clock().now_ms() + 1_000_000), "--format", "{value}"
+    )
+    assert (done.returncode, done.stdout) == (0, "to come\n")
+    assert "is in the future" in done.stderr
+
+
+def test_V10_tail_names_what_is_damaged_and_reads_on_after_it(
+    new_broker: Callable[..., Broker], topic: str
+) -> None:
+    broker = new_broker()
+    ok(tidelog(broker, "topics", "create", topic, "--partitions", "2"))
+    with closing(KafkaProducer(bootstrap_servers=broker.address)) as to:
+        for number in range(6):
+            to.send(topic, b"%d" % number, partition=number % 2).get()
+    broker.stop()
+    log = broker.data_dir / f"{topic}-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    broker.start()
+    done = tidelog(broker, "tail", topic, "--format", "{value}")
+    assert (done.returncode, sorted(done.stdout.split())) == (1, ["0", "1", "3", "5"])
+    assert done.stderr.startswith(f"tidelog: partition 0 of {topic} is damaged at offset 1, ")
+    assert done.stderr.count("\n") == 1
+    assert ok(tidelog(broker, "tail", topic, "-p", "0", "--offset", "2", "--format", "{value}")) == "4\n"
+
+
 def test_times_are_local(shared_broker: Running, late: str) -> None:
     span = ("--since", "2024-03-01 10:00:55", "--until", "2024-03-01T09:00:58Z", "--partition", "1")
     line, variables = command(shared_broker, "tail", late, *span)
@@ -187,6 +236,14 @@ def test_offsets_at_a_time_equal_a_linear_scan(shared_broker: Running, late: str
             found = next(((n, when) for n, when in enumerate(there) if when >= at), (None, None))
             expected.append({"partition": which, "offset": found[0], "timestamp": found[1]})
         assert rows(tidelog(shared_broker, "offsets", late, "--at", epoch(at), "--json")) == expected
+
+
+def test_where_there_is_no_record_offsets_says_so(shared_broker: Running, late: str) -> None:
+    out = ok(tidelog(shared_broker, "offsets", late, "--at", epoch(START_MS + 56_500)))
+    assert [line.split(maxsplit=2)[1:] for line in out.splitlines()[1:]] == [
+        ["-", "none at or after"],
+        ["28", show(START_MS + 57_000)],
+    ]
 
 
 def test_offsets_without_a_time(shared_broker: Running, late: str) -> None:

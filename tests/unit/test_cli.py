@@ -49,6 +49,9 @@ def run(*arguments: str) -> tuple[int, str, str]:
             ["topics", "create", "x", "--option", "segment.bytes"],
             "--option segment.bytes: write it as name=value",
         ),
+        (["tail", "x", "--offset", "5"], "--offset N goes with one --partition, and without --since"),
+        (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset N goes with one --partition"),
+        (["tail", "x", "--offset", "5", "-p", "0", "--since", "now"], "and without --since"),
         (["tail", "x", "--since", "soon"], "--since: 'soon' is not a time; write 09:00"),
         (["tail", "x", "--until", "2 ago"], "--until: '2 ago' is not a time"),
         (["tail", "x", "--format", "xml"], "--format xml: it is text, json or a template"),
@@ -232,6 +235,7 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
     assert not {"kafka", "rich"} & modules
     assert {name for name in modules if name.startswith("tidelog.cli")} <= {
         "tidelog.cli",
+        "tidelog.cli.broker_options",
         "tidelog.cli.errors",
         "tidelog.cli.exit_codes",
         "tidelog.cli.main",

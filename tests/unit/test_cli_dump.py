@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from typer.testing import CliRunner
 
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
@@ -245,8 +246,27 @@ def test_summary(folder: Path) -> None:
     assert code == FAILED
     assert (parts[0]["record_count"], parts[0]["next_offset"]) == (30, 130)
     assert parts[1] == {"kind": "damage", "start": 10, "end": 20, "next_offset": 105, "ok": False}
-    code, (part,) = dump(write(folder, b"nothing", ".summary"))
-    assert (code, part["kind"]) == (FAILED, "unreadable")
+
+
+def test_what_is_wrong_with_a_summary_is_told(folder: Path) -> None:
+    data = Summary(0, 4096, 130, AT, 4096, digests=bytes(4)).encode()
+
+    def signed(body: bytes) -> bytes:
+        return body + crc32c(body).to_bytes(4, "big")
+
+    flipped = bytearray(data)
+    flipped[20] ^= 1
+    for content, words in (
+        (b"nothing", "not a summary"),
+        (data[:6], "not a summary"),
+        (flipped, "its checksum is wrong"),
+        (data[:-1], "its checksum is wrong"),
+        (signed(data[:4] + b"\0\x63" + data[6:-4]), "of version 99, where 1 to 4 are known"),
+        (signed(data[:-8]), "its checksum is right, and its parts do not fit together"),
+    ):
+        code, (part,) = dump(write(folder, bytes(content), ".summary"))
+        assert (code, part["kind"]) == (FAILED, "unreadable")
+        assert part["error"].startswith(words)
 
 
 def test_files_that_were_put_aside_keep_their_kind(folder: Path) -> None:

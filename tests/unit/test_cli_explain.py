@@ -1,6 +1,7 @@
 """`tidelog explain`, on the folder of a broker that runs and of one that has stopped."""
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from tidelog.cli.main import app
 __all__ = ["connect", "serve"]  # fixtures
 
 AT = 1_700_000_000_000
+KAFKA_WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written" / "m2-none-ct-0"
 FUTURE = {"message_timestamp_after_max_ms": 1 << 62}
 
 
@@ -27,10 +29,17 @@ def run(*words: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def told(*words: object) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the options that are assumed, and what is said."""
+    code, out, _ = run(*words, "--json")
+    assert code == OK
+    options, *rest = (json.loads(line) for line in out.splitlines())
+    assert options["kind"] == "options"
+    return options["options"], rest
+
+
 def rows(*words: object) -> list[dict[str, Any]]:
-    code, out, error = run(*words, "--json")
-    assert (code, error) == (OK, "")
-    return [json.loads(line) for line in out.splitlines()]
+    return told(*words)[1]
 
 
 def files_of(folder: Path) -> dict[Path, tuple[bytes, int]]:
@@ -106,7 +115,9 @@ def test_V5_a_lookup_is_told_step_by_step(folder: Path) -> None:
         "clock": "record",
         "offset": 2,
         "timestamp": AT + 50,
+        "bound": False,
         "bytes_read": read,
+        "damage": [],
     }
     *_, answer = rows(
         "offset", "t", "--at", f"@{AT + 30}", "-p", 1, "--clock", "append", "--data-dir", folder
@@ -149,14 +160,17 @@ def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
     code, out, _ = run("retention", "t", "--data-dir", folder)
     assert code == OK
     assert out.splitlines()[0].split()[:2] == ["partition", "segment"]
-    assert len(out.splitlines()) == 6
+    assert out.splitlines()[-1] == (
+        "judged by retention.bytes=-1 (default), retention.clock=record (topic), retention.ms=1000 (topic)"
+    )
+    assert len(out.splitlines()) == 7
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["retention", "other"], FAILED, "there is no topic other in it"),
-        (["retention", "t", "-p", 2], USAGE, "--partition 2: t has 2, counted from 0"),
+        (["retention", "t", "-p", 2], USAGE, "--partition 2: t has no such partition, the last is 1"),
         (
             ["offset", "t", "--at", "now", "--clock", "wall"],
             USAGE,
@@ -164,6 +178,8 @@ def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
         ),
         (["offset", "t", "--at", "soon"], USAGE, "--at"),
         (["offset", "t"], USAGE, "--at"),
+        (["offset", "t", "--at", "now", "--override", "lookup.clock"], USAGE, "write it as name=value"),
+        (["range", "t", "--from", "10:00", "--to", "09:00"], USAGE, "--from 10:00 is later than --to 09:00"),
     ],
 )
 def test_what_cannot_be_told_is_said(folder: Path, words: list[object], code: int, message: str) -> None:
@@ -174,7 +190,7 @@ def test_what_cannot_be_told_is_said(folder: Path, words: list[object], code: in
 
 def test_folders_that_are_none(folder: Path) -> None:
     code, _, error = run("retention", "t", "--data-dir", folder / "nowhere")
-    assert (code, "there is no catalogue" in error) == (FAILED, True)
+    assert (code, "nowhere: No such file or directory" in error) == (FAILED, True)
     for path in (folder / "t-0").iterdir():
         path.unlink()
     code, _, error = run("retention", "t", "--data-dir", folder)
@@ -182,6 +198,119 @@ def test_folders_that_are_none(folder: Path) -> None:
     (folder / "t-0").rmdir()
     code, _, error = run("retention", "t", "--data-dir", folder)
     assert (code, "t-0: No such file or directory" in error) == (FAILED, True)
+
+
+def test_topics_that_only_their_folders_tell_of(tmp_path: Path) -> None:
+    for source, name in ((KAFKA_WRITTEN, "old-1"), (KAFKA_WRITTEN, "__cluster_metadata-0")):
+        shutil.copytree(source, tmp_path / name)
+    before = files_of(tmp_path)
+    for words in (["retention"], ["offset", "--at", "@0"], ["range", "--from", "@0", "--to", "now"]):
+        code, out, error = run(words[0], "old", *words[1:], "--data-dir", tmp_path)
+        assert code == OK
+        assert error.startswith(f"tidelog: topic old is not in the catalogue of {tmp_path} yet: ")
+        assert "(default)" in out
+    assert {row["partition"] for row in rows("retention", "old", "--data-dir", tmp_path)} == {1}
+    code, _, error = run("retention", "__cluster_metadata", "--data-dir", tmp_path)
+    assert (code, "there is no topic __cluster_metadata in it" in error) == (FAILED, True)
+    assert files_of(tmp_path) == before
+
+
+def test_a_folder_that_a_start_would_adopt_is_one_more_partition(folder: Path) -> None:
+    shutil.copytree(folder / "t-1", folder / "t-3")
+    shutil.copytree(folder / "t-0", folder / "t-2")
+    assert {row["partition"] for row in rows("retention", "t", "--data-dir", folder)} == {0, 1, 2, 3}
+
+
+def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_path: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {"retention.ms": "-1"}))
+    config = tmp_path / "server.properties"
+    config.write_text("log.retention.bytes=0\nlog.retention.ms=5\n")
+    started = ["--data-dir", folder, "--config", config, "--override", "retention.clock=append"]
+    options, found = told("retention", "t", "-p", 1, *started)
+    assert options == {
+        "retention.bytes": {"value": "0", "source": "broker"},
+        "retention.clock": {"value": "append", "source": "broker"},
+        "retention.ms": {"value": "-1", "source": "topic"},
+    }
+    assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
+    options, found = told(
+        "offset", "t", "-p", 1, "--at", f"@{AT}", *started, "--override", "lookup.clock=append"
+    )
+    assert options == {"lookup.clock": {"value": "append", "source": "broker"}}
+    assert found[-1]["clock"] == "append"
+    options, _ = told("range", "t", "--from", "@0", "--to", "now", "--data-dir", folder)
+    assert options == {"lookup.clock": {"value": "record", "source": "default"}}
+
+
+def test_a_bound_is_called_one(folder: Path) -> None:
+    """What came from elsewhere was appended by the time that its file was last changed."""
+    for path in (folder / "t-1").iterdir():
+        if path.suffix in (".appendindex", ".summary"):
+            path.unlink()
+    words = ["offset", "t", "-p", 1, "--at", f"@{AT}", "--clock", "append", "--data-dir", folder]
+    *steps, answer = rows(*words)
+    assert (answer["offset"], answer["bound"]) == (2, True)
+    assert [step["entry_bound"] for step in steps if step["what"] == "searched"] == [True]
+    code, out, _ = run(*words)
+    assert code == OK
+    assert " or earlier, which is a bound; " in out.splitlines()[-1]
+    words = ["range", "t", "-p", 1, "--from", "@0", "--to", "now", "--clock", "append", "--data-dir", folder]
+    (answer,) = rows(*words)
+    assert (answer["offset"], answer["end_offset"], answer["bound"]) == (2, 6, True)
+    code, out, _ = run(*words)
+    assert "a bound is all that is known at an end" in out.splitlines()[-1]
+
+
+def test_P9_damage_that_was_stepped_over_is_named(folder: Path) -> None:
+    log = folder / "t-1" / f"{2:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    place = {"file": str(log), "position": 0, "end": len(data), "next_offset": 4}
+    for kind, span in (
+        ("offset", ["--at", f"@{AT}"]),
+        ("range", ["--from", f"@{AT}", "--to", f"@{AT + 90}"]),
+    ):
+        words = [kind, "t", "-p", 1, *span, "--data-dir", folder]
+        answer = rows(*words)[-1]
+        assert answer["damage"] == [place], kind
+        code, out, _ = run(*words)
+        assert code == OK
+        assert f"damaged bytes at {log}@0, to offset 3, were stepped over: " in out.splitlines()[-1]
+
+
+def test_I6_a_range_is_told_with_what_was_read_for_it(folder: Path) -> None:
+    words = ["range", "t", "--from", f"@{AT + 10}", "--to", f"@{AT + 61}", "--data-dir", folder]
+    before = files_of(folder)
+    empty, found = rows(*words)
+    assert (empty["partition"], empty["offset"], empty["end_offset"]) == (0, None, None)
+    assert (found["partition"], found["clock"], found["offset"], found["end_offset"]) == (1, "record", 2, 6)
+    assert found["reads"] > 0
+    assert found["bytes_read"] > 0
+    code, out, _ = run(*words)
+    assert (code, len(out.splitlines())) == (OK, 4)
+    assert out.splitlines()[1].split()[:4] == ["0", "record", "-", "-"]
+    assert out.splitlines()[2].split()[:4] == ["1", "record", "2", "6"]
+    assert out.splitlines()[3] == "judged by lookup.clock=record (default)"
+    (found,) = rows(*words, "-p", 1, "--clock", "append")
+    assert (found["clock"], found["offset"]) == ("append", None)
+    (found,) = rows(
+        "range",
+        "t",
+        "-p",
+        1,
+        "--clock",
+        "append",
+        "--from",
+        f"@{AT + 100}",
+        "--to",
+        f"@{AT + 101}",
+        "--data-dir",
+        folder,
+    )
+    assert (found["offset"], found["end_offset"], found["bound"]) == (2, 6, False)
+    assert files_of(folder) == before
 
 
 async def test_a_broker_that_runs_is_not_disturbed(serve: Serve, connect: Connect) -> None:
@@ -194,6 +323,8 @@ async def test_a_broker_that_runs_is_not_disturbed(serve: Serve, connect: Connec
     folder = log.directory.parent
     *_, answer = rows("offset", "t", "--at", f"@{AT + 3}", "--data-dir", folder)
     assert (answer["offset"], answer["timestamp"]) == (6, AT + 3)
+    (found,) = rows("range", "t", "--from", f"@{AT + 1}", "--to", f"@{AT + 3}", "--data-dir", folder)
+    assert (found["offset"], found["end_offset"]) == (2, 6)
     (row,) = rows("retention", "t", "--data-dir", folder)
     assert (row["next_offset"], row["bytes"], row["rule"]) == (10, log.active.size, "retention.ms")
     await make_topic(client, "later")

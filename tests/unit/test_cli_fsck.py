@@ -32,7 +32,7 @@ def fsck(*words: object) -> tuple[int, list[str], str]:
 
 def test_what_is_sound(folder: Path) -> None:
     size = (folder / f"{NAME}.log").stat().st_size
-    assert fsck(folder) == (OK, [f"1 partitions, 1 segments, {size} bytes of log: no damage"], "")
+    assert fsck(folder) == (OK, [f"1 partition, 1 segment, {size} bytes of log: no damage"], "")
     code, (line,), _ = fsck(folder, "--json", "--deep")
     assert (code, json.loads(line)) == (
         OK,
@@ -46,10 +46,10 @@ def test_I5_an_index_is_mended(folder: Path) -> None:
     index.write_bytes(b"")
     code, lines, _ = fsck(folder)
     assert (code, lines[0]) == (FAILED, f"{index}@0: ends after 0 of 2 entries")
-    assert lines[-1].endswith(": 1 damaged places")
+    assert lines[-1].endswith(": 1 damaged place")
     code, lines, _ = fsck(folder, "--repair")
     assert (code, lines[0]) == (OK, f"{index}@0: ends after 0 of 2 entries (repaired)")
-    assert lines[-1].endswith(": 1 damaged places, 1 repaired")
+    assert lines[-1].endswith(": 1 damaged place, 1 repaired")
     assert fsck(folder)[0] == OK
 
 
@@ -93,7 +93,7 @@ def test_P8_a_partition_that_is_gone_is_damage_unless_its_topic_was_deleted(tmp_
         FAILED,
         f"{tmp_path / 'kept-1'}@0: is gone, but all before 5 had been flushed (cannot be repaired)",
     )
-    assert verdict == "0 partitions, 0 segments, 0 bytes of log: 1 damaged places, 0 repaired"
+    assert verdict == "0 partitions, 0 segments, 0 bytes of log: 1 damaged place, 0 repaired"
     (tmp_path / "catalog.sqlite").write_bytes(b"no catalogue")
     code, lines, _ = fsck(tmp_path)
     assert (code, len(lines), "not a catalogue that can be read" in lines[0]) == (UNREADABLE, 4, True)

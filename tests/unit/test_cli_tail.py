@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -29,6 +30,11 @@ class Session:
         self.paused: set[Key] = set()
         self.polls = 0
         self.is_there = True
+        self.append_ms: dict[
+            Key, list[int]
+        ] = {}  # by offset; without them, the broker searches by record time
+        self.damaged: dict[Key, int] = {}  # where the broker answers that it cannot read
+        self._fetcher = SimpleNamespace(damaged={})
 
     def assign(self, keys: Sequence[Key]) -> None:
         self.positions = dict.fromkeys(keys, 0)
@@ -40,12 +46,14 @@ class Session:
         return dict.fromkeys(keys, 0)
 
     def offsets_for_times(self, times: dict[Key, int]) -> dict[Key, Any]:
-        return {
-            key: next(
-                (Record("t", 0, o, ts, 0, None, None, []) for o, ts in self.logs[key] if ts >= at), None
-            )
-            for key, at in times.items()
-        }
+        return {key: self.first(key, at) for key, at in times.items()}
+
+    def first(self, key: Key, at: int) -> Record | None:
+        by_append = self.append_ms.get(key)
+        for offset, record_ms in self.logs[key]:
+            if (by_append[offset] if by_append else record_ms) >= at:
+                return Record("t", key.partition, offset, record_ms, 0, None, None, [])
+        return None
 
     def seek(self, key: Key, offset: int) -> None:
         self.positions[key] = offset
@@ -69,6 +77,10 @@ class Session:
             there = [entry for entry in self.logs[key] if entry[0] >= position][: self.at_once]
             if key in self.paused:
                 continue
+            if position == self.damaged.get(key):
+                self._fetcher.damaged[key] = position
+                continue
+            there = [entry for entry in there if not position < self.damaged.get(key, 0) <= entry[0]]
             if there:
                 answer[key] = [
                     Record("t", key.partition, offset, ts, 0, None, b"%d" % offset, [])
@@ -85,7 +97,7 @@ def reader(
 ) -> tail.Reader:
     clock = Clock()
     clock.hold(1000)
-    return tail.Reader(session, list(session.logs), since, until, follow, clock)
+    return tail.Reader(session, list(session.logs), tail.Span(since, until, follow=follow), clock)
 
 
 def places(session: Session, since: int | None = None) -> list[tuple[int, int]]:
@@ -211,5 +223,67 @@ def test_a_range_of_times_is_exact_out_of_order(
     session = Session([(0, 10), (1, 20), (2, 30), (3, 15), (4, 29), (5, -1)], at_once=2)
     out = Output()
     monkeypatch.setattr(tail.sys, "stdout", out)
-    tail._print(reader(session, since), since or 0, until, limit, value_of, lambda count: None)
+    span = tail.Span(since, until)
+    tail._print(reader(session, since), span, limit, value_of, lambda count: None)
     assert out.buffer.getvalue().decode().strip() == expected
+
+
+def offsets_in(session: Session, span: tail.Span, now_ms: int = 1000) -> list[int]:
+    clock = Clock()
+    clock.hold(now_ms)
+    reader = tail.Reader(session, list(session.logs), span, clock)
+    return [r.offset for records in reader.read() for r in records if span.has(r.timestamp)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 10])
+def test_I6_a_range_by_append_time_has_what_was_appended_in_it_whatever_its_record_times(
+    at_once: int,
+) -> None:
+    session = Session([(0, 900), (1, 10), (2, -1), (3, 50), (4, 20)], at_once=at_once)
+    session.append_ms[Key(0)] = [10, 20, 20, 30, 40]
+    assert offsets_in(session, tail.Span(20, 40, by_append=True)) == [1, 2, 3]
+    assert offsets_in(session, tail.Span(15, None, by_append=True)) == [1, 2, 3, 4]
+    assert offsets_in(session, tail.Span(None, 30, by_append=True)) == [0, 1, 2]
+    assert offsets_in(session, tail.Span(20, 20, by_append=True)) == []
+    assert offsets_in(session, tail.Span(50, 60, by_append=True)) == []
+    # What a poll brings after the end has passed was appended later.
+    assert offsets_in(session, tail.Span(20, 40, by_append=True, follow=True)) == [1, 2, 3]
+
+
+def test_V10_reading_goes_on_beside_damage_and_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session([(n, n) for n in range(6)], [(n, n) for n in range(6)])
+    session.damaged[Key(0)] = 2
+    session.ends = {Key(0): 6, Key(1): 6}
+    read = reader(session)
+    found = [(r.partition, r.offset) for records in read.read() for r in records]
+    assert sorted(found) == [(0, 0), (0, 1)] + [(1, n) for n in range(6)]
+    assert read.damaged == [Key(0)]
+    assert session.paused == {Key(0)}  # the broker would be asked for it again and again
+    error = capsys.readouterr().err
+    assert error.startswith("tidelog: partition 0 of t is damaged at offset 2, and read no further; ")
+    assert error.endswith("read on from there with --partition 0 --offset N\n")
+    alone = Session([(n, n) for n in range(6)])
+    alone.damaged[Key(0)] = 2
+    assert offsets_in(alone, tail.Span(from_offset=4)) == [4, 5]
+    assert capsys.readouterr().err == ""
+
+
+def test_damage_after_the_end_of_a_range_is_nobodys_concern(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session([(n, n) for n in range(6)], [(n, 100 + n) for n in range(9)])
+    session.append_ms = {Key(0): list(range(6)), Key(1): [0] * 9}
+    session.damaged[Key(0)] = 3
+    assert offsets_in(session, tail.Span(None, 3, by_append=True)) == [*range(3), *range(9)]
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_followed_ends_where_all_of_it_is_damaged() -> None:
+    session = Session([(0, 10), (1, 20)])
+    session.damaged[Key(0)] = 1
+    assert [r.offset for records in reader(session, 0, follow=True).read() for r in records] == [0]
+
+
+def test_an_offset_that_a_partition_does_not_have_is_refused() -> None:
+    session = Session([(0, 10), (1, 20)])
+    with pytest.raises(CommandError, match=r"--offset 3: partition 0 of t starts at 0 and ends before 2"):
+        offsets_in(session, tail.Span(from_offset=3))
+    assert offsets_in(session, tail.Span(from_offset=2)) == []

@@ -417,7 +417,7 @@ def test_P2_what_retention_would_delete_is_said(tmp_path: Path, data: Path) -> N
     end = topics_of(data)["old"][1]
     assert (code, out) == (
         OK,
-        f"old-1: offsets 5000 to {end - 1}, 1 segments, 8491 bytes; topic old has 2 partitions\n",
+        f"old-1: offsets 5000 to {end - 1}, 1 segment, 8491 bytes; topic old has 2 partitions\n",
     )
     left, warning = error.splitlines()
     assert left == f"tidelog: {source}: left alone, as they are not of a log: expected.jsonl"

@@ -108,6 +108,50 @@ def test_where_the_last_entry_is_before_the_time_the_walk_begins_after_it(tmp_pa
     assert step.found == (NOW + 5, 1, 0)
 
 
+def test_P9_damage_that_may_hold_an_earlier_answer_is_told_and_no_other(tmp_path: Path) -> None:
+    log = open_log(tmp_path, index_interval_bytes=0)
+    for n in range(60):
+        fill(log, [[NOW + n]], NOW + n)
+    log.close()
+    path = log.active.path(".log")
+    data = bytearray(path.read_bytes())
+    size = len(data) // 60
+    for number in (10, 30, 31, 50):
+        data[number * size + 65] ^= 1
+    path.write_bytes(data)
+    log = open_log(tmp_path, clean=True, recovery_point=60, index_interval_bytes=0)
+
+    def before(wanted: int, timeline: by_time.Timeline) -> list[int]:
+        answer, _ = explained.first_at_or_after(log, wanted, timeline)
+        return [each.next_offset for each in explained.unread_before(log, answer, wanted, timeline)]
+
+    def beside(first: int, last: int, timeline: by_time.Timeline) -> list[int]:
+        offsets, _, _ = explained.between(log, NOW + first, NOW + last, timeline)
+        unread = explained.unread_beside(log, offsets, NOW + first, NOW + last, timeline)
+        return [each.next_offset for each in unread]
+
+    by_time.first_at_or_after(log, NOW, RECORD_TIME, PATIENT)
+    explained.first_at_or_after(log, NOW + 59, RECORD_TIME)
+    assert len(log.damaged) == 3
+    assert before(NOW + 5, RECORD_TIME) == []
+    assert before(NOW + 40, RECORD_TIME) == [11, 32]
+    assert before(NOW + 99, RECORD_TIME) == [11, 32, 51]
+    # When damaged batches were appended is known.
+    assert before(NOW + 40, APPEND_TIME) == []
+    assert before(NOW + 30, APPEND_TIME) == before(NOW + 31, APPEND_TIME) == [32]
+    assert before(NOW + 99, APPEND_TIME) == []
+    assert beside(20, 40, RECORD_TIME) == [11, 51]
+    assert beside(20, 40, APPEND_TIME) == beside(12, 20, APPEND_TIME) == []
+    assert beside(30, 31, APPEND_TIME) == beside(31, 40, APPEND_TIME) == beside(30, 32, APPEND_TIME) == [32]
+    assert beside(20, 31, APPEND_TIME) == beside(20, 51, APPEND_TIME) == []
+    assert beside(31, 31, APPEND_TIME) == []
+    log.advance_start(11)
+    assert before(NOW + 40, RECORD_TIME) == [32]
+    log.active.append_index.keep(0)
+    everything = explained.unread_before(log, None, NOW + 40, APPEND_TIME)
+    assert [each.next_offset for each in everything] == [32, 51]
+
+
 def config(**options: Any) -> TopicConfig:
     return TopicConfig(**options)
 

@@ -1047,3 +1047,39 @@ def test_a_checkpoint_that_finds_the_disk_full_says_so(data: Folder, monkeypatch
         with pytest.raises(OSError, match="No space left"):
             data.manager.checkpoint()
     assert data.manager.disk.is_full
+
+
+def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut took the last of them, and a full disk refuses what bounds them: a kill then says nothing more."""
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]], NOW)
+    fill(log, [[NOW]], NOW + 50)
+    data.manager.abandon()
+    (data.path / "boot-id").write_text("another")
+    times = log.active.path(".appendindex")
+    times.write_bytes(times.read_bytes()[:16])
+
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.storage.append_index.AppendIndex.replace_file", full)
+        data.open()
+        assert not folder_identity.is_same_boot(data.path)
+        manager = data.crash()
+    assert manager.logs["t", 0].active.append_index.time_at(1)[2]
+    manager.disk.look()
+    at_once(manager.mend())
+    assert folder_identity.is_same_boot(data.path)
+    assert data.crash().logs["t", 0].active.append_index.time_at(1)[2]
+
+
+def test_I5_an_empty_log_gets_no_index_back_that_a_power_cut_has_left(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    data.manager.close()
+    log.active.path(".timeindex").write_bytes(bytes(12))
+    log.active.path(".summary").unlink(missing_ok=True)
+    data.open().close()
+    assert log.active.path(".timeindex").read_bytes() == b""
