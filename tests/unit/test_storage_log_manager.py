@@ -25,6 +25,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.storage import files, folder_identity
+from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, StorageError
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
@@ -1061,14 +1062,18 @@ def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
     times = log.active.path(".appendindex")
     times.write_bytes(times.read_bytes()[:16])
 
-    def full(_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    replace, is_full = AppendIndex.replace_file, True
 
-    with monkeypatch.context() as patch:
-        patch.setattr("tidelog.storage.append_index.AppendIndex.replace_file", full)
-        data.open()
-        assert not folder_identity.is_same_boot(data.path)
-        manager = data.crash()
+    def replaced(index: AppendIndex) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(index)
+
+    monkeypatch.setattr(AppendIndex, "replace_file", replaced)
+    data.open()
+    assert not folder_identity.is_same_boot(data.path)
+    manager = data.crash()
+    is_full = False
     assert manager.logs["t", 0].active.append_index.time_at(1)[2]
     manager.disk.look()
     at_once(manager.mend())
