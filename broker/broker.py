@@ -117,6 +117,7 @@ class Broker:
         self.logs.disk.look()
         yield from self.logs.mend()
         yield from self.logs.write_snapshots()
+        yield from self.logs.write_back()
 
     def _scrub(self) -> Task[float | None]:
         """Read again what a second is to read; return when to go on, None where all has been read."""

@@ -137,6 +137,13 @@ class Durability:
                         segment.note_flushed()
 
     @property
+    def is_flush_due(self) -> bool:
+        """Whether so much was appended since the last flush, or a segment sealed, that nobody has to ask for the next."""
+        return self._health.failure is None and (
+            bool(self.unflushed.sealed) or self._is_save_due(self._log.active)
+        )
+
+    @property
     def files_to_flush(self) -> int:
         """How many files `flush` would sync, about."""
         if self._log.log_end_offset == self.recovery_point and not self.unflushed.sealed:

@@ -365,6 +365,17 @@ class LogManager:
             self._group_sync.flush(due)
         return min((log.config.flush_ms for log in logs), default=None)
 
+    def write_back(self) -> Steps[None]:
+        """Flush logs that much was appended to since the last flush, where `flush.policy` leaves that to us.
+
+        So what a kill leaves to be scanned is bounded, and the system never has so much to write that appends wait.
+        """
+        yield
+        for log in [log for log in self.logs.values() if log.config.flush_policy == "acks"]:
+            if log.durability.is_flush_due and self._is_served(log):
+                yield
+                self._group_sync.flush([log])
+
     def close(self) -> bool:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go.
 

@@ -30,6 +30,7 @@ from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, St
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
+from tidelog.storage.summary import Summary
 
 TOPIC_ID = bytes(range(16))
 
@@ -1088,3 +1089,46 @@ def test_I5_an_empty_log_gets_no_index_back_that_a_power_cut_has_left(data: Fold
     log.active.path(".summary").unlink(missing_ok=True)
     data.open().close()
     assert log.active.path(".timeindex").read_bytes() == b""
+
+
+@pytest.mark.parametrize(("policy", "is_flushed"), [("acks", True), ("interval", False), ("none", False)])
+def test_P7_what_nobody_waits_for_is_put_on_disk_where_it_is_much(
+    data: Folder, monkeypatch: pytest.MonkeyPatch, policy: str, is_flushed: bool
+) -> None:
+    """A start after a kill scans what was not flushed: there must be a bound to that."""
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(flush_policy=policy))
+    fill(log, [[NOW]], value=bytes(300))
+    at_once(data.manager.write_back())
+    assert log.recovery_point == 0
+    fill(log, [[NOW]] * 2, value=bytes(300))
+    at_once(data.manager.write_back())
+    assert log.recovery_point == (3 if is_flushed else 0)
+    summary = Summary.load(log.active.path(".summary"))
+    assert (summary is not None and summary.flushed == 1) == is_flushed
+    # A sealed segment is, whatever its size.
+    fill(log, [[NOW]])
+    at_once(data.manager.write_back())
+    log.roll(NOW)
+    assert log.recovery_point == (3 if is_flushed else 0)
+    at_once(data.manager.write_back())
+    assert log.recovery_point == (4 if is_flushed else 0)
+
+
+def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]])
+    syncs: list[files.File] = []
+
+    def fails(file: files.File) -> None:
+        syncs.append(file)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files.File, "sync", fails)
+    for _ in range(3):
+        at_once(data.manager.write_back())
+    assert len(syncs) == 1
+    assert not log.takes_writes

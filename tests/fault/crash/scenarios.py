@@ -147,7 +147,7 @@ SCENARIOS = {
         Scenario(
             "saves",
             {"a": (1, LARGE)},
-            {"append": 8, "burst": 3, "flush": 6, "checkpoint": 3, "kill": 1, "stop": 1},
+            {"append": 8, "burst": 3, "flush": 6, "write_back": 2, "checkpoint": 3, "kill": 1, "stop": 1},
             ("burst", "flush", "burst", "burst", "flush"),
             save_bytes=1800,
             sizes=(20, 60, 150, 300, 600),

@@ -227,6 +227,11 @@ class World(Process):
             if errors:
                 raise errors[0]
 
+    def write_back(self) -> None:
+        """Flush what is much, for nobody who waits."""
+        self.steps.append("write back")
+        at_once(self.logs.write_back())
+
     def roll(self, topic: str, index: int) -> None:
         """Seal the active segment."""
         self.steps.append(f"roll {topic}-{index}")
