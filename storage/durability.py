@@ -138,7 +138,7 @@ class Durability:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether so much was appended since the last flush, or a segment sealed, that the next need not be asked for."""
+        """Whether so much was appended since the last flush, or a segment sealed, that another is due unasked."""
         return self._health.failure is None and (
             bool(self.unflushed.sealed) or self._is_save_due(self._log.active)
         )
