@@ -322,7 +322,7 @@ def test_damage_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     place = f"{tmp_path}/b/{0:020d}.log@{start}-{end}"
     assert (record.levelname, record.getMessage()) == (
         "ERROR",
-        f"damaged bytes at={place}: kept, and answered as corrupt up to offset 3",
+        f"damaged bytes at={place}: kept, and answered as corrupt up to offset 2",
     )
 
 
