@@ -23,8 +23,8 @@ from tidelog.storage.sources import PATIENT
 
 # What is read of the log at once.
 READ_BYTES: Final = 256 << 10
-# What is converted in one step, and for one answer, as it is before it is compressed: some milliseconds, and about
-# 200 ms, where records are small.
+# What is converted in one step, and of one partition for an answer, as it is before it is compressed: some
+# milliseconds, and about 200 ms, where records are small.
 STEP_BYTES: Final = 64 << 10
 CONTENT_BYTES_MAX: Final = 4 << 20
 

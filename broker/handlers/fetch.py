@@ -18,6 +18,7 @@ Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and
 
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
+from time import monotonic
 from typing import TypeVar
 from zlib import crc32
 
@@ -47,6 +48,10 @@ from tidelog.storage.files import FileSlice
 from tidelog.storage.log import READ_COMMITTED
 
 T = TypeVar("T")
+
+# After that time a fetch that has something to answer converts no more: to come to where another partition is read on,
+# up to max.decompressed.bytes may have to be stepped over.
+CONVERTS_S = 1.0
 
 IDS_SINCE = 13  # the version from which topics are named by id
 BATCHES_SINCE = 4  # the version from which a consumer knows batches
@@ -173,6 +178,7 @@ class _Fetch:
 
     __slots__ = (
         "_conversion",
+        "_converts_until_s",
         "_isolation_level",
         "_left_bytes",
         "_magic",
@@ -192,6 +198,7 @@ class _Fetch:
         self._topics: list[FetchableTopicResponse] = []
         # What is to be converted for the partition that was looked at last, the end of what could be read before.
         self._conversion: tuple[Partition, int, Iterator[bytearray | FileSlice]] | None = None
+        self._converts_until_s = monotonic() + CONVERTS_S
         # Of each partition that was read: the end of what could be, before it was, and the answer for it.
         self.pieces: list[tuple[Partition, int, PartitionData]] = []
         self.size_bytes = 0
@@ -281,6 +288,8 @@ class _Fetch:
             most_bytes = left_bytes
         try:
             if self._magic != MAGIC and lane is LONG:
+                if self.size_bytes and (most_bytes <= 0 or monotonic() > self._converts_until_s):
+                    return answer
                 steps = converted.steps(log, want.fetch_offset, self._magic, most_bytes, not self.size_bytes)
                 self._conversion = partition, end, steps
                 return answer

@@ -51,6 +51,8 @@ BATCHES_SINCE = 3  # the version from which nothing but batches may be sent
 ZSTD_SINCE = 7  # the version from which a producer may know that codec
 # How often messages of v0 are compressed for an offset that turns out to be taken, before they are stored as they are.
 TRIES = 3
+# And so often where it is then too large: one record that is larger than max.message.bytes once unpacked.
+TRIES_MAX = 20
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
 
@@ -183,7 +185,9 @@ def _append_elsewhere(
         try:
             return _append(topic, data, acks, version, broker.clock.now_ms(), checked)
         except TakesLong:
-            continue
+            if tries == TRIES_MAX:
+                message = "others have appended meanwhile, again and again; send it again, or in smaller sets"
+                return _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 def _commit(

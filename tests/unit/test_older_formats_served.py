@@ -300,6 +300,27 @@ async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_
     assert codecs == ({compression.GZIP} if losses < 3 else {compression.NONE})
 
 
+async def test_what_others_are_always_ahead_of_is_given_up(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is too large to be stored uncompressed; its client may have left long ago."""
+    client = await connect(served)
+    await made(client, "t", message_format_version="0", max_message_bytes="2000")
+    log, check, tries = log_of(served, "t"), Log.check, []
+
+    def overtaken(self: Log, *how: Any, **named: Any) -> Any:
+        checked = check(self, *how, **named)
+        tries.append(checked)
+        log.append(bytearray(sent_as(0, records=RECORDS[:1])), NOW, any_format=True)
+        return checked
+
+    monkeypatch.setattr(Log, "check", overtaken)
+    large = [Record(0, NOW, None, bytes(100_000))]
+    answer = await produced(client, "t", sent_as(0, compression.GZIP, large), 0)
+    assert (answer.error_code, len(tries)) == (ErrorCode.REQUEST_TIMED_OUT, 20)
+    assert log.log_end_offset == 20
+
+
 async def test_more_messages_at_once_than_a_segment_takes_are_refused(
     served: Served, connect: Connect
 ) -> None:
@@ -359,6 +380,29 @@ async def test_an_older_reader_gets_a_bounded_answer_and_every_partition_in_time
         assert 20_000 < sum(sizes.values()) <= 30_000
         served_first.add(max(sizes, key=lambda name: sizes[name]))
     assert served_first == {"a", "b"}
+
+
+@pytest.mark.parametrize("bound", ["bytes", "time"])
+async def test_no_more_is_converted_once_an_answer_is_full_or_has_taken_long(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    client = await connect(served)
+    for name in "abc":
+        await made(client, name)
+        await produced(client, name, sent_as(2, compression.GZIP), 3)
+    begun: list[int] = []
+    steps = converted.steps
+    monkeypatch.setattr(converted, "steps", lambda *how: (begun.append(1), steps(*how))[1])
+    if bound == "time":
+        monkeypatch.setattr("tidelog.broker.handlers.fetch.CONVERTS_S", -1.0)
+    most_bytes = 1 << 20 if bound == "time" else 0
+    want = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=most_bytes)]
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=name, partitions=want) for name in "abc"]
+    )
+    answer = await client.ask(FETCH, 2, request)
+    sizes = [len(topic.partitions[0].records or b"") for topic in answer.responses]
+    assert (len(begun), sum(size > 0 for size in sizes)) == (1, 1)
 
 
 async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop(
