@@ -67,6 +67,14 @@ def test_I1_a_producer_never_gets_the_id_of_one_that_a_log_from_elsewhere_rememb
         taken.append(ids)
 
 
+def test_producer_ids_begin_with_the_one_that_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.broker.catalog.secrets.randbelow", lambda _: 0)
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        assert catalog.reserve_producer_ids() == range(PRODUCER_ID_BLOCK)
+
+
 def test_what_the_disk_refuses_is_not_there_and_can_be_done_again(
     tmp_path: Path,
 ) -> None:

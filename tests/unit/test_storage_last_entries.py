@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.batches import batch_of
 from tests.support.logs import NOW, batch, crash, fetch_all, first_at, is_damaged, open_log, scan
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, read_only, retention
 from tidelog.storage.errors import TakesLong
 from tidelog.storage.log import Log
-from tidelog.storage.search.by_time import APPEND_TIME, first_at_or_after, largest_timestamp
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, first_at_or_after, largest_timestamp
+from tidelog.storage.search.time_range import between
 from tidelog.storage.sources import PATIENT, WARM
 from tidelog.storage.upkeep import enforce_retention
 
@@ -160,7 +162,9 @@ def test_I4_what_is_appended_goes_on_from_there_and_survives(
 
 
 def test_S17_what_the_recovery_point_does_not_cover_is_scanned(folder: Path) -> None:
-    assert known_by_index(opened(folder, LAST_BASE + 1, clean=False)) == [True, True, False]
+    for copy, point in (("a", LAST_BASE + 1), ("b", END - 1)):
+        log = opened(Path(shutil.copytree(folder, folder.with_name(copy))), point, clean=False)
+        assert known_by_index(log) == [True, True, False], point
     assert (
         known_by_index(open_log(Path(shutil.copytree(folder, folder.with_name("copy"))), clean=True))
         == [False] * 3
@@ -186,8 +190,13 @@ def put(format_: str, at: int, number: int) -> Callable[[bytearray], object]:
     return lambda data: struct.pack_into(format_, data, len(data) + at, number)
 
 
+def add(format_: str, at: int, number: int) -> Callable[[bytearray], object]:
+    return lambda data: put(format_, at, struct.unpack_from(format_, data, len(data) + at)[0] + number)(data)
+
+
 UNTRUE = {
     "the last offset entry names another offset": (".index", edited(put(">i", -8, SEGMENT_OFFSETS - 2))),
+    "it names an offset within its batch": (".index", edited(add(">i", -8, -1))),
     "it names a place within a batch": (".index", edited(put(">i", -4, 1000))),
     "it names a place after the end": (".index", edited(put(">i", -4, 1 << 30))),
     "it names a place before the log": (".index", edited(put(">i", -4, -8))),
@@ -196,6 +205,7 @@ UNTRUE = {
     "the index is empty": (".index", edited(lambda data: data.clear())),
     "the index is missing": (".index", Path.unlink),
     "the last time entry names another time": (".timeindex", edited(put(">q", -12, NOW + 10**6))),
+    "it names an earlier time": (".timeindex", edited(add(">q", -12, -1))),
     "it names an offset after the end": (".timeindex", edited(put(">i", -4, 1 << 30))),
     "the time index was not cut": (".timeindex", edited(lambda data: data.extend(bytes(12)))),
     "the time index is torn": (".timeindex", edited(lambda data: data.pop())),
@@ -210,7 +220,7 @@ def test_S15_S21_entries_that_are_not_of_this_log_are_not_believed(folder: Path,
     spoil(folder / f"{SEGMENT_OFFSETS:020d}{suffix}")
     by_scan = open_log(Path(shutil.copytree(folder, folder.with_name("copy"))), recovery_point=0, clean=True)
     log = opened(folder)
-    assert known_by_index(log)[::2] == [True, True]
+    assert known_by_index(log)[:3] == [True, False, True]
     middle, scanned = log.segments[1].summary, by_scan.segments[1].summary
     assert middle.max_timestamp == scanned.max_timestamp
     assert middle.next_offset == scanned.next_offset
@@ -221,6 +231,42 @@ def test_S15_S21_entries_that_are_not_of_this_log_are_not_believed(folder: Path,
     for row in scan(by_scan)[::7]:
         found, wanted = first_at(log, row.timestamp, PATIENT), first_at(by_scan, row.timestamp, PATIENT)
         assert (found and found.offset) == (wanted and wanted.offset)
+
+
+def test_S15_a_time_entry_may_name_any_record_of_its_batch(tmp_path: Path) -> None:
+    """As newer Kafka writes it: the one that has the time, and not the last one."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=300)
+    for number in range(24):
+        log.append(batch([NOW + 10 * (number ^ 12), NOW, NOW], bytes(400)), NOW)
+    folder = as_kafka_leaves_it(log)
+    edited(add(">i", -4, -2))(folder / f"{0:020d}.timeindex")
+    log = opened(folder, 72)
+    assert known_by_index(log) == [True, False]
+    assert log.segments[0].summary.max_timestamp == NOW + 310
+
+
+def test_S15_the_time_of_a_batch_that_compaction_has_emptied_is_that_of_no_record(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for number in range(24):
+        log.append(batch([NOW + number], bytes(400)), NOW)
+    folder = as_kafka_leaves_it(log)
+    with (folder / f"{0:020d}.log").open("ab") as file:
+        file.write(batch_of(b"", count=0, base_offset=24, last_offset_delta=2, max_timestamp=NOW + 10**6))
+    (folder / f"{24:020d}.snapshot").rename(folder / f"{27:020d}.snapshot")
+    log = opened(folder, 27)
+    assert known_by_index(log) == [True, False]
+    assert log.segments[0].summary.max_timestamp == NOW + 23
+    assert log.log_end_offset == 27
+
+
+def test_S15_a_range_of_times_ends_where_nobody_has_read(folder: Path) -> None:
+    rows = scan(open_log(Path(shutil.copytree(folder, folder.with_name("copy")))))
+    log = opened(folder)
+    first_ms = min(row.timestamp for row in rows)
+    within = [row.offset for row in rows if row.timestamp <= first_ms + 900_000]
+    assert between(log, first_ms, first_ms + 900_001, RECORD_TIME, PATIENT) == range(
+        within[0], within[-1] + 1
+    )
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

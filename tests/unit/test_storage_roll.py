@@ -141,7 +141,7 @@ DAY = 24 * 3_600_000
 
 
 def test_S59_P18_times_that_jump_open_few_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log = open_log(tmp_path, segment_ms=DAY)
+    log = open_log(tmp_path, segment_ms=DAY, message_timestamp_after_max_ms=1000 * DAY)
     for number in range(1000):
         log.append(batch([NOW - 5000 * DAY + 2 * DAY * number]), NOW)
     assert len(log.segments) == QUICK_ROLLS
@@ -149,6 +149,9 @@ def test_S59_P18_times_that_jump_open_few_files(tmp_path: Path, caplog: pytest.L
     assert len(log.segments) == QUICK_ROLLS
     log.append(batch([NOW]), NOW + 32 * 10_000)
     assert len(log.segments) == QUICK_ROLLS + 1
+    for number in range(100):
+        log.append(batch([NOW + 2 * DAY * number]), NOW + 32 * 10_000)
+    assert len(log.segments) == 2 * QUICK_ROLLS
     (told,) = [record.getMessage() for record in caplog.records if "jump" in record.message]
     assert "topic-0" in told
 
@@ -160,6 +163,16 @@ def test_S59_no_record_is_kept_longer_for_it(tmp_path: Path, clock: str, rolls: 
         log.append(batch([NOW - 190 * DAY + 2 * DAY * number]), NOW)
     # Half of them expire at once: these need no segment each. By the clock of appends they all expire together.
     assert len(log.segments) == (QUICK_ROLLS + 90 // 2 if rolls else QUICK_ROLLS)
+
+
+@pytest.mark.parametrize(("first_ms", "step_ms"), [(NOW - 10**6, 2000), (NOW + DAY, 2 * DAY)])
+def test_S59_no_segment_for_what_is_hardly_kept_longer(tmp_path: Path, first_ms: int, step_ms: int) -> None:
+    log = open_log(
+        tmp_path, segment_ms=1000, retention_ms=100 * DAY, message_timestamp_after_max_ms=1000 * DAY
+    )
+    for number in range(100):
+        log.append(batch([first_ms + step_ms * number]), NOW)
+    assert len(log.segments) == QUICK_ROLLS
 
 
 def test_S59_segments_that_size_calls_for_are_begun_as_ever(tmp_path: Path) -> None:
