@@ -8,15 +8,17 @@ event loop.
 import asyncio
 import itertools
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from tidelog.broker.answers import Later, outcome_of
+from tidelog.broker.clock import Clock
 from tidelog.broker.quota import Hold, Owner, Quota
+from tidelog.broker.timers import Timers
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +45,11 @@ class Parked:
     are due at once, a turn of the loop answers them for TURN_S and leaves the others to the next.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, quota: Quota) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, timers: Timers, quota: Quota) -> None:
         """Let fetches wait as far as there is room for what they hold."""
         self.loop = loop
+        self._now_ms = clock.monotonic_ms
+        self._timers = timers
         self.quota = quota
         self._due: dict[int, dict[FetchWaiter, None]] = {}
         self._count = 0
@@ -57,13 +61,13 @@ class Parked:
         return self._count
 
     def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> int:
-        """Let a fetch wait so long; return when it is due, in milliseconds of the loop's clock."""
+        """Let a fetch wait so long; return when it is due, in milliseconds of the monotonic clock."""
         step_ms = max(max_wait_ms >> 5, 1)
-        due_ms = step_ms * math.ceil((self.loop.time() * 1000 + max_wait_ms) / step_ms)
+        due_ms = (self._now_ms() + max_wait_ms) // step_ms * step_ms + step_ms
         due = self._due.get(due_ms)
         if due is None:
             due = self._due[due_ms] = {}
-            self.loop.call_at(due_ms / 1000, self._time_is_up, due_ms)
+            self._timers.call_at(due_ms, partial(self._time_is_up, due_ms))
         due[waiter] = None
         self._count += 1
         return due_ms

@@ -9,7 +9,6 @@ at a stop it is NOT_CONTROLLER, which clients try again. Options that do nothing
 the log; the options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
 """
 
-import time
 from collections import Counter
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
@@ -56,12 +55,12 @@ def handle(
 ) -> CreateTopicsResponse | Later | Elsewhere | OnLoop:
     """Create the topics on the maintenance thread."""
     broker = session.broker
-    deadline = time.monotonic() + request.timeout_ms / 1000
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
     held = broker.queued_topics.hold(session, size_bytes)
     if held is None:
         return begin(_turn_away({topic.name for topic in request.topics}))
-    work = _create_all(broker, request, deadline)
+    work = _create_all(broker, request, deadline_ms)
     return broker.maintenance.submit(work, owner=session, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
 
 
@@ -71,7 +70,7 @@ def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
     return NO_ANSWER if results is None else CreateTopicsResponse(topics=results)
 
 
-def _create_all(broker: Broker, request: CreateTopicsRequest, deadline: float) -> Task[CreateTopicsResponse]:
+def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) -> Task[CreateTopicsResponse]:
     yield
     times = Counter(topic.name for topic in request.topics)
     accepted: dict[str, str] = {}  # by their names in metrics
@@ -81,7 +80,7 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline: float) -
         try:
             if is_dropped:
                 raise BrokerStops(f"topic {wanted.name}: not created, the broker stops")
-            if time.monotonic() >= deadline:
+            if broker.clock.monotonic_ms() >= deadline_ms:
                 message = f"not begun within timeout_ms={request.timeout_ms}, and not created"
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
             if times[wanted.name] > 1:
