@@ -9,6 +9,7 @@ from typing import Any
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
+from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
@@ -72,6 +73,7 @@ class Broker:
         self.timers: Timers
         self.parked: Parked
         self.turns: Turns
+        self.fetch_sessions: FetchSessions
         self.flusher: Flusher
         self.maintenance: Maintenance
         self.readers: Readers
@@ -92,6 +94,9 @@ class Broker:
         self.timers = Timers(loop, self.clock)
         self.parked = Parked(loop, self.clock, self.timers, self.queued_fetches)
         self.turns = Turns(loop)
+        self.fetch_sessions = FetchSessions(
+            self.config, self.clock, self.topics, self.logs.shared, self.parked, self.turns
+        )
         self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, self._thread_ended)
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)
