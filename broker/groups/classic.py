@@ -1,0 +1,798 @@
+"""A classic group: members that join, one of them that leads and assigns, and generations (KIP-62, 134, 345, 394, 814).
+
+Owns the state of one group and the rules by which it changes: `ANSWERS` and `MOVES` are these as tables. Refuses to know
+sockets, files and clocks: it is handed both times, timers, what stores it, and what takes each answer (`Surroundings`).
+Invariant: whoever joins or syncs is answered once, whatever becomes of the group.
+
+What is not said otherwise is as in Kafka's GroupMetadataManager.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum, IntEnum, auto
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.coordinator.subscription import CONSUMER, subscribed_topics
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+
+# How long one that has just joined may wait for the others, who may each take their time (Kafka's).
+NEW_MEMBER_MS: Final = 300_000
+# What a group and a member take in memory, about, beside what they say.
+GROUP_BYTES: Final = 1500
+MEMBER_BYTES: Final = 1200
+PENDING_BYTES: Final = 400
+
+
+class State(Enum):
+    """Where a group stands; the value is what clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"  # members are to join
+    COMPLETING_REBALANCE = "CompletingRebalance"  # all have joined, the leader is to assign
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = State
+
+# From where a group gets to where.
+MOVES: Final = {
+    EMPTY: {PREPARING, DEAD},
+    PREPARING: {COMPLETING, EMPTY, DEAD},
+    COMPLETING: {STABLE, PREPARING, DEAD},
+    STABLE: {PREPARING, DEAD},
+    DEAD: frozenset[State](),
+}
+
+
+class Asked(IntEnum):
+    """What is asked of a group."""
+
+    JOIN = auto()
+    SYNC = auto()
+    HEARTBEAT = auto()
+    COMMIT = auto()
+    DELETE = auto()
+    DELETE_OFFSETS = auto()  # of a group that is not one of consumers: nobody knows what its members read
+
+
+_GO_ON, _GONE = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
+_UNKNOWN, _REJOIN, _MEMBERS = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.NON_EMPTY_GROUP,
+)
+# How a group answers in each state, if who asks is a member of this generation, where that matters; NONE where it does
+# what is asked.
+ANSWERS: Final[dict[Asked, dict[State, ErrorCode]]] = {
+    asked: dict(zip((EMPTY, PREPARING, COMPLETING, STABLE, DEAD), codes, strict=True))
+    for asked, codes in {
+        # in              EMPTY     PREPARING COMPLETING STABLE   DEAD
+        Asked.JOIN: (_UNKNOWN, _GO_ON, _GO_ON, _GO_ON, _GONE),
+        Asked.SYNC: (_UNKNOWN, _REJOIN, _GO_ON, _GO_ON, _GONE),
+        Asked.HEARTBEAT: (_UNKNOWN, _REJOIN, _GO_ON, _GO_ON, _GONE),
+        # While members are to join they may still commit: a heartbeat tells them to join.
+        Asked.COMMIT: (_GO_ON, _GO_ON, _REJOIN, _GO_ON, _GONE),
+        Asked.DELETE: (_GO_ON, _MEMBERS, _MEMBERS, _MEMBERS, ErrorCode.GROUP_ID_NOT_FOUND),
+        Asked.DELETE_OFFSETS: (_GO_ON, _MEMBERS, _MEMBERS, _MEMBERS, ErrorCode.GROUP_ID_NOT_FOUND),
+    }.items()
+}
+
+Joined = Callable[[JoinGroupResponse], None]
+Synced = Callable[[SyncGroupResponse], None]
+Protocols = Sequence[tuple[str, bytes]]  # a name, and what the member has to say for it
+
+
+class Timer(Protocol):
+    """What was asked to happen later."""
+
+    def cancel(self) -> None:
+        """Have it not happen."""
+
+
+class Surroundings(NamedTuple):
+    """What a group is handed."""
+
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+    call_later: Callable[[int, Callable[[], None]], Timer]
+    new_id: Callable[[], str]
+    store: Callable[["ClassicGroup", GroupMetadataValue, Callable[[ErrorCode], None]], None]
+    """Puts the group on disk, and says later what came of it."""
+    hold: Callable[[int], None]
+    """Takes note of so many bytes more in memory, or less."""
+    initial_rebalance_delay_ms: int
+    max_size: int
+
+
+class Joining(NamedTuple):
+    """What a member says when it joins."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    must_know_its_id: bool = False  # is to ask again with the id that it is given (KIP-394)
+    may_skip_assignment: bool = False  # understands that it leads and need not assign (KIP-814)
+
+
+class Member:
+    """A member, and the answers that it waits for."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "due_ms",
+        "id",
+        "instance_id",
+        "is_new",
+        "join",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync",
+        "timer",
+    )
+
+    def __init__(self, member_id: str, asked: Joining) -> None:
+        self.id = member_id
+        self.instance_id = asked.instance_id
+        self.client_id = asked.client_id
+        self.client_host = asked.client_host
+        self.rebalance_timeout_ms = asked.rebalance_timeout_ms
+        self.session_timeout_ms = asked.session_timeout_ms
+        self.protocols = asked.protocols
+        self.assignment = b""
+        self.is_new = False
+        self.join: Joined | None = None
+        self.sync: Synced | None = None
+        # Until when it is taken to be alive, and when its timer looks at that, which may be sooner.
+        self.deadline_ms = self.due_ms = 0
+        self.timer: Timer | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return what the member has to say for a protocol."""
+        return next((said for name, said in self.protocols if name == protocol), b"")
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + 2 * len(self.id) + len(self.client_id) + len(self.assignment) + said
+
+
+class ClassicGroup:
+    """One group. Event loop only."""
+
+    kind = "Classic"
+
+    def __init__(self, group_id: str, around: Surroundings) -> None:
+        self.id = group_id
+        self._around = around
+        self.state = EMPTY
+        self.state_since_ms = around.now_ms()
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.size_bytes = GROUP_BYTES + 2 * len(group_id)  # about what it takes in memory
+        self.topics: frozenset[str] | None = None  # that its members read, as far as is known
+        self._instances: dict[str, str] = {}  # member ids
+        self._pending: dict[str, Timer] = {}  # ids that were given out, and not joined with yet
+        self._supported: Counter[str] = Counter()  # by how many members
+        self._joining = 0  # members that wait for the others to join
+        self._unsynced: set[str] = set()
+        self._is_first = False  # the rebalance that takes an empty group's first members
+        self._has_newcomers = False
+        self._join_timer: Timer | None = None
+        self._sync_timer: Timer | None = None
+
+    @classmethod
+    def restored(cls, group_id: str, value: GroupMetadataValue, around: Surroundings) -> "ClassicGroup":
+        """Return a group as it was stored; `begin` has it served. Any thread."""
+        group = cls(group_id, around)
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol, group.leader = value.protocol, value.leader
+        group.state = STABLE if value.members else EMPTY
+        group.state_since_ms = value.current_state_timestamp
+        for stored in value.members:
+            asked = Joining(
+                stored.member_id,
+                stored.group_instance_id,
+                stored.client_id,
+                stored.client_host,
+                stored.rebalance_timeout or stored.session_timeout,
+                stored.session_timeout,
+                value.protocol_type,
+                [(value.protocol or "", stored.subscription)],
+            )
+            member = Member(stored.member_id, asked)
+            member.assignment = stored.assignment
+            group.members[member.id] = member
+            group.size_bytes += member.size_bytes
+            group._supported.update(name for name, _ in member.protocols)
+            if member.instance_id is not None:
+                group._instances[member.instance_id] = member.id
+        group.topics = group._subscribed()
+        return group
+
+    def begin(self) -> None:
+        """Expect heartbeats of those that were members when the group was stored."""
+        for member in self.members.values():
+            self._lives(member)
+        if len(self.members) > self._around.max_size:
+            self._rebalance()
+
+    # What is asked.
+
+    def join(self, asked: Joining, answer: Joined) -> None:
+        """Let a member join, or join anew; it is answered when all have joined."""
+        member_id = asked.member_id
+        if not self._takes(member_id):
+            self._drop(member_id)
+            answer(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
+        elif self.state is DEAD:
+            answer(refused_join(member_id, _GONE))
+        elif not self._supports(asked):
+            answer(refused_join(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif not member_id:
+            self._join_new(asked, answer)
+        elif member_id in self._pending and asked.instance_id is None:
+            self._add(member_id, asked, answer)
+        elif code := self._problem(Asked.JOIN, member_id, asked.instance_id):
+            answer(refused_join(member_id, code))
+        else:
+            self._join_again(self.members[member_id], asked, answer)
+        self._complete_join_if_all_have()
+
+    def sync(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        assignments: Iterable[tuple[str, bytes]],
+        answer: Synced,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> None:
+        """Give a member its assignment, once the leader has said what that is."""
+        code = self._problem(Asked.SYNC, member_id, instance_id, generation)
+        if not code and _differs(protocol_type, self.protocol_type) | _differs(protocol, self.protocol):
+            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if code:
+            answer(SyncGroupResponse(error_code=code, assignment=b""))
+            return
+        member = self.members[member_id]
+        self._has_synced(member_id)
+        if self.state is STABLE:
+            self._lives(member)
+            answer(self._synced(member))
+            return
+        self._refuse_sync(member, _REJOIN)  # an earlier one, whose client has lost it
+        member.sync = answer
+        if member_id == self.leader:
+            self._assign(dict(assignments))
+
+    def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Take note that a member is alive; return what it is to do."""
+        code = self._problem(Asked.HEARTBEAT, member_id, instance_id, generation)
+        if code in (ErrorCode.NONE, _REJOIN):
+            self._lives(self.members[member_id])
+        return code
+
+    def leave(self, leaving: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
+        """Let members go, by their ids or by their instances' (KIP-345); return what became of each."""
+        codes = [self._leave(member_id, instance_id) for member_id, instance_id in leaving]
+        if ErrorCode.NONE in codes:
+            self._have_gone()
+        return codes
+
+    def commit_problem(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Return why an offset may not be committed; who may is alive."""
+        if generation < 0 and self.state is EMPTY:
+            return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
+        if generation < 0 and not member_id and instance_id is None:
+            return _GONE if self.state is DEAD else _UNKNOWN
+        code = self._problem(Asked.COMMIT, member_id, instance_id, generation)
+        if not code:
+            self._lives(self.members[member_id])
+        return code
+
+    def deletion_problem(self, asked: Asked) -> ErrorCode:
+        """Return why the group, or offsets of it, may not be deleted."""
+        if asked is Asked.DELETE_OFFSETS and self.protocol_type == CONSUMER and self.state is not DEAD:
+            return ErrorCode.NONE
+        return ANSWERS[asked][self.state]
+
+    def reads(self, topic: str) -> bool:
+        """Tell whether members read a topic, or may: what they say of it may not be known."""
+        return self.protocol_type == CONSUMER if self.topics is None else topic in self.topics
+
+    def unused_since_ms(self, committed_ms: int) -> int | None:
+        """Return since when an offset is of no use, if nobody `reads` its topic; None if it is (KIP-211)."""
+        if self.protocol_type is None:
+            return committed_ms
+        if self.state is EMPTY:
+            return self.state_since_ms if self.state_since_ms >= 0 else committed_ms
+        is_known = self.protocol_type == CONSUMER and self.topics is not None
+        return committed_ms if is_known and self.state is STABLE else None
+
+    def end(self, code: ErrorCode) -> None:
+        """Answer everybody who waits; nothing happens any more."""
+        for member in list(self.members.values()):
+            self._drop(member.id, code)
+        for timer in (self._join_timer, self._sync_timer, *self._pending.values()):
+            if timer is not None:
+                timer.cancel()
+        self._pending.clear()
+        self._move(DEAD)
+
+    # Joining.
+
+    def _takes(self, member_id: str) -> bool:
+        """Tell whether there is room for a member. Who waits already stays, those who come last are turned away."""
+        max_size, member = self._around.max_size, self.members.get(member_id)
+        match self.state:
+            case State.PREPARING_REBALANCE:
+                return (member is not None and member.join is not None) or self._joining < max_size
+            case State.COMPLETING_REBALANCE | State.STABLE:
+                return member is not None or len(self.members) < max_size
+        return True
+
+    def _supports(self, asked: Joining) -> bool:
+        if self.state is EMPTY:
+            return bool(asked.protocol_type and asked.protocols)
+        count = len(self.members)
+        return asked.protocol_type == self.protocol_type and any(
+            self._supported[name] == count for name, _ in asked.protocols
+        )
+
+    def _join_new(self, asked: Joining, answer: Joined) -> None:
+        """Let in one that has no member id."""
+        instance_id = asked.instance_id
+        if instance_id is not None and instance_id in self._instances:
+            self._return(self._instances[instance_id], asked, answer)
+            return
+        member_id = f"{asked.client_id if instance_id is None else instance_id}-{self._around.new_id()}"
+        if instance_id is None and asked.must_know_its_id:
+            forget = partial(self._forget_pending, member_id)
+            self._pending[member_id] = self._around.call_later(asked.session_timeout_ms, forget)
+            self._grow(PENDING_BYTES + 2 * len(member_id))
+            answer(refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+        else:
+            self._add(member_id, asked, answer)
+
+    def _add(self, member_id: str, asked: Joining, answer: Joined) -> None:
+        member = Member(member_id, asked)
+        member.is_new = True
+        if not self.members:
+            self.protocol_type = asked.protocol_type
+        self._remove_pending(member_id)
+        self.members[member_id] = member
+        self._grow(member.size_bytes)
+        self._supported.update(name for name, _ in member.protocols)
+        if self.leader is None:
+            self.leader = member_id
+        if member.instance_id is not None:
+            self._instances[member.instance_id] = member_id
+        self._has_newcomers = self._is_first and self.state is PREPARING
+        self._awaits_join(member, answer)
+        self._lives(member, NEW_MEMBER_MS)
+        self._rebalance()
+
+    def _join_again(self, member: Member, asked: Joining, answer: Joined) -> None:
+        """Let a member take part in the next generation, where there is need of one."""
+        is_leader = member.id == self.leader
+        is_changed = list(member.protocols) != list(asked.protocols)
+        if self.state is PREPARING or is_changed or (self.state is STABLE and is_leader):
+            # A leader that joins has seen something that asks for another assignment.
+            self._update(member, asked, answer)
+            self._rebalance()
+        else:
+            # Its answer was lost.
+            answer(self._joined(member, with_members=is_leader and self.state is COMPLETING))
+
+    def _return(self, old_id: str, asked: Joining, answer: Joined) -> None:
+        """Let a static member that was started anew take the place of what it was before."""
+        old_leader = self.leader
+        member = self.members.pop(old_id)
+        old_size = member.size_bytes
+        self._refuse_join(member, old_id, ErrorCode.FENCED_INSTANCE_ID)
+        self._refuse_sync(member, ErrorCode.FENCED_INSTANCE_ID)
+        assert asked.instance_id is not None
+        member.id = f"{asked.instance_id}-{self._around.new_id()}"
+        self.members[member.id] = member
+        self._instances[asked.instance_id] = member.id
+        self._unsynced.discard(old_id)
+        if self.leader == old_id:
+            self.leader = member.id
+        member.client_id, member.client_host = asked.client_id, asked.client_host
+        self._grow(member.size_bytes - old_size)
+        self._update(member, asked, answer)
+        self._lives(member)
+        if self.state is STABLE and self._chosen() == self.protocol:
+            stored = partial(self._returned, member, old_leader, asked.may_skip_assignment)
+            self._around.store(self, self._value({each.id: each.assignment for each in self}), stored)
+        else:
+            self._rebalance()
+
+    def _returned(self, member: Member, old_leader: str | None, may_skip: bool, code: ErrorCode) -> None:
+        """Answer a static member that has taken its place without a rebalance, once that is on disk."""
+        if member.join is None or self.members.get(member.id) is not member:
+            return
+        if code:
+            self._drop(member.id)
+            self._have_gone()
+        elif self.state is STABLE:
+            response = self._joined(member, with_members=may_skip and member.id == self.leader)
+            if may_skip:
+                response.skip_assignment = member.id == self.leader
+            else:
+                # It must not take itself for the leader: what it would assign nobody would hear of.
+                response.leader = old_leader or ""
+            self._answer_join(member, response)
+        # Else the answer comes with the rebalance that has begun meanwhile.
+
+    def _update(self, member: Member, asked: Joining, answer: Joined) -> None:
+        before = member.size_bytes
+        self._supported.subtract(name for name, _ in member.protocols)
+        member.protocols = asked.protocols
+        member.rebalance_timeout_ms = asked.rebalance_timeout_ms
+        member.session_timeout_ms = asked.session_timeout_ms
+        self._supported.update(name for name, _ in member.protocols)
+        self._grow(member.size_bytes - before)
+        self._awaits_join(member, answer)
+
+    # Rebalancing.
+
+    def _rebalance(self) -> None:
+        """Have all members join, if they are not to do that already."""
+        if self.state is PREPARING or self.state is DEAD:
+            return
+        self._cancel_sync_timer()
+        if self.state is COMPLETING:
+            self._refuse_assignments(_REJOIN)
+        self._is_first = self.state is EMPTY
+        self._move(PREPARING)
+        if self._is_first:
+            self._has_newcomers = False
+            delay_ms = self._around.initial_rebalance_delay_ms
+            self._await_first(delay_ms, max(self._rebalance_timeout_ms - delay_ms, 0))
+        elif self._joining == len(self.members) and not self._pending:
+            self._complete_join()
+        else:
+            self._await_joins()
+
+    @property
+    def _rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self), default=0)
+
+    def _await_joins(self) -> None:
+        self._join_timer = self._around.call_later(self._rebalance_timeout_ms, self._complete_join)
+
+    def _await_first(self, delay_ms: int, left_ms: int) -> None:
+        """Wait for more first members, for as long as more come."""
+        self._join_timer = self._around.call_later(delay_ms, partial(self._first_came, delay_ms, left_ms))
+
+    def _first_came(self, delay_ms: int, left_ms: int) -> None:
+        if self._has_newcomers and left_ms:
+            self._has_newcomers = False
+            delay = min(self._around.initial_rebalance_delay_ms, left_ms)
+            self._await_first(delay, max(left_ms - delay_ms, 0))
+        else:
+            self._complete_join()
+
+    def _complete_join_if_all_have(self) -> None:
+        is_due = self.state is PREPARING and not self._is_first
+        if is_due and self._joining == len(self.members) and not self._pending:
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        """Begin the next generation, with those that have joined and static members that may yet come back."""
+        if self._join_timer is not None:
+            self._join_timer.cancel()
+            self._join_timer = None
+        for member in [each for each in self if each.join is None and each.instance_id is None]:
+            self._drop(member.id)
+        if self.members and not self._elect():
+            self._await_joins()  # Until sessions end: nobody has come.
+            return
+        self.generation += 1
+        self._is_first = False
+        self._unsynced.clear()
+        self.protocol = self._chosen() if self.members else None
+        self.topics = self._subscribed()
+        if not self.members:
+            self._move(EMPTY)
+            self._around.store(self, self._value({}), lambda _code: None)
+            return
+        self._move(COMPLETING)
+        self._unsynced.update(self.members)
+        self._sync_timer = self._around.call_later(
+            self._rebalance_timeout_ms, partial(self._sync_is_over, self.generation)
+        )
+        for member in self:
+            member.is_new = False
+            self._lives(member)
+            if member.join is not None:
+                self._answer_join(member, self._joined(member, with_members=member.id == self.leader))
+
+    def _elect(self) -> bool:
+        """See to it that who leads has joined; tell whether anybody has."""
+        if self.leader is None or self.members[self.leader].join is None:
+            found = next((member.id for member in self if member.join is not None), None)
+            if found is None:
+                return False
+            self.leader = found
+        return True
+
+    def _chosen(self) -> str:
+        """Return the protocol that most members prefer, of those that all of them know."""
+        count = len(self.members)
+        common = {name for name, known in self._supported.items() if known == count}
+        votes = Counter(next(name for name, _ in member.protocols if name in common) for member in self)
+        return votes.most_common(1)[0][0]
+
+    def _subscribed(self) -> frozenset[str] | None:
+        """Return the topics that the members read, None where one of them does not say so as consumers do."""
+        if self.protocol_type != CONSUMER:
+            return None
+        said = [subscribed_topics(member.metadata(self.protocol)) for member in self]
+        return None if None in said else frozenset(topic for topics in said for topic in topics or ())
+
+    # Assigning.
+
+    def _assign(self, assignments: dict[str, bytes]) -> None:
+        """Store what the leader has assigned, then tell the members; who is not named gets nothing."""
+        assignments = {member.id: assignments.get(member.id, b"") for member in self}
+        stored = partial(self._assigned, self.generation, assignments)
+        self._around.store(self, self._value(assignments), stored)
+
+    def _assigned(self, generation: int, assignments: dict[str, bytes], code: ErrorCode) -> None:
+        if self.state is not COMPLETING or generation != self.generation:
+            return  # Somebody has joined or left meanwhile.
+        if code:
+            self._refuse_assignments(code)
+            self._rebalance()
+            return
+        self._move(STABLE)
+        for member in self:
+            before = len(member.assignment)
+            member.assignment = assignments.get(member.id, b"")
+            self._grow(len(member.assignment) - before)
+            if member.sync is not None:
+                self._lives(member)
+                answer, member.sync = member.sync, None
+                answer(self._synced(member))
+
+    def _refuse_assignments(self, code: ErrorCode) -> None:
+        for member in self:
+            self._grow(-len(member.assignment))
+            member.assignment = b""
+            if member.sync is not None:
+                self._lives(member)
+            self._refuse_sync(member, code)
+
+    def _has_synced(self, member_id: str) -> None:
+        self._unsynced.discard(member_id)
+        if not self._unsynced:
+            self._cancel_sync_timer()
+
+    def _cancel_sync_timer(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
+    def _sync_is_over(self, generation: int) -> None:
+        """Let go of those that have joined and then did not ask for what they were assigned."""
+        self._sync_timer = None
+        if generation == self.generation and self.state in (COMPLETING, STABLE) and self._unsynced:
+            for member_id in list(self._unsynced):
+                self._drop(member_id)
+            self._rebalance()
+
+    # Being alive, and going.
+
+    def _lives(self, member: Member, for_ms: int | None = None) -> None:
+        """Take a member to be alive for a while: its session timeout."""
+        left_ms = member.session_timeout_ms if for_ms is None else for_ms
+        member.deadline_ms = self._around.monotonic_ms() + left_ms
+        # A timer that is due sooner looks again: a heartbeat costs no timer.
+        if member.timer is None or member.due_ms > member.deadline_ms:
+            self._watch(member, left_ms)
+
+    def _watch(self, member: Member, left_ms: int) -> None:
+        if member.timer is not None:
+            member.timer.cancel()
+        member.due_ms = member.deadline_ms
+        member.timer = self._around.call_later(left_ms, partial(self._look_at, member))
+
+    def _look_at(self, member: Member) -> None:
+        """Let go of a member that was not heard of for too long; not of one that we owe an answer."""
+        member.timer = None
+        left_ms = member.deadline_ms - self._around.monotonic_ms()
+        if left_ms > 0:
+            self._watch(member, left_ms)
+        elif member.is_new or (member.join is None and member.sync is None):
+            self._drop(member.id)
+            self._have_gone()
+
+    def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        if self.state is DEAD:
+            return _GONE
+        if not member_id:
+            known = self._instances.get(instance_id) if instance_id is not None else None
+            if known is None:
+                return _UNKNOWN
+            member_id = known
+        elif member_id in self._pending:
+            self._remove_pending(member_id)
+            return ErrorCode.NONE
+        elif code := self._stranger(member_id, instance_id):
+            return code
+        self._drop(member_id)
+        return ErrorCode.NONE
+
+    def _have_gone(self) -> None:
+        """Go on without those that have gone."""
+        if self.state is PREPARING:
+            self._complete_join_if_all_have()
+        elif self.state is not EMPTY:
+            self._rebalance()
+
+    def _forget_pending(self, member_id: str) -> None:
+        self._remove_pending(member_id)
+        self._complete_join_if_all_have()
+
+    def _remove_pending(self, member_id: str) -> None:
+        timer = self._pending.pop(member_id, None)
+        if timer is not None:
+            timer.cancel()
+            self._grow(-PENDING_BYTES - 2 * len(member_id))
+
+    def _drop(self, member_id: str, code: ErrorCode = _UNKNOWN) -> None:
+        """Take out a member, if it is one, and answer it."""
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        self._refuse_join(member, "", code)
+        self._refuse_sync(member, code)
+        del self.members[member_id]
+        self._grow(-member.size_bytes)
+        self._supported.subtract(name for name, _ in member.protocols)
+        self._unsynced.discard(member_id)
+        if member.instance_id is not None:
+            self._instances.pop(member.instance_id, None)
+        if member.timer is not None:
+            member.timer.cancel()
+            member.timer = None
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+
+    # Who asks, and what is answered.
+
+    def __iter__(self) -> Iterator[Member]:
+        """Yield the members, in the order in which they came."""
+        return iter(self.members.values())
+
+    def _stranger(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Return why one is not a member: another one may have taken its instance's place (KIP-345)."""
+        if instance_id is not None:
+            known = self._instances.get(instance_id)
+            if known is None:
+                return _UNKNOWN
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else _UNKNOWN
+
+    def _problem(
+        self, asked: Asked, member_id: str, instance_id: str | None, generation: int | None = None
+    ) -> ErrorCode:
+        """Return why what a member asks for cannot be: who it is comes before its generation, and that before ours."""
+        if self.state is DEAD:
+            return _GONE
+        if code := self._stranger(member_id, instance_id):
+            return code
+        if generation is not None and generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return ANSWERS[asked][self.state]
+
+    def _move(self, state: State) -> None:
+        assert state in MOVES[self.state], f"{self.id}: {self.state} to {state}"
+        self.state = state
+        self.state_since_ms = self._around.now_ms()
+
+    def _grow(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._around.hold(size_bytes)
+
+    def _awaits_join(self, member: Member, answer: Joined) -> None:
+        self._refuse_join(member, member.id, _REJOIN)  # an earlier one, whose client has lost it
+        member.join = answer
+        self._joining += 1
+
+    def _answer_join(self, member: Member, response: JoinGroupResponse) -> None:
+        if member.join is not None:
+            answer, member.join = member.join, None
+            self._joining -= 1
+            answer(response)
+
+    def _refuse_join(self, member: Member, member_id: str, code: ErrorCode) -> None:
+        if member.join is not None:
+            self._answer_join(member, refused_join(member_id, code))
+
+    def _refuse_sync(self, member: Member, code: ErrorCode) -> None:
+        if member.sync is not None:
+            answer, member.sync = member.sync, None
+            answer(SyncGroupResponse(error_code=code, assignment=b""))
+
+    def _joined(self, member: Member, with_members: bool) -> JoinGroupResponse:
+        members = [
+            JoinGroupResponseMember(
+                member_id=each.id, group_instance_id=each.instance_id, metadata=each.metadata(self.protocol)
+            )
+            for each in (self if with_members else ())
+        ]
+        return JoinGroupResponse(
+            error_code=ErrorCode.NONE,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            leader=self.leader or "",
+            member_id=member.id,
+            members=members,
+        )
+
+    def _synced(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            assignment=member.assignment,
+        )
+
+    def _value(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
+        """Return what is stored of the group, with these assignments."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp=self.state_since_ms,
+            members=[
+                MemberMetadata(
+                    member_id=member.id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol),
+                    assignment=assignments[member.id],
+                )
+                for member in self
+            ],
+        )
+
+
+def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    """Return the answer for one that has not joined."""
+    return JoinGroupResponse(
+        error_code=code, generation_id=-1, protocol_name=None, leader="", member_id=member_id, members=[]
+    )
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known
