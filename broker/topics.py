@@ -13,6 +13,7 @@ change to the loop before the answer to whoever asked for it.
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
@@ -34,6 +35,9 @@ MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 # One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
 MAX_PARTITIONS_PER_TOPIC = 10_000
+# What groups have committed; and the topics that brokers keep for themselves (Kafka's Topic.java).
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
@@ -43,10 +47,11 @@ TOO_MANY_WAIT = "too many topics wait to be created or deleted (queued.max.topic
 class Topic:
     """One topic: its partitions in order, and its options. It never changes, so any thread may hold it."""
 
-    __slots__ = ("config", "id", "name", "options", "partitions")
+    __slots__ = ("config", "id", "is_internal", "name", "options", "partitions")
 
     def __init__(self, record: TopicRecord, config: TopicConfig, partitions: list[Partition]) -> None:
         self.name = record.name
+        self.is_internal = record.name in INTERNAL_TOPICS
         self.id = record.id
         self.options = record.options
         self.config = config
@@ -106,6 +111,7 @@ class Topics:
     ) -> None:
         self._catalog = catalog
         self._logs = logs
+        self._config_of_broker = config
         self._defaults = config.topic_defaults()
         self._loop = loop
         # The event loop's:
@@ -113,6 +119,7 @@ class Topics:
         self.by_id: dict[bytes, Topic] = {}
         self.changes = 0  # how often a topic came or went
         self._all: tuple[Topic, ...] | None = None
+        self.on_deleted: Callable[[Topic], None] = lambda _topic: None
         # The maintenance thread's: what there is, and names under which something is half made or half deleted.
         self._made: dict[str, Topic] = {}
         self._made_by_id: dict[bytes, Topic] = {}
@@ -133,6 +140,16 @@ class Topics:
     def served(self, name: str, topic_id: bytes, by_id: bool) -> Topic | None:
         """Return the topic that a request names, by its id or by its name, as of now."""
         return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
+
+    def on_first_use(self, name: str) -> tuple[int, dict[str, str]]:
+        """Return how many partitions a topic gets that nobody has described, and which options of its own."""
+        config = self._config_of_broker
+        if name == OFFSETS_TOPIC:
+            # Retention would take what groups have committed and still need.
+            options = {"retention.ms": "-1", "retention.bytes": "-1"}
+            options["segment.bytes"] = str(config.offsets_topic_segment_bytes)
+            return config.offsets_topic_num_partitions, options
+        return config.num_partitions, {}
 
     def open(self) -> None:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
@@ -163,7 +180,9 @@ class Topics:
             log.durability.flush()
         self._logs.checkpoint()
         if record is None:
-            record = TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {})
+            record = TopicRecord(
+                name, logs[0].topic_id or new_topic_id(), partitions, self.on_first_use(name)[1]
+            )
         self._catalog.add_topic(replace(record, partitions=partitions))
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
         if self._logs.has_expired(logs):
@@ -323,3 +342,4 @@ class Topics:
         self._all = None
         for partition in topic.partitions:
             partition.release()
+        self.on_deleted(topic)

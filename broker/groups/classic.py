@@ -1,174 +1,53 @@
-"""A classic group: members that join, one of them that leads and assigns, and generations (KIP-62, 134, 345, 394, 814).
+"""A classic group: members that join, one of them that leads and assigns, and generations.
 
-Owns the state of one group and the rules by which it changes: `ANSWERS` and `MOVES` are these as tables. Refuses to know
-sockets, files and clocks: it is handed both times, timers, what stores it, and what takes each answer (`Surroundings`).
+KIP-62, 134, 345, 394, 559, 814. Owns the state of one group, and what is done as it changes; `states` has the rules as
+tables. Refuses to know sockets, files and clocks: it is handed both times, timers, what stores it, and what takes each
+answer (`Surroundings`).
 Invariant: whoever joins or syncs is answered once, whatever becomes of the group.
 
 What is not said otherwise is as in Kafka's GroupMetadataManager.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum, IntEnum, auto
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
-from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
-from tidelog.protocol.coordinator.subscription import CONSUMER, subscribed_topics
+from tidelog.broker.groups.member import (
+    Joined,
+    Joining,
+    Member,
+    Surroundings,
+    Synced,
+    Timer,
+    chosen,
+    refused_join,
+    restored_members,
+    stored_members,
+    subscribed,
+)
+from tidelog.broker.groups.states import (
+    ANSWERS,
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    MOVES,
+    PREPARING,
+    STABLE,
+    Asked,
+    State,
+)
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
+from tidelog.protocol.coordinator.subscription import CONSUMER
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 # How long one that has just joined may wait for the others, who may each take their time (Kafka's).
 NEW_MEMBER_MS: Final = 300_000
-# What a group and a member take in memory, about, beside what they say.
+# What a group takes in memory, about, beside its members; and an id that was given out.
 GROUP_BYTES: Final = 1500
-MEMBER_BYTES: Final = 1200
 PENDING_BYTES: Final = 400
-
-
-class State(Enum):
-    """Where a group stands; the value is what clients are told."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"  # members are to join
-    COMPLETING_REBALANCE = "CompletingRebalance"  # all have joined, the leader is to assign
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-EMPTY, PREPARING, COMPLETING, STABLE, DEAD = State
-
-# From where a group gets to where.
-MOVES: Final = {
-    EMPTY: {PREPARING, DEAD},
-    PREPARING: {COMPLETING, EMPTY, DEAD},
-    COMPLETING: {STABLE, PREPARING, DEAD},
-    STABLE: {PREPARING, DEAD},
-    DEAD: frozenset[State](),
-}
-
-
-class Asked(IntEnum):
-    """What is asked of a group."""
-
-    JOIN = auto()
-    SYNC = auto()
-    HEARTBEAT = auto()
-    COMMIT = auto()
-    DELETE = auto()
-    DELETE_OFFSETS = auto()  # of a group that is not one of consumers: nobody knows what its members read
-
-
-_GO_ON, _GONE = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
-_UNKNOWN, _REJOIN, _MEMBERS = (
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.NON_EMPTY_GROUP,
-)
-# How a group answers in each state, if who asks is a member of this generation, where that matters; NONE where it does
-# what is asked.
-ANSWERS: Final[dict[Asked, dict[State, ErrorCode]]] = {
-    asked: dict(zip((EMPTY, PREPARING, COMPLETING, STABLE, DEAD), codes, strict=True))
-    for asked, codes in {
-        # in              EMPTY     PREPARING COMPLETING STABLE   DEAD
-        Asked.JOIN: (_UNKNOWN, _GO_ON, _GO_ON, _GO_ON, _GONE),
-        Asked.SYNC: (_UNKNOWN, _REJOIN, _GO_ON, _GO_ON, _GONE),
-        Asked.HEARTBEAT: (_UNKNOWN, _REJOIN, _GO_ON, _GO_ON, _GONE),
-        # While members are to join they may still commit: a heartbeat tells them to join.
-        Asked.COMMIT: (_GO_ON, _GO_ON, _REJOIN, _GO_ON, _GONE),
-        Asked.DELETE: (_GO_ON, _MEMBERS, _MEMBERS, _MEMBERS, ErrorCode.GROUP_ID_NOT_FOUND),
-        Asked.DELETE_OFFSETS: (_GO_ON, _MEMBERS, _MEMBERS, _MEMBERS, ErrorCode.GROUP_ID_NOT_FOUND),
-    }.items()
-}
-
-Joined = Callable[[JoinGroupResponse], None]
-Synced = Callable[[SyncGroupResponse], None]
-Protocols = Sequence[tuple[str, bytes]]  # a name, and what the member has to say for it
-
-
-class Timer(Protocol):
-    """What was asked to happen later."""
-
-    def cancel(self) -> None:
-        """Have it not happen."""
-
-
-class Surroundings(NamedTuple):
-    """What a group is handed."""
-
-    now_ms: Callable[[], int]
-    monotonic_ms: Callable[[], int]
-    call_later: Callable[[int, Callable[[], None]], Timer]
-    new_id: Callable[[], str]
-    store: Callable[["ClassicGroup", GroupMetadataValue, Callable[[ErrorCode], None]], None]
-    """Puts the group on disk, and says later what came of it."""
-    hold: Callable[[int], None]
-    """Takes note of so many bytes more in memory, or less."""
-    initial_rebalance_delay_ms: int
-    max_size: int
-
-
-class Joining(NamedTuple):
-    """What a member says when it joins."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-    must_know_its_id: bool = False  # is to ask again with the id that it is given (KIP-394)
-    may_skip_assignment: bool = False  # understands that it leads and need not assign (KIP-814)
-
-
-class Member:
-    """A member, and the answers that it waits for."""
-
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "deadline_ms",
-        "due_ms",
-        "id",
-        "instance_id",
-        "is_new",
-        "join",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "sync",
-        "timer",
-    )
-
-    def __init__(self, member_id: str, asked: Joining) -> None:
-        self.id = member_id
-        self.instance_id = asked.instance_id
-        self.client_id = asked.client_id
-        self.client_host = asked.client_host
-        self.rebalance_timeout_ms = asked.rebalance_timeout_ms
-        self.session_timeout_ms = asked.session_timeout_ms
-        self.protocols = asked.protocols
-        self.assignment = b""
-        self.is_new = False
-        self.join: Joined | None = None
-        self.sync: Synced | None = None
-        # Until when it is taken to be alive, and when its timer looks at that, which may be sooner.
-        self.deadline_ms = self.due_ms = 0
-        self.timer: Timer | None = None
-
-    def metadata(self, protocol: str | None) -> bytes:
-        """Return what the member has to say for a protocol."""
-        return next((said for name, said in self.protocols if name == protocol), b"")
-
-    @property
-    def size_bytes(self) -> int:
-        """About what it takes in memory."""
-        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
-        return MEMBER_BYTES + 2 * len(self.id) + len(self.client_id) + len(self.assignment) + said
 
 
 class ClassicGroup:
@@ -198,35 +77,20 @@ class ClassicGroup:
         self._join_timer: Timer | None = None
         self._sync_timer: Timer | None = None
 
-    @classmethod
-    def restored(cls, group_id: str, value: GroupMetadataValue, around: Surroundings) -> "ClassicGroup":
-        """Return a group as it was stored; `begin` has it served. Any thread."""
-        group = cls(group_id, around)
-        group.generation = value.generation
-        group.protocol_type = value.protocol_type or None
-        group.protocol, group.leader = value.protocol, value.leader
-        group.state = STABLE if value.members else EMPTY
-        group.state_since_ms = value.current_state_timestamp
-        for stored in value.members:
-            asked = Joining(
-                stored.member_id,
-                stored.group_instance_id,
-                stored.client_id,
-                stored.client_host,
-                stored.rebalance_timeout or stored.session_timeout,
-                stored.session_timeout,
-                value.protocol_type,
-                [(value.protocol or "", stored.subscription)],
-            )
-            member = Member(stored.member_id, asked)
-            member.assignment = stored.assignment
-            group.members[member.id] = member
-            group.size_bytes += member.size_bytes
-            group._supported.update(name for name, _ in member.protocols)
+    def restore(self, value: GroupMetadataValue) -> None:
+        """Be as it was stored; `begin` has it served. Any thread."""
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol, self.leader = value.protocol, value.leader
+        self.state = STABLE if value.members else EMPTY
+        self.state_since_ms = value.current_state_timestamp
+        for member in restored_members(value):
+            self.members[member.id] = member
+            self.size_bytes += member.size_bytes
+            self._supported.update(name for name, _ in member.protocols)
             if member.instance_id is not None:
-                group._instances[member.instance_id] = member.id
-        group.topics = group._subscribed()
-        return group
+                self._instances[member.instance_id] = member.id
+        self.topics = subscribed(self.protocol_type, self.protocol, self)
 
     def begin(self) -> None:
         """Expect heartbeats of those that were members when the group was stored."""
@@ -244,7 +108,7 @@ class ClassicGroup:
             self._drop(member_id)
             answer(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
         elif self.state is DEAD:
-            answer(refused_join(member_id, _GONE))
+            answer(refused_join(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         elif not self._supports(asked):
             answer(refused_join(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         elif not member_id:
@@ -280,7 +144,7 @@ class ClassicGroup:
             self._lives(member)
             answer(self._synced(member))
             return
-        self._refuse_sync(member, _REJOIN)  # an earlier one, whose client has lost it
+        self._refuse_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one, whose client has lost it
         member.sync = answer
         if member_id == self.leader:
             self._assign(dict(assignments))
@@ -288,7 +152,7 @@ class ClassicGroup:
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Take note that a member is alive; return what it is to do."""
         code = self._problem(Asked.HEARTBEAT, member_id, instance_id, generation)
-        if code in (ErrorCode.NONE, _REJOIN):
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             self._lives(self.members[member_id])
         return code
 
@@ -304,7 +168,7 @@ class ClassicGroup:
         if generation < 0 and self.state is EMPTY:
             return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
         if generation < 0 and not member_id and instance_id is None:
-            return _GONE if self.state is DEAD else _UNKNOWN
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if self.state is DEAD else ErrorCode.UNKNOWN_MEMBER_ID
         code = self._problem(Asked.COMMIT, member_id, instance_id, generation)
         if not code:
             self._lives(self.members[member_id])
@@ -328,6 +192,17 @@ class ClassicGroup:
             return self.state_since_ms if self.state_since_ms >= 0 else committed_ms
         is_known = self.protocol_type == CONSUMER and self.topics is not None
         return committed_ms if is_known and self.state is STABLE else None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody was given an id to join with, and may still do so."""
+        return bool(self._pending)
+
+    def release(self, code: ErrorCode) -> None:
+        """Answer everybody who waits; who is a member stays one."""
+        for member in self:
+            self._refuse_join(member, member.id, code)
+            self._refuse_sync(member, code)
 
     def end(self, code: ErrorCode) -> None:
         """Answer everybody who waits; nothing happens any more."""
@@ -422,9 +297,9 @@ class ClassicGroup:
         self._grow(member.size_bytes - old_size)
         self._update(member, asked, answer)
         self._lives(member)
-        if self.state is STABLE and self._chosen() == self.protocol:
+        if self.state is STABLE and chosen(self, self._supported) == self.protocol:
             stored = partial(self._returned, member, old_leader, asked.may_skip_assignment)
-            self._around.store(self, self._value({each.id: each.assignment for each in self}), stored)
+            self._around.store(self, stored_value(self, {each.id: each.assignment for each in self}), stored)
         else:
             self._rebalance()
 
@@ -463,7 +338,7 @@ class ClassicGroup:
             return
         self._cancel_sync_timer()
         if self.state is COMPLETING:
-            self._refuse_assignments(_REJOIN)
+            self._refuse_assignments(ErrorCode.REBALANCE_IN_PROGRESS)
         self._is_first = self.state is EMPTY
         self._move(PREPARING)
         if self._is_first:
@@ -512,11 +387,11 @@ class ClassicGroup:
         self.generation += 1
         self._is_first = False
         self._unsynced.clear()
-        self.protocol = self._chosen() if self.members else None
-        self.topics = self._subscribed()
+        self.protocol = chosen(self, self._supported) if self.members else None
+        self.topics = subscribed(self.protocol_type, self.protocol, self)
         if not self.members:
             self._move(EMPTY)
-            self._around.store(self, self._value({}), lambda _code: None)
+            self._around.store(self, stored_value(self, {}), lambda _code: None)
             return
         self._move(COMPLETING)
         self._unsynced.update(self.members)
@@ -538,27 +413,13 @@ class ClassicGroup:
             self.leader = found
         return True
 
-    def _chosen(self) -> str:
-        """Return the protocol that most members prefer, of those that all of them know."""
-        count = len(self.members)
-        common = {name for name, known in self._supported.items() if known == count}
-        votes = Counter(next(name for name, _ in member.protocols if name in common) for member in self)
-        return votes.most_common(1)[0][0]
-
-    def _subscribed(self) -> frozenset[str] | None:
-        """Return the topics that the members read, None where one of them does not say so as consumers do."""
-        if self.protocol_type != CONSUMER:
-            return None
-        said = [subscribed_topics(member.metadata(self.protocol)) for member in self]
-        return None if None in said else frozenset(topic for topics in said for topic in topics or ())
-
     # Assigning.
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
         """Store what the leader has assigned, then tell the members; who is not named gets nothing."""
         assignments = {member.id: assignments.get(member.id, b"") for member in self}
         stored = partial(self._assigned, self.generation, assignments)
-        self._around.store(self, self._value(assignments), stored)
+        self._around.store(self, stored_value(self, assignments), stored)
 
     def _assigned(self, generation: int, assignments: dict[str, bytes], code: ErrorCode) -> None:
         if self.state is not COMPLETING or generation != self.generation:
@@ -631,11 +492,11 @@ class ClassicGroup:
 
     def _leave(self, member_id: str, instance_id: str | None) -> ErrorCode:
         if self.state is DEAD:
-            return _GONE
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not member_id:
             known = self._instances.get(instance_id) if instance_id is not None else None
             if known is None:
-                return _UNKNOWN
+                return ErrorCode.UNKNOWN_MEMBER_ID
             member_id = known
         elif member_id in self._pending:
             self._remove_pending(member_id)
@@ -662,7 +523,7 @@ class ClassicGroup:
             timer.cancel()
             self._grow(-PENDING_BYTES - 2 * len(member_id))
 
-    def _drop(self, member_id: str, code: ErrorCode = _UNKNOWN) -> None:
+    def _drop(self, member_id: str, code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """Take out a member, if it is one, and answer it."""
         member = self.members.get(member_id)
         if member is None:
@@ -692,17 +553,17 @@ class ClassicGroup:
         if instance_id is not None:
             known = self._instances.get(instance_id)
             if known is None:
-                return _UNKNOWN
+                return ErrorCode.UNKNOWN_MEMBER_ID
             if known != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else _UNKNOWN
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def _problem(
         self, asked: Asked, member_id: str, instance_id: str | None, generation: int | None = None
     ) -> ErrorCode:
         """Return why what a member asks for cannot be: who it is comes before its generation, and that before ours."""
         if self.state is DEAD:
-            return _GONE
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code := self._stranger(member_id, instance_id):
             return code
         if generation is not None and generation != self.generation:
@@ -719,7 +580,9 @@ class ClassicGroup:
         self._around.hold(size_bytes)
 
     def _awaits_join(self, member: Member, answer: Joined) -> None:
-        self._refuse_join(member, member.id, _REJOIN)  # an earlier one, whose client has lost it
+        self._refuse_join(
+            member, member.id, ErrorCode.REBALANCE_IN_PROGRESS
+        )  # an earlier one, whose client has lost it
         member.join = answer
         self._joining += 1
 
@@ -763,36 +626,18 @@ class ClassicGroup:
             assignment=member.assignment,
         )
 
-    def _value(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
-        """Return what is stored of the group, with these assignments."""
-        return GroupMetadataValue(
-            protocol_type=self.protocol_type or "",
-            generation=self.generation,
-            protocol=self.protocol,
-            leader=self.leader,
-            current_state_timestamp=self.state_since_ms,
-            members=[
-                MemberMetadata(
-                    member_id=member.id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    rebalance_timeout=member.rebalance_timeout_ms,
-                    session_timeout=member.session_timeout_ms,
-                    subscription=member.metadata(self.protocol),
-                    assignment=assignments[member.id],
-                )
-                for member in self
-            ],
-        )
-
-
-def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """Return the answer for one that has not joined."""
-    return JoinGroupResponse(
-        error_code=code, generation_id=-1, protocol_name=None, leader="", member_id=member_id, members=[]
-    )
-
 
 def _differs(said: str | None, known: str | None) -> bool:
     return said is not None and known is not None and said != known
+
+
+def stored_value(group: ClassicGroup, assignments: dict[str, bytes]) -> GroupMetadataValue:
+    """Return what is stored of a group, with these assignments by member id."""
+    return GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=group.state_since_ms,
+        members=stored_members(group, group.protocol, assignments),
+    )

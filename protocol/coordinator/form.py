@@ -37,7 +37,9 @@ class Form:
             raise WireError(f"{self._message.__name__} has versions {self._versions}, not {version}")
         reader = self._readers.get(version)
         if reader is None:
-            from tidelog.protocol.wire import compiler  # it imports construct, 50 ms that no import should cost
+            from tidelog.protocol.wire import (
+                compiler,
+            )  # it imports construct, 50 ms that no import should cost
 
             is_flexible = self._flexible.has(version)
             reader = self._readers[version] = compiler.reader_of(self._message, version, is_flexible)

@@ -19,8 +19,8 @@ OFFSET_VALUES = Form(OffsetCommitValue, "0-4", flexible="4+")
 GROUP_VALUES = Form(GroupMetadataValue, "0-4", flexible="4+")
 
 OFFSET_KEY, GROUP_KEY = 1, 2  # the versions of keys that Kafka writes
-# The version of Kafka's that says when an offset expires, the one that says of which topic it is (Kafka from 3.5 on reads
-# it), and the one of a group that Kafka writes.
+# The version that says when an offset expires, the one that says of which topic it is (Kafka reads it from 3.5 on), and
+# the one in which Kafka writes a group.
 EXPIRING_VALUE, OFFSET_VALUE, GROUP_VALUE = 1, 4, 3
 
 
