@@ -258,8 +258,8 @@ class BrokerConfig:
         at_least=1 << 20,
         ours=True,
         doc="Memory for all groups together: what their members say, what they are assigned, and committed offsets, "
-        "some 300 bytes each. Above it a new member is answered GROUP_MAX_SIZE_REACHED, the first commit of a partition "
-        "INVALID_COMMIT_OFFSET_SIZE; groups that are there go on.",
+        "some 300 bytes each. Above it a new member is answered GROUP_MAX_SIZE_REACHED, the first commit of a "
+        "partition INVALID_COMMIT_OFFSET_SIZE; groups that are there go on.",
     )
     offset_metadata_max_bytes: int = option(
         "offset.metadata.max.bytes",

@@ -17,10 +17,13 @@ from tidelog.broker.groups.member import (
     Joined,
     Joining,
     Member,
+    Session,
     Surroundings,
     Synced,
     Timer,
     chosen,
+    differs,
+    joined,
     refused_join,
     restored_members,
     stored_members,
@@ -40,7 +43,7 @@ from tidelog.broker.groups.states import (
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
 from tidelog.protocol.coordinator.subscription import CONSUMER
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 # How long one that has just joined may wait for the others, who may each take their time (Kafka's).
@@ -133,7 +136,7 @@ class ClassicGroup:
     ) -> None:
         """Give a member its assignment, once the leader has said what that is."""
         code = self._problem(Asked.SYNC, member_id, instance_id, generation)
-        if not code and _differs(protocol_type, self.protocol_type) | _differs(protocol, self.protocol):
+        if not code and differs(protocol_type, self.protocol_type) | differs(protocol, self.protocol):
             code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if code:
             answer(SyncGroupResponse(error_code=code, assignment=b""))
@@ -142,9 +145,9 @@ class ClassicGroup:
         self._has_synced(member_id)
         if self.state is STABLE:
             self._lives(member)
-            answer(self._synced(member))
+            answer(member.synced(self.protocol_type, self.protocol))
             return
-        self._refuse_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one, whose client has lost it
+        member.refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS)  # an earlier one, whose client has lost it
         member.sync = answer
         if member_id == self.leader:
             self._assign(dict(assignments))
@@ -202,7 +205,7 @@ class ClassicGroup:
         """Answer everybody who waits; who is a member stays one."""
         for member in self:
             self._refuse_join(member, member.id, code)
-            self._refuse_sync(member, code)
+            member.refuse_sync(code)
 
     def end(self, code: ErrorCode) -> None:
         """Answer everybody who waits; nothing happens any more."""
@@ -219,12 +222,9 @@ class ClassicGroup:
     def _takes(self, member_id: str) -> bool:
         """Tell whether there is room for a member. Who waits already stays, those who come last are turned away."""
         max_size, member = self._around.max_size, self.members.get(member_id)
-        match self.state:
-            case State.PREPARING_REBALANCE:
-                return (member is not None and member.join is not None) or self._joining < max_size
-            case State.COMPLETING_REBALANCE | State.STABLE:
-                return member is not None or len(self.members) < max_size
-        return True
+        if self.state is PREPARING:
+            return (member is not None and member.join is not None) or self._joining < max_size
+        return self.state in (EMPTY, DEAD) or member is not None or len(self.members) < max_size
 
     def _supports(self, asked: Joining) -> bool:
         if self.state is EMPTY:
@@ -285,7 +285,7 @@ class ClassicGroup:
         member = self.members.pop(old_id)
         old_size = member.size_bytes
         self._refuse_join(member, old_id, ErrorCode.FENCED_INSTANCE_ID)
-        self._refuse_sync(member, ErrorCode.FENCED_INSTANCE_ID)
+        member.refuse_sync(ErrorCode.FENCED_INSTANCE_ID)
         assert asked.instance_id is not None
         member.id = f"{asked.instance_id}-{self._around.new_id()}"
         self.members[member.id] = member
@@ -299,7 +299,7 @@ class ClassicGroup:
         self._lives(member)
         if self.state is STABLE and chosen(self, self._supported) == self.protocol:
             stored = partial(self._returned, member, old_leader, asked.may_skip_assignment)
-            self._around.store(self, stored_value(self, {each.id: each.assignment for each in self}), stored)
+            self._around.store(self, self._stored({each.id: each.assignment for each in self}), stored)
         else:
             self._rebalance()
 
@@ -391,7 +391,7 @@ class ClassicGroup:
         self.topics = subscribed(self.protocol_type, self.protocol, self)
         if not self.members:
             self._move(EMPTY)
-            self._around.store(self, stored_value(self, {}), lambda _code: None)
+            self._around.store(self, self._stored({}), lambda _code: None)
             return
         self._move(COMPLETING)
         self._unsynced.update(self.members)
@@ -419,7 +419,7 @@ class ClassicGroup:
         """Store what the leader has assigned, then tell the members; who is not named gets nothing."""
         assignments = {member.id: assignments.get(member.id, b"") for member in self}
         stored = partial(self._assigned, self.generation, assignments)
-        self._around.store(self, stored_value(self, assignments), stored)
+        self._around.store(self, self._stored(assignments), stored)
 
     def _assigned(self, generation: int, assignments: dict[str, bytes], code: ErrorCode) -> None:
         if self.state is not COMPLETING or generation != self.generation:
@@ -436,7 +436,7 @@ class ClassicGroup:
             if member.sync is not None:
                 self._lives(member)
                 answer, member.sync = member.sync, None
-                answer(self._synced(member))
+                answer(member.synced(self.protocol_type, self.protocol))
 
     def _refuse_assignments(self, code: ErrorCode) -> None:
         for member in self:
@@ -444,7 +444,7 @@ class ClassicGroup:
             member.assignment = b""
             if member.sync is not None:
                 self._lives(member)
-            self._refuse_sync(member, code)
+            member.refuse_sync(code)
 
     def _has_synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
@@ -468,25 +468,13 @@ class ClassicGroup:
 
     def _lives(self, member: Member, for_ms: int | None = None) -> None:
         """Take a member to be alive for a while: its session timeout."""
-        left_ms = member.session_timeout_ms if for_ms is None else for_ms
-        member.deadline_ms = self._around.monotonic_ms() + left_ms
-        # A timer that is due sooner looks again: a heartbeat costs no timer.
-        if member.timer is None or member.due_ms > member.deadline_ms:
-            self._watch(member, left_ms)
+        if member.session is None:
+            member.session = Session(self._around, partial(self._session_over, member))
+        member.session.extend(member.session_timeout_ms if for_ms is None else for_ms)
 
-    def _watch(self, member: Member, left_ms: int) -> None:
-        if member.timer is not None:
-            member.timer.cancel()
-        member.due_ms = member.deadline_ms
-        member.timer = self._around.call_later(left_ms, partial(self._look_at, member))
-
-    def _look_at(self, member: Member) -> None:
+    def _session_over(self, member: Member) -> None:
         """Let go of a member that was not heard of for too long; not of one that we owe an answer."""
-        member.timer = None
-        left_ms = member.deadline_ms - self._around.monotonic_ms()
-        if left_ms > 0:
-            self._watch(member, left_ms)
-        elif member.is_new or (member.join is None and member.sync is None):
+        if member.is_new or (member.join is None and member.sync is None):
             self._drop(member.id)
             self._have_gone()
 
@@ -529,16 +517,15 @@ class ClassicGroup:
         if member is None:
             return
         self._refuse_join(member, "", code)
-        self._refuse_sync(member, code)
+        member.refuse_sync(code)
         del self.members[member_id]
         self._grow(-member.size_bytes)
         self._supported.subtract(name for name, _ in member.protocols)
         self._unsynced.discard(member_id)
         if member.instance_id is not None:
             self._instances.pop(member.instance_id, None)
-        if member.timer is not None:
-            member.timer.cancel()
-            member.timer = None
+        if member.session is not None:
+            member.session.cancel()
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
@@ -596,48 +583,17 @@ class ClassicGroup:
         if member.join is not None:
             self._answer_join(member, refused_join(member_id, code))
 
-    def _refuse_sync(self, member: Member, code: ErrorCode) -> None:
-        if member.sync is not None:
-            answer, member.sync = member.sync, None
-            answer(SyncGroupResponse(error_code=code, assignment=b""))
-
     def _joined(self, member: Member, with_members: bool) -> JoinGroupResponse:
-        members = [
-            JoinGroupResponseMember(
-                member_id=each.id, group_instance_id=each.instance_id, metadata=each.metadata(self.protocol)
-            )
-            for each in (self if with_members else ())
-        ]
-        return JoinGroupResponse(
-            error_code=ErrorCode.NONE,
-            generation_id=self.generation,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol,
-            leader=self.leader or "",
-            member_id=member.id,
-            members=members,
+        told = self if with_members else ()
+        return joined(member, told, self.generation, self.protocol_type, self.protocol, self.leader)
+
+    def _stored(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
+        """Return what is stored of the group, with these assignments by member id."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp=self.state_since_ms,
+            members=stored_members(self, self.protocol, assignments),
         )
-
-    def _synced(self, member: Member) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            error_code=ErrorCode.NONE,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol,
-            assignment=member.assignment,
-        )
-
-
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
-
-
-def stored_value(group: ClassicGroup, assignments: dict[str, bytes]) -> GroupMetadataValue:
-    """Return what is stored of a group, with these assignments by member id."""
-    return GroupMetadataValue(
-        protocol_type=group.protocol_type or "",
-        generation=group.generation,
-        protocol=group.protocol,
-        leader=group.leader,
-        current_state_timestamp=group.state_since_ms,
-        members=stored_members(group, group.protocol, assignments),
-    )

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.coordinator.subscription import CONSUMER, subscribed_topics
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 # What a member takes in memory, about, beside what it says.
@@ -60,6 +60,44 @@ class Joining(NamedTuple):
     may_skip_assignment: bool = False  # understands that it leads and need not assign (KIP-814)
 
 
+class Session:
+    """Until when a member is taken to be alive. To be heard of costs no timer: the one there is looks again."""
+
+    __slots__ = ("_around", "_due_ms", "_over", "_timer", "_until_ms")
+
+    def __init__(self, around: Surroundings, over: Callable[[], None]) -> None:
+        """Call `over` when nothing was heard for too long."""
+        self._around = around
+        self._over = over
+        self._until_ms = self._due_ms = 0
+        self._timer: Timer | None = None
+
+    def extend(self, for_ms: int) -> None:
+        """Take it to be alive for so long from now."""
+        self._until_ms = self._around.monotonic_ms() + for_ms
+        if self._timer is None or self._due_ms > self._until_ms:
+            self._watch(for_ms)
+
+    def cancel(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self, for_ms: int) -> None:
+        self.cancel()
+        self._due_ms = self._until_ms
+        self._timer = self._around.call_later(for_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        left_ms = self._until_ms - self._around.monotonic_ms()
+        if left_ms > 0:
+            self._watch(left_ms)
+        else:
+            self._over()
+
+
 class Member:
     """A member, and the answers that it waits for."""
 
@@ -67,17 +105,15 @@ class Member:
         "assignment",
         "client_host",
         "client_id",
-        "deadline_ms",
-        "due_ms",
         "id",
         "instance_id",
         "is_new",
         "join",
         "protocols",
         "rebalance_timeout_ms",
+        "session",
         "session_timeout_ms",
         "sync",
-        "timer",
     )
 
     def __init__(self, member_id: str, asked: Joining) -> None:
@@ -92,13 +128,26 @@ class Member:
         self.is_new = False
         self.join: Joined | None = None
         self.sync: Synced | None = None
-        # Until when it is taken to be alive, and when its timer looks at that, which may be sooner.
-        self.deadline_ms = self.due_ms = 0
-        self.timer: Timer | None = None
+        self.session: Session | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return what the member has to say for a protocol."""
         return next((said for name, said in self.protocols if name == protocol), b"")
+
+    def synced(self, protocol_type: str | None, protocol: str | None) -> SyncGroupResponse:
+        """Return the answer for one that was assigned something, of a group that goes by this protocol."""
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=protocol_type,
+            protocol_name=protocol,
+            assignment=self.assignment,
+        )
+
+    def refuse_sync(self, code: ErrorCode) -> None:
+        """Answer one that waits for an assignment that there will not be, if it does."""
+        if self.sync is not None:
+            answer, self.sync = self.sync, None
+            answer(SyncGroupResponse(error_code=code, assignment=b""))
 
     @property
     def size_bytes(self) -> int:
@@ -167,8 +216,39 @@ def restored_members(value: GroupMetadataValue) -> Iterator[Member]:
         yield member
 
 
+def joined(
+    member: Member,
+    told: Iterable[Member],
+    generation: int,
+    protocol_type: str | None,
+    protocol: str | None,
+    leader: str | None,
+) -> JoinGroupResponse:
+    """Return the answer for one that has joined, with what some members have to say for the protocol."""
+    members = [
+        JoinGroupResponseMember(
+            member_id=each.id, group_instance_id=each.instance_id, metadata=each.metadata(protocol)
+        )
+        for each in told
+    ]
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=generation,
+        protocol_type=protocol_type,
+        protocol_name=protocol,
+        leader=leader or "",
+        member_id=member.id,
+        members=members,
+    )
+
+
 def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
     """Return the answer for one that has not joined."""
     return JoinGroupResponse(
         error_code=code, generation_id=-1, protocol_name=None, leader="", member_id=member_id, members=[]
     )
+
+
+def differs(said: str | None, known: str | None) -> bool:
+    """Tell whether a client says something else than what is known."""
+    return said is not None and known is not None and said != known
