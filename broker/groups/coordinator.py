@@ -43,8 +43,6 @@ _log = logging.getLogger(__name__)
 
 # How long a turn of the loop answers members of groups, or looks for what has expired.
 TURN_S = 0.002
-# The longest id that a record can name, in bytes.
-ID_BYTES_MAX = 32_767
 # What an answer weighs that waits for other members.
 WAITING_BYTES = 1000
 # So many offsets are stored as one batch: some milliseconds of the event loop.
@@ -213,7 +211,7 @@ class Coordinator:
 
     def problem(self, group_id: str, is_member: bool = True) -> ErrorCode:
         """Return why nothing can be said of a group: members belong to one that has a name."""
-        if (is_member and not group_id) or not fits(group_id):
+        if is_member and not group_id:
             return ErrorCode.INVALID_GROUP_ID
         if self.is_stopping:
             return ErrorCode.NOT_COORDINATOR
@@ -456,10 +454,3 @@ class Coordinator:
                 return False
             yield
         return True
-
-
-def fits(*texts: str | None) -> bool:
-    """Tell whether texts may stand in a record."""
-    return all(
-        text is None or len(text) <= ID_BYTES_MAX // 4 or len(text.encode()) <= ID_BYTES_MAX for text in texts
-    )

@@ -10,7 +10,6 @@ again until they time out.
 from collections.abc import Sequence
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
-from tidelog.broker.groups.coordinator import fits
 from tidelog.broker.session import Session
 from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
@@ -51,8 +50,6 @@ def _find(session: Session, key: str, key_type: int) -> Coordinator:
     if key_type != GROUP:
         message = f"key type {key_type}: only groups (0) have a coordinator here"
         return _refusal(key, ErrorCode.INVALID_REQUEST, message)
-    if not fits(key):
-        return _refusal(key, ErrorCode.INVALID_GROUP_ID, "a group id of more than 32767 bytes")
     host, port = session.advertised
     return Coordinator(
         key=key,

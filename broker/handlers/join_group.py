@@ -13,7 +13,7 @@ from functools import partial
 
 from tidelog.broker.answers import Later
 from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.coordinator import Coordinator, fits
+from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.groups.member import MEMBER_BYTES, Joining, refused_join
 from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
@@ -23,9 +23,9 @@ REBALANCE_TIMEOUT_SINCE = 1
 MEMBER_ID_REQUIRED_SINCE = 4
 PROTOCOL_MAY_BE_NULL_SINCE = 7
 SKIP_ASSIGNMENT_SINCE = 9
-# A member's id begins with what its client calls itself; and an instance's id, which must fit a record with the rest.
+# A member's id begins with what its client or its instance is called; no string has more than 32,767 bytes.
 MOST_CLIENT_ID = 1000
-ID_SUFFIX = "-" * 37
+MOST_INSTANCE_ID_BYTES = 32_767 - 37
 
 
 def handle(session: Session, request: JoinGroupRequest, version: int) -> JoinGroupResponse | Later:
@@ -48,10 +48,7 @@ def _problem(session: Session, request: JoinGroupRequest, group: ClassicGroup | 
     shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not shortest <= request.session_timeout_ms <= longest:
         return ErrorCode.INVALID_SESSION_TIMEOUT
-    names = (each.name for each in request.protocols)
-    if not fits(
-        request.member_id, (request.group_instance_id or "") + ID_SUFFIX, request.protocol_type, *names
-    ):
+    if len((request.group_instance_id or "").encode()) > MOST_INSTANCE_ID_BYTES:
         return ErrorCode.INVALID_REQUEST
     if group is None and request.member_id:
         return ErrorCode.UNKNOWN_MEMBER_ID
