@@ -76,6 +76,7 @@ class _Commit:
         self._groups = session.broker.groups
         self._request = request
         self._now_ms = session.broker.clock.now_ms()
+        self._more_bytes = 0  # that what is to be written next takes
         self._next: list[tuple[str, int, Committed]] = []
         self._next_answers: list[OffsetCommitResponsePartition] = []
         self._stored: list[OffsetCommitResponsePartition] = []
@@ -121,8 +122,9 @@ class _Commit:
         )
         before = self._groups.committed(self._request.group_id, name, index)
         more = committed.size_bytes - (0 if before is None else before.size_bytes)
-        if more > 0 and not self._groups.has_room(more):
+        if more > 0 and not self._groups.has_room(self._more_bytes + more):
             return _answer(partition, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        self._more_bytes += more
         self._next.append((name, index, committed))
         answer = _answer(partition, ErrorCode.NONE)
         self._next_answers.append(answer)
@@ -138,7 +140,7 @@ class _Commit:
         else:
             for answer in self._next_answers:
                 answer.error_code = written
-        self._next, self._next_answers = [], []
+        self._next, self._next_answers, self._more_bytes = [], [], 0
 
     def _failed(self, response: OffsetCommitResponse) -> OffsetCommitResponse:
         for answer in self._stored:
