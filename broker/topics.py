@@ -323,6 +323,8 @@ class Topics:
         self._leftovers.discard(name)
 
     def _config(self, name: str, options: dict[str, str]) -> TopicConfig:
+        if name == OFFSETS_TOPIC:  # whoever has made it
+            options = self.on_first_use(name)[1] | options
         return self._defaults.override(options, source=f"topic {name}").bounded_by(self._defaults)
 
     # Event loop.

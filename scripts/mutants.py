@@ -69,6 +69,7 @@ TESTS = {
 _UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}  # of the other rooms: tests/unit/test_{}.py
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
 _ANSWERS = ["handlers", "client_answers"]
+_GROUPS = ["group_handlers"]
 _CODEC = ["wire", "tests/property/test_wire.py"]
 _KERNEL = ["kernel", "tests/property/test_records_kernel.py"]
 # What is run before all else for a file, or the files of a folder: most mutants die within a second of it.
@@ -84,11 +85,19 @@ FIRST = {
     "broker/fair_queue": ["threads"],
     "broker/fetch_sessions": ["fetch_sessions", "fetch_sessions_served"],
     "broker/flusher": ["waiting", "threads"],
+    "broker/groups/classic": ["groups_classic", "group_handlers"],
+    "broker/groups/coordinator": _GROUPS,
+    "broker/groups/member": ["groups_classic", "group_handlers"],
+    "broker/groups/offsets": ["groups_log", "group_handlers"],
+    "broker/groups/offsets_log": ["groups_log", "group_handlers"],
+    "broker/groups/states": ["groups_classic"],
     "broker/handlers/api_versions": _ANSWERS,
     "broker/handlers/create_topics": [*_ANSWERS, "topics"],
+    "broker/handlers/delete_groups": _GROUPS,
     "broker/handlers/delete_topics": [*_ANSWERS, "topics"],
     "broker/handlers/describe_cluster": _ANSWERS,
     "broker/handlers/describe_configs": _ANSWERS,
+    "broker/handlers/describe_groups": _GROUPS,
     "broker/handlers/fetch": [
         *_ANSWERS,
         "data_requests",
@@ -96,11 +105,20 @@ FIRST = {
         "work",
         "connection_bounds",
     ],
+    "broker/handlers/find_coordinator": _GROUPS,
+    "broker/handlers/heartbeat": _GROUPS,
     "broker/handlers/init_producer_id": [*_ANSWERS, "topics"],
+    "broker/handlers/join_group": _GROUPS,
+    "broker/handlers/leave_group": _GROUPS,
+    "broker/handlers/list_groups": _GROUPS,
     "broker/handlers/list_offsets": [*_ANSWERS, "data_requests", "work"],
     "broker/handlers/metadata": [*_ANSWERS, "topics", "connection_bounds"],
+    "broker/handlers/offset_commit": _GROUPS,
+    "broker/handlers/offset_delete": _GROUPS,
+    "broker/handlers/offset_fetch": _GROUPS,
     "broker/handlers/offset_for_leader_epoch": [*_ANSWERS, "work"],
     "broker/handlers/produce": [*_ANSWERS, "data_requests", "large_batches", "connection_bounds"],
+    "broker/handlers/sync_group": _GROUPS,
     "broker/importing": ["importing"],
     "broker/maintenance": ["threads", "topics"],
     "broker/net/admission": ["connection"],
@@ -129,6 +147,7 @@ FIRST = {
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting", "fetch_sessions"],
     "broker/work": ["work", "client_answers", "topics"],
+    "protocol/coordinator": ["groups_log"],
     "protocol/describe": ["wire_describe"],
     "protocol/frame": ["frame"],
     "protocol/messages": ["tests/conformance/test_messages.py", "wire"],

@@ -12,6 +12,8 @@ from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.groups import coordinator as coordinator_module
 from tidelog.broker.groups.offsets_log import partition_of
 from tidelog.broker.groups.states import State
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
@@ -548,6 +550,40 @@ def test_a_group_is_in_the_partition_that_kafka_has_it_in() -> None:
     """By Java's hash: its sign dropped, of whatever letters."""
     names = ("", "g", "hello", "polygenelubricants", "\N{WATER WAVE}")
     assert [partition_of(name, 50) for name in names] == [0, 103 % 50, 99_162_322 % 50, 0, 1_773_134 % 50]
+
+
+async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
+    """And retention, which would take what is older than a week, leaves them alone."""
+    names = [f"group-{number}" for number in range(9)]
+    await (await serve()).stop()
+    written: list[list[Record]] = [[], [], [], []]
+    for number, name in enumerate(names):
+        value = OffsetCommitValue(offset=number, leader_epoch=0, metadata="", commit_timestamp=1)
+        of_partition = written[partition_of(name, 4)]
+        key = records.offset_key(name, "t", 0)
+        of_partition.append(Record(len(of_partition), 1, key, records.OFFSET_VALUES.write(value, 3)))
+    for folder, made in {
+        "t-0": [],
+        **{f"__consumer_offsets-{n}": each for n, each in enumerate(written)},
+    }.items():
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        data = build_batch(made) if made else b""
+        (tmp_path / "data" / folder / "00000000000000000000.log").write_bytes(data)
+    served = await serve(log_retention_ms="1000", log_retention_check_interval_ms="1")
+    one = await member(served, connect)
+    await loaded(one.client)
+    for number, name in enumerate(names):
+        one.group = name
+        assert await one.offsets() == {("t", 0): number}
+    topic = served.broker.topics.by_name["__consumer_offsets"]
+    assert (len(topic.partitions), topic.config.retention_ms) == (4, -1)
+    assert await one.commit("t", 77) == [NONE]
+    await served.stop()
+    one.client = await connect(await serve(offsets_topic_num_partitions="50"))
+    await loaded(one.client)
+    assert await one.offsets() == {("t", 0): 77}
 
 
 async def test_groups_their_members_and_offsets_survive_a_restart(serve: Serve, connect: Connect) -> None:
