@@ -190,8 +190,8 @@ class Coordinator:
         while loading is self._loading:
             group = next(groups, None)
             if group is None:
+                # What has expired meanwhile goes with the next round: its readers may yet come back.
                 self.is_loading = False
-                self._clean()
                 return
             self.groups[group.id] = group
             offsets = self.offsets.get(group.id)

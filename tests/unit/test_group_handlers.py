@@ -9,6 +9,7 @@ import pytest
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from tidelog.broker.clock import Clock
 from tidelog.broker.groups import coordinator as coordinator_module
 from tidelog.broker.groups.offsets_log import partition_of
 from tidelog.broker.groups.states import State
@@ -559,8 +560,9 @@ async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
     names = [f"group-{number}" for number in range(9)]
     await (await serve()).stop()
     written: list[list[Record]] = [[], [], [], []]
+    now_ms = Clock().now_ms()
     for number, name in enumerate(names):
-        value = OffsetCommitValue(offset=number, leader_epoch=0, metadata="", commit_timestamp=1)
+        value = OffsetCommitValue(offset=number, leader_epoch=0, metadata="", commit_timestamp=now_ms)
         of_partition = written[partition_of(name, 4)]
         key = records.offset_key(name, "t", 0)
         of_partition.append(Record(len(of_partition), 1, key, records.OFFSET_VALUES.write(value, 3)))
