@@ -1,8 +1,9 @@
 """JoinGroup.
 
-Versions: 0-9 (4: who has no member id is given one, and joins with it, KIP-394; 5: static members, KIP-345; 9: a leader
-that comes back need not assign anew, KIP-814).
-Behaviour: answered when all members have joined, or the longest of their rebalance timeouts is over.
+Versions: 0-9.
+Behaviour: answered when all members have joined, or the longest of their rebalance timeouts is over. From version 4 on
+who has no member id is given one, and joins with it (KIP-394); from 5 on members may be static (KIP-345); from 9 on a
+leader that comes back need not assign anew (KIP-814).
 Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`); a member for whom there is no room is
 answered GROUP_MAX_SIZE_REACHED. Who joins again while an earlier join of its waits gets that one answered with
 REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer.

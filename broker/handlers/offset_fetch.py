@@ -1,10 +1,10 @@
 """OffsetFetch.
 
-Versions: 0-9 (2 and later may ask for all partitions, 8 and later for several groups, KIP-709; topics are named by id
-from 10 on, which is not served yet).
-Behaviour: offset -1 where nothing was committed, also for a group or a topic that is not there, without an error. What
-was committed of a topic that was deleted since is not told of one that has its name now. `require_stable` changes
-nothing: there are no transactions whose commits could be undecided.
+Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
+Behaviour: from version 2 on all partitions may be asked for at once, from 8 on several groups (KIP-709). Where nothing
+was committed the offset is -1, also for a group or a topic that is not there, without an error. What was committed of a
+topic that was deleted since is not told of one that has its name now. `require_stable` changes nothing: there are no
+transactions whose commits could be undecided.
 """
 
 from collections.abc import Generator, Iterable, Sequence
