@@ -61,6 +61,9 @@ def _problem(session: Session, request: JoinGroupRequest, group: ClassicGroup | 
 
 def _joining(session: Session, request: JoinGroupRequest, version: int) -> Joining:
     has_timeout = version >= REBALANCE_TIMEOUT_SINCE
+    protocols: dict[str, bytes] = {}
+    for each in request.protocols:
+        protocols.setdefault(each.name, each.metadata)  # of a name that is given twice the first counts
     return Joining(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -71,7 +74,7 @@ def _joining(session: Session, request: JoinGroupRequest, version: int) -> Joini
         ),
         session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=[(each.name, each.metadata) for each in request.protocols],
+        protocols=list(protocols.items()),
         must_know_its_id=version >= MEMBER_ID_REQUIRED_SINCE,
         may_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
     )

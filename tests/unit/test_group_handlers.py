@@ -371,6 +371,16 @@ async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
     assert served.broker.groups.held_bytes == served.broker.groups.groups["g"].size_bytes
 
 
+async def test_a_protocol_that_is_named_twice_is_known_once(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one, liar = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    liar.protocols = [("x", b""), ("x", b"")]
+    assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    one.protocols = [("range", b"first"), ("range", b"second")]
+    assert [each.metadata for each in (await one.join()).members] == [b"first"]
+
+
 async def test_members_belong_to_a_group_that_has_a_name(serve: Serve, connect: Connect) -> None:
     one = await member(await serve(), connect, "")
     await make_topic(one.client, "t")
