@@ -4,6 +4,8 @@ Owns which APIs there are and the ranges that ApiVersions announces.
 """
 
 from tidelog.protocol.messages.api_versions import API_VERSIONS
+from tidelog.protocol.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from tidelog.protocol.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS
@@ -55,5 +57,7 @@ APIS: dict[int, Api] = {
         DELETE_GROUPS,
         OFFSET_DELETE,
         DESCRIBE_CLUSTER,
+        CONSUMER_GROUP_HEARTBEAT,
+        CONSUMER_GROUP_DESCRIBE,
     )
 }
