@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from tidelog.broker.handlers import (
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_topics,
     delete_groups,
     delete_topics,
@@ -69,6 +71,8 @@ SERVED: dict[int, Served] = {
     42: Served(delete_groups.handle),
     47: Served(offset_delete.handle),
     60: Served(describe_cluster.handle),
+    68: Served(consumer_group_heartbeat.handle),
+    69: Served(consumer_group_describe.handle),
 }
 # A version of ApiVersions that is not served is answered all the same.
 UNSUPPORTED_API_VERSIONS = Served(api_versions.handle_unsupported)

@@ -41,6 +41,7 @@ from tidelog.broker.groups.states import (
     State,
 )
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
+from tidelog.protocol.coordinator.records import group_key
 from tidelog.protocol.coordinator.subscription import CONSUMER
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
@@ -56,7 +57,7 @@ PENDING_BYTES: Final = 400
 class ClassicGroup:
     """One group. Event loop only."""
 
-    kind = "Classic"
+    kind = "classic"  # as Kafka spells it
 
     def __init__(self, group_id: str, around: Surroundings) -> None:
         self.id = group_id
@@ -195,6 +196,24 @@ class ClassicGroup:
             return self.state_since_ms if self.state_since_ms >= 0 else committed_ms
         is_known = self.protocol_type == CONSUMER and self.topics is not None
         return committed_ms if is_known and self.state is STABLE else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is a member."""
+        return self.state is EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is no more."""
+        return self.state is DEAD
+
+    def tombstones(self) -> dict[bytes, bytes | None]:
+        """Return what takes back what was stored of the group."""
+        return {group_key(self.id): None}
+
+    def rebalance(self) -> None:
+        """Have all members join anew."""
+        self._rebalance()
 
     @property
     def is_awaited(self) -> bool:
