@@ -58,7 +58,10 @@ class World:
         )
 
     def group(self) -> MixedGroup:
-        return MixedGroup("g", self.around)
+        return self.group_of("g")
+
+    def group_of(self, group_id: str) -> MixedGroup:
+        return MixedGroup(group_id, self.around)
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> FakeTimer:
         timer = FakeTimer(self.now_ms + delay_ms, callback)

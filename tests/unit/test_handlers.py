@@ -15,6 +15,8 @@ from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import create_topics as create
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from tidelog.protocol.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.messages.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from tidelog.protocol.messages.describe_configs import (
@@ -94,6 +96,7 @@ def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
     asked = {PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, create.CREATE_TOPICS, DELETE_TOPICS}
     asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER}
     asked |= ASKED  # those of groups
+    asked |= {CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE}  # test_consumer_group_handlers.py
     assert asked == set(APIS.values())
 
 
