@@ -6,20 +6,31 @@ group: each makes what it speaks of, and a null takes only that back.
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from tidelog.broker.groups.assignors import Assignment
 from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
+from tidelog.broker.groups.consumer_parts import Member
 from tidelog.protocol.coordinator import consumer_forms as forms
 from tidelog.protocol.coordinator import consumer_group as messages
 from tidelog.protocol.coordinator.consumer_forms import ConsumerKey as Key
 from tidelog.protocol.coordinator.consumer_forms import ConsumerValue as Value
 
-if TYPE_CHECKING:
-    from tidelog.broker.groups.consumer import ConsumerGroup
-    from tidelog.broker.groups.consumer_parts import Member
-
 __all__ = ["Key", "Value", "restore"]
+
+
+class Restorable(Protocol):
+    """A group, as far as records speak of it."""
+
+    epoch: int
+    target_epoch: int
+    metadata_hash: int
+    members: dict[str, Member]
+    regexes: dict[str, frozenset[str]]
+
+    def restored_member(self, member_id: str) -> Member:
+        """Return a member, made if it is not there."""
+
 
 _KNOWN: Final = {each.value for each in Progress}
 
@@ -140,7 +151,7 @@ def _partitions(assignment: Assignment) -> list[messages.TopicPartitions]:
     ]
 
 
-def restore(group: "ConsumerGroup", key: Key, value: Value | None) -> None:
+def restore(group: Restorable, key: Key, value: Value | None) -> None:
     """Have a group be as one more record says."""
     match key, value:
         case messages.ConsumerGroupMetadataKey(), messages.ConsumerGroupMetadataValue():
@@ -165,7 +176,7 @@ def restore(group: "ConsumerGroup", key: Key, value: Value | None) -> None:
             _restore_member(group.restored_member(key.member_id), value, key)
 
 
-def _restore_member(member: "Member", value: Value | None, key: Key) -> None:
+def _restore_member(member: Member, value: Value | None, key: Key) -> None:
     match value:
         case messages.ConsumerGroupMemberMetadataValue():
             member.subscription = _subscription(value)
