@@ -11,7 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
+from tidelog.broker.catalog import (
+    ALL_BROKERS,
+    CATALOG_FILE,
+    CatalogError,
+    read_broker_options,
+    read_topics,
+)
 from tidelog.broker.clock import Clock
 from tidelog.cli import times
 from tidelog.cli.broker_options import configure
@@ -36,7 +42,13 @@ from tidelog.storage.segment import LOG, OFFSET_MAX
 
 RETENTION_OPTIONS: Final = ("retention.ms", "retention.bytes", "retention.clock")
 LOOKUP_OPTIONS: Final = ("lookup.clock",)
-_SOURCES: Final = {Source.TOPIC: "topic", Source.BROKER: "broker", Source.DEFAULT: "default"}
+_SOURCES: Final = {
+    Source.TOPIC: "topic",
+    Source.DYNAMIC_BROKER: "broker, set while it ran",
+    Source.DYNAMIC_DEFAULT: "all brokers, set while they ran",
+    Source.BROKER: "broker",
+    Source.DEFAULT: "default",
+}
 CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
@@ -325,7 +337,11 @@ def _topic(where: Where) -> _Topic:
     folder, name = broker.log_dir, where.topic
     catalog = folder / CATALOG_FILE
     adopted = _partitions_by_folder(folder, name)
-    records = read_topics(catalog) if files.status(catalog) is not None else []
+    records = []
+    if files.status(catalog) is not None:
+        records = read_topics(catalog)
+        own, everywhere = (read_broker_options(catalog, each) for each in (str(broker.node_id), ALL_BROKERS))
+        broker = broker.changed(own, everywhere)
     record = next((record for record in records if record.name == name), None)
     if record is None and not adopted:
         raise CommandError(f"{folder}: there is no topic {shown(name)} in it")
@@ -336,8 +352,8 @@ def _topic(where: Where) -> _Topic:
         )
     made = range(record.partitions) if record is not None else ()
     defaults = broker.topic_defaults()
-    own = record.options if record is not None else {}
-    config = defaults.override(own, source=f"topic {name}").bounded_by(defaults)
+    options = record.options if record is not None else {}
+    config = defaults.override(options, source=f"topic {name}").bounded_by(defaults)
     return _Topic(name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)))
 
 

@@ -157,11 +157,15 @@ class Log:
         )
 
     def update_config(self, config: TopicConfig) -> None:
-        """Go by other options from now on; the index interval of a segment that has batches stays."""
-        self.config = config
-        self._segment_bytes = config.segment_bytes
-        self._rules = BatchRules(config)
+        """Go by other options from now on; the index interval of a segment that has batches stays.
+
+        Any thread. A batch that is being appended meanwhile is held to the options before or to these.
+        """
+        rules = BatchRules(config)
         with self.lock:
+            self.config = config
+            self._segment_bytes = config.segment_bytes
+            self._rules = rules
             self.active.bound_indexes(config.segment_index_bytes)
             if not self.active.size:
                 self.active.summary.index_interval_bytes = config.index_interval_bytes
@@ -211,7 +215,7 @@ class Log:
         # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
         self.lock.acquire()
         try:
-            return _new(Appended, self._store(data, valid, now_ms))
+            return _new(Appended, self._store(data, valid, now_ms, rules.log_append_time))
         except Mismatch as mismatch:
             unknown = mismatch.segment
         finally:
@@ -219,12 +223,15 @@ class Log:
         # The first append since the start finds that the indexes are not of this log.
         self.judge(unknown, PATIENT)
         with self.lock:
-            return _new(Appended, self._store(data, valid, now_ms))
+            return _new(Appended, self._store(data, valid, now_ms, rules.log_append_time))
 
     def _store(
-        self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int
+        self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int, is_stamped: bool
     ) -> tuple[int, int, int, bool]:
-        """Give a valid batch its offsets and write it; return what Appended holds."""
+        """Give a valid batch its offsets and write it; return what Appended holds.
+
+        `is_stamped` as the rules said by which it was checked: others may hold by now (`update_config`).
+        """
         health = self.health
         if health.failure is not None and not health.is_mended():
             raise health.offline()
@@ -233,7 +240,7 @@ class Log:
         if producer_id >= 0:
             sent = self.producers.check(header)
             if sent is not None:
-                append_ms = sent.append_ms if self._rules.log_append_time else -1
+                append_ms = sent.append_ms if is_stamped else -1
                 return sent.base_offset, sent.last_offset, append_ms, True
         if now_ms < self.last_append_ms:
             now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
@@ -266,7 +273,7 @@ class Log:
         self.last_append_ms = now_ms
         self.last_batch_bytes = len(data)
         self.log_end_offset = last_offset + 1
-        return base_offset, last_offset, now_ms if self._rules.log_append_time else -1, False
+        return base_offset, last_offset, now_ms if is_stamped else -1, False
 
     def _may_roll(self, valid: ValidBatch, now_ms: int) -> bool:
         return self._quick_rolls.allows(self.segments, valid.max_timestamp, self.config, now_ms)
