@@ -40,12 +40,12 @@ from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.search.explained import Step, Unread
 from tidelog.storage.segment import LOG, OFFSET_MAX
 
-RETENTION_OPTIONS: Final = ("retention.ms", "retention.bytes", "retention.clock")
+RETENTION_OPTIONS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "retention.clock")
 LOOKUP_OPTIONS: Final = ("lookup.clock",)
 _SOURCES: Final = {
     Source.TOPIC: "topic",
-    Source.DYNAMIC_BROKER: "broker, set while it ran",
-    Source.DYNAMIC_DEFAULT: "all brokers, set while they ran",
+    Source.DYNAMIC_BROKER: "dynamic broker",
+    Source.DYNAMIC_DEFAULT: "dynamic default",
     Source.BROKER: "broker",
     Source.DEFAULT: "default",
 }
@@ -156,6 +156,8 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
         return f"goes: the segments after it hold retention.bytes={config.retention_bytes}"
     if verdict.rule is not None:
         return f"goes: {age}"
+    if not config.deletes:
+        return "stays: cleanup.policy=compact, so that nothing expires"
     if verdict.due_ms is None:
         is_empty = config.retention_ms != retention.UNLIMITED
         return "stays: it is empty, and takes the appends" if is_empty else "stays: retention.ms=-1"

@@ -42,8 +42,8 @@ BROKER = """\
 ## Options of the broker
 
 Those that are marked, and the defaults of topics by their broker's names, can be changed while the broker runs
-(`tidelog configs`, `kafka-configs.sh`): what is set so is kept in the data folder, and goes before what the broker is started
-with.
+(`tidelog configs`, `kafka-configs.sh`): what is set so is kept in the data folder, and goes before what the broker is
+started with.
 """
 
 IGNORED = """\

@@ -96,6 +96,25 @@ def test_the_brokers_own_options_are_taken_from_its_file(folder: Path) -> None:
     assert "retention.ms" in error
 
 
+def test_what_was_set_while_the_broker_ran_is_judged_by_too(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {}))
+        catalog.set_broker_options("1", {"log.retention.ms": "-1"})
+        catalog.set_broker_options("", {"log.retention.ms": "5", "log.retention.bytes": "0"})
+    options, found = told("retention", "t", "--data-dir", folder, "-p", 1)
+    assert options["retention.ms"] == {"value": "-1", "source": "dynamic broker"}
+    assert options["retention.bytes"] == {"value": "0", "source": "dynamic default"}
+    assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
+
+
+def test_with_compaction_alone_segments_stay_and_it_is_said_why(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.set_options("t", {"cleanup.policy": "compact", "retention.ms": "1"})
+    first, *found = rows("retention", "t", "--data-dir", folder, "-p", 1)
+    assert first["rule"] == "log start"
+    assert {row["why"] for row in found} == {"stays: cleanup.policy=compact, so that nothing expires"}
+
+
 def test_V5_a_lookup_is_told_step_by_step(folder: Path) -> None:
     before = files_of(folder)
     *steps, answer = rows("offset", "t", "--at", f"@{AT + 30}", "-p", 1, "--data-dir", folder)
@@ -161,7 +180,8 @@ def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
     assert code == OK
     assert out.splitlines()[0].split()[:2] == ["partition", "segment"]
     assert out.splitlines()[-1] == (
-        "judged by retention.bytes=-1 (default), retention.clock=record (topic), retention.ms=1000 (topic)"
+        "judged by cleanup.policy=delete (default), retention.bytes=-1 (default), retention.clock=record (topic), "
+        "retention.ms=1000 (topic)"
     )
     assert len(out.splitlines()) == 7
 

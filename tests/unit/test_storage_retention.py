@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.logs import NOW, batch, crash, fill, held_open, open_log, scan
-from tidelog.storage import files
+from tidelog.storage import files, retention
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
 from tidelog.storage.upkeep import enforce_retention
@@ -154,6 +154,23 @@ def test_by_size_the_oldest_go_while_enough_stays(tmp_path: Path, kept: int, sta
     enforce_retention(log, NOW)
     # With room for four of five, one must go; the active one stays even where there is room for none.
     assert (log.log_start_offset, log.log_end_offset) == (start, 5)
+
+
+@pytest.mark.parametrize(("policy", "start"), [("compact", 1), ("compact,delete", 5), ("delete", 5)])
+def test_with_compaction_alone_only_what_lies_before_the_log_start_goes(
+    tmp_path: Path, policy: str, start: int
+) -> None:
+    log = log_of(tmp_path, [NOW - 500], [NOW - 500], [NOW], [NOW], [NOW], retention_ms=100)
+    log.update_config(log.config.override({"cleanup.policy": policy, "retention.bytes": "0"}))
+    log.advance_start(1)
+    due_ms = enforce_retention(log, NOW + 50)
+    assert log.log_start_offset == start
+    assert (retention.next_due_ms(log.segments[0], log.config, NOW) is None) == (policy == "compact")
+    if policy == "compact":
+        verdicts = retention.verdicts(log.segments, log.log_start_offset, log.config, NOW + 10**9)
+        assert {(verdict.rule, verdict.due_ms) for verdict in verdicts} == {(None, None)}
+        assert not retention.would_keep_longer(log.segments[0], NOW, log.config, NOW)
+        assert due_ms != NOW + 50
 
 
 def test_segments_before_the_log_start_go(tmp_path: Path) -> None:
