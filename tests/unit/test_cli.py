@@ -16,6 +16,7 @@ from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog.cli import client, formats, output
+from tidelog.cli.configs import parse_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
 from tidelog.cli.formats import Record
@@ -23,7 +24,6 @@ from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.produce import split
 from tidelog.cli.text import shown
-from tidelog.cli.topics import parse_options
 
 pytestmark = LEAVES_SOCKETS
 

@@ -249,6 +249,7 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
     started = ["--data-dir", folder, "--config", config, "--override", "retention.clock=append"]
     options, found = told("retention", "t", "-p", 1, *started)
     assert options == {
+        "cleanup.policy": {"value": "delete", "source": "default"},
         "retention.bytes": {"value": "0", "source": "broker"},
         "retention.clock": {"value": "append", "source": "broker"},
         "retention.ms": {"value": "-1", "source": "topic"},
