@@ -69,28 +69,41 @@ TESTS = {
 _UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}  # of the other rooms: tests/unit/test_{}.py
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
 _ANSWERS = ["handlers", "client_answers"]
+_ADMINISTERED = ["administration"]
 _CODEC = ["wire", "tests/property/test_wire.py"]
 _KERNEL = ["kernel", "tests/property/test_records_kernel.py"]
 # What is run before all else for a file, or the files of a folder: most mutants die within a second of it.
 FIRST = {
     "broker/answers": ["connection_bounds"],
     "broker/authorized_operations": ["handlers"],
-    "broker/broker": ["topics", "handlers"],
+    "broker/broker": ["topics", "administration", "handlers"],
     "broker/catalog": ["catalog", "topics"],
     "broker/clock": ["waiting", "handlers"],
     "broker/codes": _ANSWERS,
     "broker/collector": ["quota"],
+    "broker/config_changes": _ADMINISTERED,
     "broker/dispatch": ["handlers", "connection_bounds", "repeated_lines"],
     "broker/fair_queue": ["threads"],
     "broker/flusher": ["waiting", "threads"],
+    "broker/handlers/alter_configs": _ADMINISTERED,
+    "broker/handlers/alter_partition_reassignments": _ADMINISTERED,
     "broker/handlers/api_versions": _ANSWERS,
+    "broker/handlers/create_partitions": _ADMINISTERED,
     "broker/handlers/create_topics": [*_ANSWERS, "topics"],
+    "broker/handlers/delete_records": _ADMINISTERED,
     "broker/handlers/delete_topics": [*_ANSWERS, "topics"],
     "broker/handlers/describe_cluster": _ANSWERS,
-    "broker/handlers/describe_configs": _ANSWERS,
+    "broker/handlers/describe_configs": [*_ANSWERS, *_ADMINISTERED],
+    "broker/handlers/describe_log_dirs": _ADMINISTERED,
+    "broker/handlers/describe_producers": _ADMINISTERED,
+    "broker/handlers/describe_topic_partitions": _ADMINISTERED,
+    "broker/handlers/elect_leaders": _ADMINISTERED,
     "broker/handlers/fetch": [*_ANSWERS, "data_requests", "work", "connection_bounds"],
+    "broker/handlers/incremental_alter_configs": _ADMINISTERED,
     "broker/handlers/init_producer_id": [*_ANSWERS, "topics"],
+    "broker/handlers/list_config_resources": _ADMINISTERED,
     "broker/handlers/list_offsets": [*_ANSWERS, "data_requests", "work"],
+    "broker/handlers/list_partition_reassignments": _ADMINISTERED,
     "broker/handlers/metadata": [*_ANSWERS, "topics", "connection_bounds"],
     "broker/handlers/offset_for_leader_epoch": [*_ANSWERS, "work"],
     "broker/handlers/produce": [*_ANSWERS, "data_requests", "large_batches", "connection_bounds"],
@@ -118,7 +131,7 @@ FIRST = {
     "broker/session": ["frame", "handlers", "connection"],
     "broker/steps": ["work", "large_batches", "connection_bounds"],
     "broker/threads": ["threads"],
-    "broker/topics": ["topics", "handlers"],
+    "broker/topics": ["topics", "administration", "handlers"],
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting"],
     "broker/work": ["work", "client_answers", "topics"],
