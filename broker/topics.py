@@ -268,19 +268,14 @@ class Topics:
             partitions.append(Partition(index, log))
         if made:
             self._logs.sync_made(made)
-        config = self._settle(record, config, made)
-        topic = Topic(record, config, partitions)
+        settled = self._config(record.name, record.options)
+        if settled != config:
+            for log in made:  # The broker's options have changed meanwhile.
+                log.update_config(settled)
+        topic = Topic(record, settled, partitions)
         self._made[topic.name] = self._made_by_id[topic.id] = topic
         self._take_name(topic.name)
         return topic
-
-    def _settle(self, record: TopicRecord, config: TopicConfig, made: list[Log]) -> TopicConfig:
-        """Return what holds for a topic; have logs go by it that were made while it became something else."""
-        settled = self._config(record.name, record.options)
-        if settled != config:
-            for log in made:
-                log.update_config(settled)
-        return settled
 
     def _take_back(self, name: str) -> Task[None]:
         """Remove what was made of a topic; what cannot be, the next creation of that name removes."""
@@ -371,11 +366,12 @@ class Topics:
         finally:
             self._growing.discard(topic.id)
         now = self._made_by_id[topic.id]
+        for log in made:
+            if log.config is not now.config:  # It has changed meanwhile.
+                log.update_config(now.config)
+        more = [Partition(log.partition, log) for log in made]
         record = TopicRecord(now.name, now.id, count, now.options)
-        config = self._settle(record, made[0].config, made)
-        first = len(now.partitions)
-        more = [Partition(first + number, log) for number, log in enumerate(made)]
-        self._remake(Topic(record, config, (*now.partitions, *more)))
+        self._remake(Topic(record, now.config, (*now.partitions, *more)))
         self._loop.call_soon_threadsafe(self._serve, self._made_by_id[topic.id])
         _log.info("partitions added topic=%s partitions=%d", topic.name, count)
 

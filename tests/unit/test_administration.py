@@ -31,6 +31,7 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.storage.checkpoints import load_offsets
@@ -232,6 +233,20 @@ async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve, conne
     assert (record.partitions, record.options) == (5, {"retention.ms": "5"})
     await asyncio.sleep(0)
     assert topics.by_name["t"] is topics.by_id[topic.id] is now
+
+
+async def test_a_change_that_is_taken_back_while_a_topic_grows_is_so_everywhere(
+    serve: Serve, connect: Connect
+) -> None:
+    topics = await alone(serve, connect, 1)
+    growing = topics.grow(topics.find("t", b""), 4)
+    next(growing)
+    finish(topics.alter(topics.find("t", b""), {"retention.ms": "5"}))
+    next(growing)
+    finish(topics.alter(topics.find("t", b""), {}))
+    finish(growing)
+    logs = [partition.log for partition in topics.find("t", b"").partitions]
+    assert {log.config.retention_ms for log in logs} == {TOPIC_OPTIONS["retention.ms"].default}
 
 
 async def test_a_topic_grows_for_one_at_a_time(serve: Serve, connect: Connect) -> None:
@@ -628,6 +643,63 @@ async def test_a_topic_that_flushes_by_time_from_now_on_is_looked_after(
     assert log.recovery_point == 0
     await change(client, TOPIC, "t", ("flush.policy", SET, "interval"), ("flush.ms", SET, "1"))
     await asyncio.wait_for(until(lambda: log.recovery_point == 1), 10)
+
+
+async def test_who_waits_for_records_of_a_topic_that_changes_gets_them(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client, waiting = await connect(served), await connect(served)
+    await make_topic(client, "t")
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    named = FetchTopic(topic="t", partitions=[want])
+    waiting.send(
+        FETCH, 11, 1, FetchRequest(max_wait_ms=600_000, min_bytes=1, max_bytes=1 << 20, topics=[named])
+    )
+    await asyncio.wait_for(until(lambda: bool(served.broker.parked)), 10)
+    await grow(client, ("t", 3, None))
+    await change(client, TOPIC, "t", ("segment.bytes", SET, "4096"))
+    assert (await produce(client, "t", records(b"a"))).error_code == NONE
+    _, response = await waiting.receive(FETCH, 11)
+    assert [r.value for r in read_records(bytes(response.responses[0].partitions[0].records))] == [b"a"]
+
+
+async def test_what_is_produced_amid_changes_is_stored_as_it_is_answered(
+    serve: Serve, connect: Connect
+) -> None:
+    """Appends go on beside the thread that changes the options of their log."""
+    served = await serve(log_retention_ms="-1")
+    served.broker.clock.hold(T0 + 99)
+    client, other = await connect(served), await connect(served)
+    await make_topic(client, "t")
+    is_done = False
+
+    async def alter_again_and_again() -> None:
+        number = 0
+        while not is_done:
+            number += 1
+            stamps = "LogAppendTime" if number % 2 else "CreateTime"
+            await change(
+                other,
+                TOPIC,
+                "t",
+                ("message.timestamp.type", SET, stamps),
+                ("segment.bytes", SET, str(300 + number % 7 * 100)),
+                ("segment.jitter.ms", SET, str(number % 3)),
+                ("flush.policy", SET, ("acks", "none", "interval")[number % 3]),
+            )
+
+    changing = asyncio.create_task(alter_again_and_again())
+    answers: list[Any] = []
+    while len(answers) < 200 or len({answer.log_append_time_ms for answer in answers}) == 1:
+        answers.append(await produce(client, "t", records(b"x" * 60), acks=-1))
+    is_done = True
+    await changing
+    assert [answer.base_offset for answer in answers] == list(range(len(answers)))
+    for answer in answers:
+        (stored,) = read_records((await fetched(client, "t", answer.base_offset))[:200])
+        assert stored.offset == answer.base_offset
+        assert answer.log_append_time_ms == (T0 + 99 if stored.timestamp == T0 + 99 else -1)
 
 
 async def test_options_of_the_broker_and_where_they_come_from(serve: Serve, connect: Connect) -> None:
