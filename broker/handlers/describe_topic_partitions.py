@@ -8,11 +8,11 @@ topic.
 """
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
-from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
+from tidelog.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, name_problem
-from tidelog.broker.work import LONG, LOOP, MANY, NONE, Work, begin
+from tidelog.broker.work import LONG, LOOP, NONE, Work, begin, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -35,8 +35,7 @@ def handle(
     """Describe a page of partitions; on a reader thread where there are many topics or partitions."""
     broker = session.broker
     if _is_bad_cursor(request):
-        topics = [_failed(asked.name, ErrorCode.INVALID_REQUEST) for asked in request.topics[:MANY]]
-        return DescribeTopicPartitionsResponse(topics=topics)
+        return begin(_refuse(request))
     by_name = {topic.name: topic for topic in broker.topics.all()} if not request.topics else None
     return begin(_respond(broker, request, by_name))
 
@@ -47,6 +46,13 @@ def _is_bad_cursor(request: DescribeTopicPartitionsRequest) -> bool:
         return False
     is_asked = not request.topics or any(asked.name == cursor.topic_name for asked in request.topics)
     return cursor.partition_index < 0 or not is_asked
+
+
+def _refuse(request: DescribeTopicPartitionsRequest) -> Work[DescribeTopicPartitionsResponse | OnLoop]:
+    topics = yield from made_of_many(
+        lambda asked: _failed(asked.name, ErrorCode.INVALID_REQUEST, NOT_ASKED), request.topics
+    )
+    return NO_ANSWER if topics is None else DescribeTopicPartitionsResponse(topics=topics)
 
 
 def _respond(
@@ -84,16 +90,16 @@ def _respond(
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     is_bad = name_problem(name) is not None
     code = ErrorCode.INVALID_TOPIC_EXCEPTION if is_bad else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return _failed(name, code)
+    return _failed(name, code, TOPIC_OPERATIONS)
 
 
-def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _failed(name: str, code: ErrorCode, operations: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,
         is_internal=is_internal(name),
         partitions=[],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
