@@ -10,12 +10,14 @@ from tidelog.broker.answers import Elsewhere, Later
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
+from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Owner, Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
@@ -58,19 +60,23 @@ class Broker:
         # first, on the event loop.
         self.failure: str | None = None
         self.on_failure: Callable[[], None] = lambda: None
-        self._retention = Periodic("retention", config.log_retention_check_interval_ms / 1000, self._retain)
-        self._flushing = Periodic("flush", LONGEST_WAIT_S, self._flush)
-        self._checkpointing = Periodic(
-            "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint
+        self._retention = Periodic(
+            "retention", config.log_retention_check_interval_ms / 1000, self._retain, clock
         )
-        self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look)
+        self._flushing = Periodic("flush", LONGEST_WAIT_S, self._flush, clock)
+        self._checkpointing = Periodic(
+            "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint, clock
+        )
+        self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look, clock)
         self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
-        self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub)
+        self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub, clock)
         self.loop: asyncio.AbstractEventLoop
         self.catalog: Catalog
         self.topics: Topics
+        self.timers: Timers
         self.parked: Parked
         self.turns: Turns
+        self.fetch_sessions: FetchSessions
         self.flusher: Flusher
         self.maintenance: Maintenance
         self.readers: Readers
@@ -92,8 +98,12 @@ class Broker:
                 _log.info("option set while running option=%s value=%s for=%s", name, value, source.name)
         self.topics = Topics(self.catalog, self.logs, self.config, loop)
         self.topics.open()
-        self.parked = Parked(loop, self.queued_fetches)
+        self.timers = Timers(loop, self.clock)
+        self.parked = Parked(loop, self.clock, self.timers, self.queued_fetches)
         self.turns = Turns(loop)
+        self.fetch_sessions = FetchSessions(
+            self.config, self.clock, self.topics, self.logs.shared, self.parked, self.turns
+        )
         self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, self._thread_ended)
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)
@@ -101,7 +111,7 @@ class Broker:
         if self.config.log_scrub_bytes_per_second:
             self._scrubbing.hasten(LOOK_EVERY_S)
             periodic.append(self._scrubbing)
-        self.maintenance = Maintenance(loop, periodic, self._thread_ended)
+        self.maintenance = Maintenance(loop, self.clock, periodic, self._thread_ended)
         self.producer_ids = ProducerIds(self._reserve_producer_ids)
         for topic in self.topics.all():
             self._look_after(topic)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tidelog.broker.answers import Later, outcome_of
+from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
 from tidelog.broker.threads import Ended, new_thread
@@ -55,41 +56,47 @@ def at_once(task: Task[T]) -> T:
 class Periodic:
     """A job that comes round: a task that returns in how many seconds it wants to run again, at most `interval_s`."""
 
-    __slots__ = ("_due", "_interval_s", "_left_s", "_run", "_task", "name")
+    __slots__ = ("_clock", "_due", "_interval_s", "_left_s", "_run", "_task", "name")
 
-    def __init__(self, name: str, interval_s: float, run: Callable[[], Task[float | None]]) -> None:
+    def __init__(
+        self, name: str, interval_s: float, run: Callable[[], Task[float | None]], clock: Clock
+    ) -> None:
         self.name = name
+        self._clock = clock
         self._interval_s = max(interval_s, SHORTEST_WAIT_S)
         self._run = run
-        self._due = time.monotonic() + interval_s
+        self._due = self._now_s() + interval_s
         self._task: Task[float | None] | None = None  # of a round that is under way
         self._left_s = 0.0  # when it was left, for others to have their turn
 
     def wait_s(self) -> float:
         """Return how long it is until the job is due; 0 or less when it is, or is under way."""
-        return (self._due if self._task is None else self._left_s) - time.monotonic()
+        return (self._due if self._task is None else self._left_s) - self._now_s()
 
     def hasten(self, wait_s: float) -> None:
         """Begin a round in that time, if not before."""
-        self._due = min(self._due, time.monotonic() + wait_s)
+        self._due = min(self._due, self._now_s() + wait_s)
 
     def go_on(self, until_s: float) -> bool:
-        """Begin a round or go on with it up to a moment of the monotonic clock; tell whether it has come to its end."""
+        """Begin a round or go on with it, in real time up to `until_s`; tell whether it has come to its end."""
         task = self._task
         if task is None:
-            self._due = time.monotonic() + self._interval_s
+            self._due = self._now_s() + self._interval_s
             task = self._run()
         self._task = None
         try:
             next(task)
-            while (now_s := time.monotonic()) < until_s:
+            while time.monotonic() < until_s:
                 next(task)
         except StopIteration as end:
             if end.value is not None:
                 self.hasten(max(end.value, SHORTEST_WAIT_S))
             return True
-        self._task, self._left_s = task, now_s
+        self._task, self._left_s = task, self._now_s()
         return False
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ms() / 1000
 
 
 class Job(Later):
@@ -106,7 +113,7 @@ class Job(Later):
         self.is_dropped = False
 
     def go_on(self, until_s: float, is_stopping: Callable[[], bool]) -> bool:
-        """Make steps up to a moment of the monotonic clock; tell whether they led to the end (StopIteration)."""
+        """Make steps, in real time up to `until_s`; tell whether they led to the end (StopIteration)."""
         if not self._has_begun:
             self._has_begun = True
             next(self._task)
@@ -132,7 +139,9 @@ class Job(Later):
 class Maintenance:
     """One thread, its queue of jobs, and the jobs that come round."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, periodic: list[Periodic], ended: Ended) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, periodic: list[Periodic], ended: Ended
+    ) -> None:
         self._loop = loop
         self._periodic = periodic
         # What was asked for, and what can wait; and both in the order in which they have a turn next.
@@ -146,6 +155,7 @@ class Maintenance:
         self._is_turn_of_queue = True
         self._troubles = Troubles()
         self._thread = new_thread("maintenance", self._run, ended)
+        clock.watch(self._clock_moved)
 
     def start(self) -> None:
         """Start the thread."""
@@ -172,6 +182,11 @@ class Maintenance:
                 return job
         self._loop.call_soon(job.resolve, _ended())
         return job
+
+    def _clock_moved(self) -> None:
+        """Look again at what comes round. The thread that moves the clock."""
+        with self._changed:
+            self._changed.notify()
 
     def drop(self) -> None:
         """Answer what waits and what comes without doing it: the broker stops."""

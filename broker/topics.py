@@ -129,6 +129,7 @@ class Topics:
         # The event loop's:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self.changes = 0  # how often a topic came or went
         self._all: tuple[Topic, ...] | None = None
         # The maintenance thread's: what there is, and names under which something is half made or half deleted.
         self._made: dict[str, Topic] = {}
@@ -448,6 +449,7 @@ class Topics:
     def _serve(self, topic: Topic) -> None:
         self.by_id[topic.id] = topic
         self.by_name[topic.name] = topic
+        self.changes += 1
         self._all = None
 
     def _serve_no_longer(self, topic: Topic) -> None:
@@ -455,6 +457,7 @@ class Topics:
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
         del self.by_id[topic.id]
+        self.changes += 1
         self._all = None
         for partition in topic.partitions:
             partition.release()

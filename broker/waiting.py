@@ -1,22 +1,25 @@
 """The fetches that wait for a log to grow.
 
 A fetch short of `min_bytes` is parked on each of its partitions: every append counts towards it, and nothing
-polls. It runs again once, when it has enough, when its time is up, or when the broker stops. All of this belongs to the
-event loop.
+polls. It runs again once, when it has enough, when its time is up, or when the broker stops. Who watches a partition
+for longer than one fetch, as a fetch session does, is told of its growth once, and then watches it no more. All of
+this belongs to the event loop.
 """
 
 import asyncio
 import itertools
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tidelog.broker.answers import Later, outcome_of
+from tidelog.broker.clock import Clock
 from tidelog.broker.quota import Hold, Owner, Quota
+from tidelog.broker.timers import Timers
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +46,14 @@ class Parked:
     are due at once, a turn of the loop answers them for TURN_S and leaves the others to the next.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, quota: Quota) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, timers: Timers, quota: Quota) -> None:
         """Let fetches wait as far as there is room for what they hold."""
         self.loop = loop
+        self._now_ms = clock.monotonic_ms
+        self._timers = timers
         self.quota = quota
+        # Partitions that have grown, of which not all who watch them were told.
+        self.growing: dict[Waiters, None] = {}
         self._due: dict[int, dict[FetchWaiter, None]] = {}
         self._count = 0
         # Each yields a fetch that is due, or None where it only looked at one.
@@ -57,13 +64,13 @@ class Parked:
         return self._count
 
     def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> int:
-        """Let a fetch wait so long; return when it is due, in milliseconds of the loop's clock."""
+        """Let a fetch wait so long; return when it is due, in milliseconds of the monotonic clock."""
         step_ms = max(max_wait_ms >> 5, 1)
-        due_ms = step_ms * math.ceil((self.loop.time() * 1000 + max_wait_ms) / step_ms)
+        due_ms = (self._now_ms() + max_wait_ms) // step_ms * step_ms + step_ms
         due = self._due.get(due_ms)
         if due is None:
             due = self._due[due_ms] = {}
-            self.loop.call_at(due_ms / 1000, self._time_is_up, due_ms)
+            self._timers.call_at(due_ms, partial(self._time_is_up, due_ms))
         due[waiter] = None
         self._count += 1
         return due_ms
@@ -106,18 +113,43 @@ class Parked:
                 return
 
 
-class Waiters:
-    """The fetches that wait for one partition to grow.
+class Watch(Protocol):
+    """What is told once that a partition has grown."""
 
-    Each is looked at again when the partition has grown to its threshold: an append costs the same however many wait,
-    and what it wakes. Entries of fetches that were answered otherwise stay until they are reached or are the most.
+    def grew(self, place: "Waiters") -> "FetchWaiter | None":
+        """Take note; return a fetch that has enough now."""
+
+    def released(self) -> "FetchWaiter | None":
+        """Take note that the partition is going away; return a fetch that is to be answered."""
+
+
+# Of a partition that nobody watches: there are thousands.
+_NO_WATCHES: dict[object, Watch] = {}
+
+
+class Waiters:
+    """The fetches that wait for one partition to grow, and who watches it beyond one fetch.
+
+    A fetch is looked at again when the partition has grown to its threshold, whoever watches when it has grown at all:
+    an append costs the same however many there are, and what it wakes. Entries of fetches that were answered otherwise
+    stay until they are reached or are the most.
     """
 
-    __slots__ = ("_dead", "_entries", "_is_waking", "_next", "_parked", "count", "grown_bytes")
+    __slots__ = (
+        "_dead",
+        "_entries",
+        "_firing",
+        "_is_waking",
+        "_next",
+        "_parked",
+        "_watches",
+        "count",
+        "grown_bytes",
+    )
 
     def __init__(self) -> None:
         """Begin with nobody."""
-        self.count = 0  # of those that wait
+        self.count = 0  # of those that wait or watch
         self.grown_bytes = 0  # while anybody waits
         self._next = NEVER  # the smallest threshold
         self._parked: Parked | None = None
@@ -125,6 +157,30 @@ class Waiters:
         self._entries: list[tuple[int, int, FetchWaiter, int]] = []
         self._dead = 0
         self._is_waking = False
+        self._watches = _NO_WATCHES  # by their owners, one of each
+        self._firing = _NO_WATCHES  # those that are being told
+
+    def watch(self, parked: Parked, owner: object, watch: Watch) -> None:
+        """Tell `watch`, the only one of its owner, when the partition grows from here on, once."""
+        self._parked = parked
+        self.count += 1
+        if self._watches is _NO_WATCHES:
+            self._watches = {}
+        self._watches[owner] = watch
+
+    def unwatch(self, owner: object) -> Watch | None:
+        """Tell an owner's watch nothing any more; return it, if it was not told yet."""
+        watch = self._watches.pop(owner, None) or self._firing.pop(owner, None)
+        if watch is not None:
+            self._leave()
+        return watch
+
+    def _leave(self) -> None:
+        self.count -= 1
+        if not self.count:
+            self._entries.clear()
+            self._dead = 0
+            self._next = NEVER
 
     def add(self, parked: Parked) -> None:
         """Let one fetch more wait; `expect` says for what."""
@@ -133,12 +189,8 @@ class Waiters:
 
     def remove(self) -> None:
         """Let one that was added wait no longer."""
-        self.count -= 1
-        if not self.count:
-            self._entries.clear()
-            self._dead = 0
-            self._next = NEVER
-        else:
+        self._leave()
+        if self.count:
             self.outdate()
 
     def expect(self, waiter: "FetchWaiter", more_bytes: int) -> None:
@@ -158,28 +210,58 @@ class Waiters:
     def grow(self, size_bytes: int) -> None:
         """Take note that the partition has grown."""
         self.grown_bytes += size_bytes
-        if self.grown_bytes >= self._next and not self._is_waking and self._parked is not None:
+        if (
+            (self._watches or self.grown_bytes >= self._next)
+            and not self._is_waking
+            and self._parked is not None
+        ):
             self._is_waking = True
-            self._parked.wake(self._reached())
+            self._parked.growing[self] = None
+            self._parked.wake(self._reached(self._parked))
 
-    def _reached(self) -> "Iterator[FetchWaiter | None]":
-        """Take the entries whose threshold is reached; yield the fetches that have enough."""
-        while self._entries and self._entries[0][0] <= self.grown_bytes:
-            _, _, waiter, number = heappop(self._entries)
-            is_good = waiter.round == number
-            if is_good and not waiter.has_enough(self):
-                yield None
-                continue
-            # It was counted when it ceased to be good; that of a fetch that has enough will be, with its answer.
-            self._dead -= 1
-            yield waiter if is_good else None
+    def _reached(self, parked: Parked) -> "Iterator[FetchWaiter | None]":
+        """Tell those who watch, and take the entries whose threshold is reached; yield the fetches that have enough."""
+        told_bytes = -1  # how far it had grown when those who watch were told
+        while True:
+            if self._firing:
+                _, watch = self._firing.popitem()
+                self._leave()
+                yield watch.grew(self)
+            elif self._watches and told_bytes != self.grown_bytes:
+                told_bytes = self.grown_bytes
+                # Who watches anew meanwhile has seen what there is.
+                self._firing, self._watches = self._watches, _NO_WATCHES
+            elif self._entries and self._entries[0][0] <= self.grown_bytes:
+                yield self._first_reached()
+            else:
+                break
         self._next = self._entries[0][0] if self._entries else NEVER
         self._is_waking = False
+        parked.growing.pop(self, None)
+
+    def _first_reached(self) -> "FetchWaiter | None":
+        """Take the first entry; return its fetch if that has enough."""
+        _, _, waiter, number = heappop(self._entries)
+        is_good = waiter.round == number
+        if is_good and not waiter.has_enough(self):
+            return None
+        # It was counted when it ceased to be good; that of a fetch that has enough will be, with its answer.
+        self._dead -= 1
+        return waiter if is_good else None
 
     def release(self) -> None:
         """Answer everybody with what is there: the partition is going away."""
         if self._parked is not None:
-            self._parked.wake(iter([entry[2] for entry in self._entries]))
+            self._parked.wake(self._released())
+
+    def _released(self) -> "Iterator[FetchWaiter | None]":
+        for entry in list(self._entries):
+            yield entry[2]
+        for watches in (self._watches, self._firing):
+            while watches:
+                _, watch = watches.popitem()
+                self._leave()
+                yield watch.released()
 
 
 class FetchWaiter(Later):
@@ -187,7 +269,8 @@ class FetchWaiter(Later):
 
     `answer` reads what is there then. Exact, and still no append looks at it in vain: on each of k partitions it
     expects a share of what is missing, of which all k together are no more than that. So it has not got enough before
-    one of them has grown by its share.
+    one of them has grown by its share. Of the partitions of a fetch session those that have nothing new are watched by
+    the session, which says when one of them has grown.
     """
 
     __slots__ = (
@@ -196,6 +279,7 @@ class FetchWaiter(Later):
         "_due_ms",
         "_hold",
         "_missing_bytes",
+        "_of",
         "_parked",
         "_share",
         "_under_way",
@@ -210,8 +294,9 @@ class FetchWaiter(Later):
         max_wait_ms: int,
         answer: Callable[[], Any],
         weight_bytes: int = PARKED_WEIGHT_BYTES,
+        of: int = 0,
     ) -> None:
-        """Wait."""
+        """Wait; `of` is how many partitions there are with those that are watched otherwise."""
         super().__init__(weight_bytes)
         self._answer: Callable[[], Any] | None = answer
         self._missing_bytes = missing_bytes
@@ -221,6 +306,7 @@ class FetchWaiter(Later):
         self.round = 0  # entries of earlier rounds are not good any more; -1 once nothing is waited for
         # How far each had grown when its growth was last counted.
         self._bases = {place: place.grown_bytes for place in places}
+        self._of = max(of, len(self._bases))
         self._share = 0
         for place in self._bases:
             place.add(parked)
@@ -229,14 +315,15 @@ class FetchWaiter(Later):
 
     def _expect_shares(self) -> None:
         """Expect of each partition a share of what is missing: of one all of it, of several half, to share anew."""
-        count = len(self._bases)
-        self._share = self._missing_bytes if count == 1 else max(1, self._missing_bytes // (2 * count))
+        self._share = self._missing_bytes if self._of == 1 else max(1, self._missing_bytes // (2 * self._of))
         for place in self._bases:
             place.expect(self, self._share)
 
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the fetch holds while it waits; at the bound it waits no longer."""
-        size_bytes = WAITER_BYTES + PLACE_BYTES * len(self._bases)
+        # Where a single byte is enough it never comes to wait at those that are watched otherwise.
+        places = self._of if self._missing_bytes > 1 else len(self._bases)
+        size_bytes = WAITER_BYTES + PLACE_BYTES * places
         self._hold = self._parked.quota.hold(owner, size_bytes)
         if self._hold is None:
             self._parked.wake(iter((self,)))
@@ -250,11 +337,19 @@ class FetchWaiter(Later):
         """Count what a partition has grown by since it was counted last; tell whether nothing is missing any more."""
         self._count(place)
         if self._missing_bytes > 0:
-            if len(self._bases) * self._share <= self._missing_bytes or self._share == 1:
+            if self._of * self._share <= self._missing_bytes or self._share == 1:
                 place.expect(self, self._share)
             else:
                 self._share_anew(place)
         return self._missing_bytes <= 0
+
+    def grew(self, place: Waiters, size_bytes: int) -> bool:
+        """Do the same for one that was watched otherwise, and has grown by so much: from now on wait there too."""
+        if self._answer is None or place in self._bases:
+            return False
+        place.add(self._parked)
+        self._bases[place] = place.grown_bytes - size_bytes
+        return self.has_enough(place)
 
     def _count(self, place: Waiters) -> None:
         self._missing_bytes -= place.grown_bytes - self._bases[place]

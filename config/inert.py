@@ -45,7 +45,6 @@ INERT: Mapping[str, str] = {
     "log.flush.start.offset.checkpoint.interval.ms": "written with the other checkpoints",
     "log.local.retention.": NO_TIER,
     "log.preallocate": "files grow as they are written",
-    "max.incremental.fetch.session.cache.slots": "fetch sessions are not kept",
     "metadata.": NO_CONTROLLER,
     "metric.reporters": NO_JMX,
     "metrics.": NO_JMX,

@@ -192,6 +192,32 @@ class BrokerConfig:
         at_least=1024,
         doc="Most bytes of records in one fetch response, whatever is asked for; the first batch always fits.",
     )
+    max_incremental_fetch_session_cache_slots: int = option(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        1000,
+        at_least=0,
+        doc="Fetch sessions at once, by which a consumer of many partitions names and is told what has changed only "
+        "(KIP-227). A consumer for which there is none fetches without.",
+    )
+    min_incremental_fetch_session_eviction_ms: int = option(
+        "min.incremental.fetch.session.eviction.ms",
+        INT,
+        120_000,
+        at_least=0,
+        ours=True,
+        doc="Time after which a fetch session that is not used may go to make room for another, and one that is used "
+        "for a larger one. Named so in KIP-227; Kafka's brokers have it fixed.",
+    )
+    fetch_session_max_bytes: int = option(
+        "fetch.session.max.bytes",
+        LONG,
+        64 << 20,
+        at_least=4096,
+        ours=True,
+        doc="Bytes of fetch sessions, some 700 for each partition of each, of all clients together; half of it for "
+        "one address. A consumer for which there is no room fetches without a session.",
+    )
     producer_id_expiration_ms: int = option(
         "producer.id.expiration.ms",
         INT,

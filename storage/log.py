@@ -530,6 +530,7 @@ class Log:
         """Let the log start at `offset`, at most its end; whole segments before it go with the next retention."""
         with self.lock:
             self.log_start_offset = min(max(self.log_start_offset, offset), self.log_end_offset)
+            self.shared.start_moved()
             self.epochs.drop_before(self.log_start_offset)
 
     def drop_segments(self, count: int, now_ms: int) -> None:
@@ -538,6 +539,7 @@ class Log:
         self.durability.unflushed.forget(gone)
         self._publish(left)
         self.log_start_offset = max(self.log_start_offset, left[0].base_offset)
+        self.shared.start_moved()
         self.epochs.drop_before(self.log_start_offset)
         self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
 

@@ -15,7 +15,16 @@ from tidelog.storage.search.times_cache import TimesCache
 class Shared:
     """For any thread. `identities` counts the logs of segments, as `Segment.identity` says."""
 
-    __slots__ = ("disk", "identities", "open_append_indexes", "open_segments", "producers", "times")
+    __slots__ = (
+        "_moves",
+        "disk",
+        "identities",
+        "open_append_indexes",
+        "open_segments",
+        "producers",
+        "start_moves",
+        "times",
+    )
 
     def __init__(self, folder: Path, producer_bytes_max: int) -> None:
         """Hold nothing yet; so many bytes are for idempotent producers."""
@@ -25,3 +34,9 @@ class Shared:
         self.open_append_indexes = OpenSegments(1)
         self.producers = ProducerMemory(producer_bytes_max)
         self.times = TimesCache()
+        self._moves = itertools.count(1)
+        self.start_moves = 0  # another number after each
+
+    def start_moved(self) -> None:
+        """Take note that a log starts elsewhere: whoever compares many starts does so when this is another number."""
+        self.start_moves = next(self._moves)

@@ -8,7 +8,6 @@ partitions for somebody else. At a stop it is NOT_CONTROLLER, which clients try 
 brings to its end.
 """
 
-import time
 from collections import Counter
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
@@ -36,11 +35,11 @@ def handle(
     session: Session, request: CreatePartitionsRequest, _version: int
 ) -> CreatePartitionsResponse | Later | Elsewhere | OnLoop:
     """Add the partitions on the maintenance thread."""
-    deadline = time.monotonic() + request.timeout_ms / 1000
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(
         TOPIC_BYTES + len(topic.assignments or ()) * ASSIGNMENT_BYTES for topic in request.topics
     )
-    work = _grow_all(session.broker, request, deadline)
+    work = _grow_all(session.broker, request, deadline_ms)
     return session.broker.change(session, size_bytes, work, _turn_away(request.topics))
 
 
@@ -51,7 +50,7 @@ def _turn_away(topics: list[CreatePartitionsTopic]) -> Work[CreatePartitionsResp
 
 
 def _grow_all(
-    broker: Broker, request: CreatePartitionsRequest, deadline: float
+    broker: Broker, request: CreatePartitionsRequest, deadline_ms: int
 ) -> Task[CreatePartitionsResponse]:
     yield
     times = Counter(topic.name for topic in request.topics)
@@ -62,7 +61,7 @@ def _grow_all(
         try:
             if is_dropped:
                 raise Refused(ErrorCode.NOT_CONTROLLER, "no partitions added, the broker stops")
-            if time.monotonic() >= deadline:
+            if broker.clock.monotonic_ms() >= deadline_ms:
                 why = f"not begun within timeout_ms={request.timeout_ms}, no partitions added"
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, why)
             if times[wanted.name] > 1:

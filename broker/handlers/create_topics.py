@@ -10,7 +10,6 @@ NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, 
 options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
 """
 
-import time
 from collections import Counter
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
@@ -56,9 +55,9 @@ def handle(
 ) -> CreateTopicsResponse | Later | Elsewhere | OnLoop:
     """Create the topics on the maintenance thread."""
     broker = session.broker
-    deadline = time.monotonic() + request.timeout_ms / 1000
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
-    work = _create_all(broker, request, deadline)
+    work = _create_all(broker, request, deadline_ms)
     return broker.change(session, size_bytes, work, _turn_away({topic.name for topic in request.topics}))
 
 
@@ -68,7 +67,7 @@ def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
     return NO_ANSWER if results is None else CreateTopicsResponse(topics=results)
 
 
-def _create_all(broker: Broker, request: CreateTopicsRequest, deadline: float) -> Task[CreateTopicsResponse]:
+def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) -> Task[CreateTopicsResponse]:
     yield
     times = Counter(topic.name for topic in request.topics)
     accepted: dict[str, str] = {}  # by their names in metrics
@@ -78,7 +77,7 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline: float) -
         try:
             if is_dropped:
                 raise BrokerStops(f"topic {wanted.name}: not created, the broker stops")
-            if time.monotonic() >= deadline:
+            if broker.clock.monotonic_ms() >= deadline_ms:
                 message = f"not begun within timeout_ms={request.timeout_ms}, and not created"
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
             if times[wanted.name] > 1:

@@ -9,7 +9,6 @@ is full it is KAFKA_STORAGE_ERROR, but room is made all the same: whoever asks a
 `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen.
 """
 
-import time
 from collections.abc import Iterable
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
@@ -44,9 +43,9 @@ def handle(
     session: Session, request: DeleteRecordsRequest, _version: int
 ) -> DeleteRecordsResponse | Later | Elsewhere | OnLoop:
     """Let the logs begin later on the maintenance thread."""
-    deadline = time.monotonic() + request.timeout_ms / 1000
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
-    work = _delete_all(session.broker, request.topics, deadline)
+    work = _delete_all(session.broker, request.topics, deadline_ms)
     return session.broker.change(session, size_bytes, work, _turn_away(request.topics))
 
 
@@ -59,14 +58,14 @@ def _turn_away(topics: list[DeleteRecordsTopic]) -> Work[DeleteRecordsResponse |
 
 
 def _delete_all(
-    broker: Broker, topics: list[DeleteRecordsTopic], deadline: float
+    broker: Broker, topics: list[DeleteRecordsTopic], deadline_ms: int
 ) -> Task[DeleteRecordsResponse]:
     yield
     done: _Done = []
     results = []
     for wanted in topics:
         is_dropped = yield
-        if is_dropped or time.monotonic() >= deadline:
+        if is_dropped or broker.clock.monotonic_ms() >= deadline_ms:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_dropped else ErrorCode.REQUEST_TIMED_OUT
             results.append(_all(wanted, code))
         else:

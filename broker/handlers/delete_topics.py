@@ -8,7 +8,6 @@ served. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_O
 NOT_CONTROLLER, which clients try again.
 """
 
-import time
 from collections.abc import Sequence
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
@@ -36,10 +35,10 @@ def handle(
 ) -> DeleteTopicsResponse | Later | Elsewhere | OnLoop:
     """Delete the topics on the maintenance thread."""
     wanted = request.topics if version >= 6 else request.topic_names
-    deadline = time.monotonic() + request.timeout_ms / 1000
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     broker = session.broker
     size_bytes = len(wanted) * TOPIC_BYTES
-    work = _delete_all(broker, wanted, deadline)
+    work = _delete_all(broker, wanted, deadline_ms)
     return broker.change(session, size_bytes, work, _turn_away(wanted))
 
 
@@ -55,7 +54,7 @@ def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:
 
 
 def _delete_all(
-    broker: Broker, wanted: Sequence[DeleteTopicState | str], deadline: float
+    broker: Broker, wanted: Sequence[DeleteTopicState | str], deadline_ms: int
 ) -> Task[DeleteTopicsResponse]:
     yield
     results, left = yield from _refuse(broker, wanted)
@@ -64,7 +63,7 @@ def _delete_all(
         if is_dropped:
             results.append(_result(state, None, ErrorCode.NOT_CONTROLLER, "not deleted, the broker stops"))
         else:
-            results.append((yield from _delete(broker, state, deadline)))
+            results.append((yield from _delete(broker, state, deadline_ms)))
     return DeleteTopicsResponse(responses=results)
 
 
@@ -96,10 +95,10 @@ def _refuse(
     return refused, [states[0] for states in by_topic.values() if len(states) == 1]
 
 
-def _delete(broker: Broker, wanted: DeleteTopicState, deadline: float) -> Task[DeletableTopicResult]:
+def _delete(broker: Broker, wanted: DeleteTopicState, deadline_ms: int) -> Task[DeletableTopicResult]:
     topic = broker.topics.find(wanted.name, wanted.topic_id)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if time.monotonic() >= deadline:
+    if broker.clock.monotonic_ms() >= deadline_ms:
         message = "not begun within timeout_ms, and not deleted"
         return _result(wanted, topic, ErrorCode.REQUEST_TIMED_OUT, message)
     if not broker.config.delete_topic_enable:

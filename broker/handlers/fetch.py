@@ -13,7 +13,10 @@ Below version 4 records leave in the format that clients of that version know, v
 a reader thread, 1 MiB at most for an answer. Such clients may name their partitions in the same order each time, so
 another comes first as they read on. zstd, which these formats do not have, is refused.
 Of a partition that is named again the last entry counts, and there is one answer, as in Kafka, whose requests are maps.
-Departures from Kafka: no fetch sessions are kept (session id 0 is answered, and clients send full fetches).
+Sessions (KIP-227, version 7 and later) are those of `fetch_sessions`: each request in one becomes a list of partitions
+to look at, and what was found an answer that holds only what is new.
+Departures from Kafka: a session is bounded in bytes too, and in partitions, beyond which it ends and its client goes on
+with full fetches; nobody is a follower, whose sessions would go before others.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -25,6 +28,7 @@ from zlib import crc32
 from tidelog.broker.answers import AT_ONCE_BYTES, MAX_UNSENT_BYTES, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import error_code
+from tidelog.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, InSession, Opening
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, missing
@@ -70,9 +74,11 @@ WANTED_BYTES = 512
 
 def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
     """Drop from a request what no answer depends on: it may be kept for long, while the fetch waits."""
-    request.forgotten_topics_data, request.rack_id, request.cluster_id = [], "", None
+    request.rack_id, request.cluster_id = "", None
+    if request.session_epoch <= FIRST_EPOCH:
+        request.forgotten_topics_data = []
     topics = request.topics
-    if len(topics) != 1 or len(topics[0].partitions) != 1:
+    if len(topics) > 1 or (topics and len(topics[0].partitions) != 1):
         by_id = version >= IDS_SINCE
         wanted: dict[str | bytes, tuple[FetchTopic, dict[int, FetchPartition]]] = {}
         for topic in topics:
@@ -88,18 +94,39 @@ def keep_needed(request: FetchRequest, version: int) -> FetchRequest:
 
 def handle(session: Session, request: FetchRequest, version: int) -> FetchResponse | Later | Elsewhere:
     """Answer now, or park the fetch."""
-    if request.session_epoch > 0:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     broker = session.broker
-    if version < BATCHES_SINCE:
+    asked: InSession | Opening | None = None
+    if request.session_epoch != FINAL_EPOCH or request.session_id:
+        found = _in_session(session, request, version)
+        if isinstance(found, ErrorCode):
+            return FetchResponse(error_code=found, responses=[])
+        asked = found
+    elif version < BATCHES_SINCE:
         _turn(request)
-    fetch = _Fetch(broker, request, version)
+    fetch = _Fetch(broker, request, version, asked)
     left = fetch.begin(broker, request, version)
     if left is not None:
         return Elsewhere(_look_on(broker, request, version, session, fetch, as_work(left.make)))
     if fetch.is_enough(request):
         return fetch.load(broker, session)
-    return _park(broker, request, fetch, partial(fetch_again, broker, request, version, session))
+    return _park(broker, request, fetch, partial(fetch_again, broker, request, version, session, asked))
+
+
+def _in_session(
+    session: Session, request: FetchRequest, version: int
+) -> InSession | Opening | ErrorCode | None:
+    """Return what a request asks of a session: None where that was to close it."""
+    sessions = session.broker.fetch_sessions
+    by_id = version >= IDS_SINCE
+    if request.session_epoch in (FIRST_EPOCH, FINAL_EPOCH):
+        sessions.close(request.session_id)
+        if request.session_epoch == FINAL_EPOCH:
+            return None
+        return Opening(sessions, session.address, request, by_id)
+    resumed = sessions.resume(request, by_id)
+    if isinstance(resumed, ErrorCode):
+        return resumed or None
+    return InSession(sessions, resumed)
 
 
 def _turn(request: FetchRequest) -> None:
@@ -130,9 +157,19 @@ def _park(
     # What there is then is read when the answers before it have left.
     answer = OnLoop(again)
     places = [partition.waiters for partition, _, _ in fetch.pieces]
-    return FetchWaiter(
-        broker.parked, places, missing_bytes, request.max_wait_ms, lambda: answer, weight_bytes
+    asked = fetch.asked
+    waiter = FetchWaiter(
+        broker.parked,
+        places,
+        missing_bytes,
+        request.max_wait_ms,
+        lambda: answer,
+        weight_bytes,
+        asked.size if asked is not None else 0,
     )
+    if asked is not None:
+        asked.wait(waiter)
+    return waiter
 
 
 def _look_on(
@@ -145,26 +182,27 @@ def _look_on(
 
     def park() -> FetchWaiter | Elsewhere:
         if fetch.has_more:  # since: nobody would tell the waiter
-            again = _Fetch(broker, request, version)
+            again = _Fetch(broker, request, version, fetch.asked)
             look = again.look(broker, request, version)
             return Elsewhere(_look_on(broker, request, version, owner, again, look))
-        return _park(broker, request, fetch, partial(fetch_again, broker, request, version, owner))
+        go_on = partial(fetch_again, broker, request, version, owner, fetch.asked)
+        return _park(broker, request, fetch, go_on)
 
     return OnLoop(park)
 
 
 def fetch_again(
-    broker: Broker, request: FetchRequest, version: int, owner: Hashable
+    broker: Broker, request: FetchRequest, version: int, owner: Hashable, asked: "InSession | Opening | None"
 ) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
-    fetch = _Fetch(broker, request, version)
+    fetch = _Fetch(broker, request, version, asked)
     left = fetch.begin(broker, request, version)
     if left is None:
         return fetch.load(broker, owner)
     return broker.readers.submit(_load(fetch, left), owner)
 
 
-def _load(fetch: "_Fetch", left: Elsewhere) -> Work[FetchResponse]:
+def _load(fetch: "_Fetch", left: Elsewhere) -> Work[FetchResponse | OnLoop]:
     """Do what is left of a fetch that waits for nothing. Reader thread."""
     yield from as_work(left.make)
     return fetch.load_cold()
@@ -183,12 +221,19 @@ class _Fetch:
         "_left_bytes",
         "_magic",
         "_topics",
+        "asked",
         "failed",
         "pieces",
         "size_bytes",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, version: int) -> None:
+    def __init__(
+        self, broker: Broker, request: FetchRequest, version: int, asked: InSession | Opening | None = None
+    ) -> None:
+        """Begin a pass; `asked` says what is looked at in a session, and what becomes of it. Event loop."""
+        if asked is not None:
+            asked.wanted(request)
+        self.asked = asked
         self._left_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._magic = MAGIC
         if version < BATCHES_SINCE:
@@ -219,7 +264,7 @@ class _Fetch:
                     FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[answer])
                 ]
                 return None
-        return begin(self.look(broker, request, version))
+        return begin(self.look(broker, request, version)) if topics else None
 
     def look(self, broker: Broker, request: FetchRequest, version: int) -> Work[None]:
         """Look at each partition of the request, which is to be the one that this was made for."""
@@ -350,14 +395,19 @@ class _Fetch:
     def is_enough(self, request: FetchRequest) -> bool:
         """Tell whether there is something to answer, or nothing to wait for."""
         return (
-            self.size_bytes >= request.min_bytes or self.failed or request.max_wait_ms <= 0 or not self.pieces
+            self.size_bytes >= request.min_bytes
+            or self.failed
+            or request.max_wait_ms <= 0
+            or not (self.pieces or (self.asked is not None and self.asked.size))
         )
 
     @property
     def has_more(self) -> bool:
         """Tell whether a log has grown since it was read."""
         level = self._isolation_level
-        return any(partition.log.readable_end(level) != end for partition, end, _ in self.pieces)
+        return any(partition.log.readable_end(level) != end for partition, end, _ in self.pieces) or (
+            self.asked is not None and self.asked.has_grown
+        )
 
     def load(self, broker: Broker, owner: Hashable) -> FetchResponse | Later:
         """Return the response with the bytes of its slices: at once where they are in memory, later where not."""
@@ -369,9 +419,11 @@ class _Fetch:
                     if data is None:
                         return broker.readers.submit(self.load_cold, owner)
                     answer.records = data
+        if self.asked is not None:
+            return self.asked.answer(self._topics)
         return FetchResponse(responses=self._topics)
 
-    def load_cold(self) -> FetchResponse:
+    def load_cold(self) -> FetchResponse | OnLoop:
         """Return the response with the bytes of its slices, waiting for the disk. Reader thread."""
         if self.size_bytes <= AT_ONCE_BYTES:
             for _, _, answer in self.pieces:
@@ -380,4 +432,6 @@ class _Fetch:
                         answer.records = answer.records.read()
                     except StorageError as error:
                         answer.records, answer.error_code = EMPTY, error_code(error)
+        if self.asked is not None:
+            return OnLoop(partial(self.asked.answer, self._topics))
         return FetchResponse(responses=self._topics)

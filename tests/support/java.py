@@ -62,13 +62,18 @@ def classes(sources: Path = SOURCES) -> Path:
     return folder
 
 
+def java_command(main: str, *arguments: str, sources: Path = SOURCES) -> list[str]:
+    """Return the command that runs a main class over our classes and the pinned jars."""
+    class_path = f"{classes(sources)}:{jars(sources)}/*"
+    return ["java", *QUICK, "-cp", class_path, main, *arguments]
+
+
 def run_java(
     main: str, *arguments: str, stdin: str = "", timeout_s: float = 60, sources: Path = SOURCES
 ) -> "subprocess.CompletedProcess[str]":
     """Run a main class over our classes and the pinned jars; the caller judges its status."""
-    class_path = f"{classes(sources)}:{jars(sources)}/*"
     return subprocess.run(
-        ["java", *QUICK, "-cp", class_path, main, *arguments],
+        java_command(main, *arguments, sources=sources),
         input=stdin,
         capture_output=True,
         text=True,

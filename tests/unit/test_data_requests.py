@@ -433,14 +433,6 @@ async def test_a_question_that_no_version_knows_is_refused(asked: Asked) -> None
     assert found.topics[0].partitions[0].error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_there_are_no_fetch_sessions(asked: Asked) -> None:
-    session = FetchRequest(
-        max_wait_ms=1, min_bytes=1, session_id=7, session_epoch=1, topics=fetch_from(0).topics
-    )
-    answer = await asked.client.ask(FETCH, 11, session)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
 async def test_a_request_that_names_no_partition_is_answered(asked: Asked) -> None:
     lookups, fetched = lookup(), fetch_from(0)
     lookups.topics[0].partitions, fetched.topics[0].partitions = [], []

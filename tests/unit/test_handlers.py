@@ -446,7 +446,7 @@ async def test_what_is_not_in_memory_is_read_by_another_thread(
     assert threads == {"reader"}
 
 
-async def test_a_fetch_session_is_not_kept_and_not_found(serve: Serve, connect: Connect) -> None:
+async def test_a_fetch_session_that_nobody_has_is_not_found(serve: Serve, connect: Connect) -> None:
     client = await connect(await serve())
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, session_id=5, session_epoch=1, topics=[])
     response = await client.ask(FETCH, 11, request)

@@ -12,18 +12,20 @@ from typing import Any, cast
 import pytest
 
 from tests.support.served import until
-from tidelog.broker import maintenance as maintenance_module
 from tidelog.broker.answers import Later
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK
+from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.maintenance import SHORTEST_WAIT_S, Maintenance, Periodic, Task
+from tidelog.broker.maintenance import SHORTEST_WAIT_S, Job, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
 from tidelog.broker.readers import READERS, Readers
 from tidelog.broker.threads import new_thread
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
+
+CLOCK = Clock()
 
 
 def never(why: str) -> None:
@@ -107,8 +109,8 @@ def rounds_of(step: Callable[[], object], count: int = 1) -> Callable[[], Task[f
 
 
 def new_maintenance(*periodic: Periodic, ended: Callable[[str], None] = never) -> Maintenance:
-    idle = Periodic("idle", 60, rounds_of(lambda: None))
-    started = Maintenance(asyncio.get_running_loop(), [*periodic, idle], ended)
+    idle = Periodic("idle", 60, rounds_of(lambda: None), CLOCK)
+    started = Maintenance(asyncio.get_running_loop(), CLOCK, [*periodic, idle], ended)
     started.start()
     return started
 
@@ -144,7 +146,7 @@ async def test_a_long_job_holds_up_nobody() -> None:
 
 async def test_what_comes_round_comes_round_beside_any_number_of_jobs() -> None:
     rounds = threading.Semaphore(0)
-    maintenance = new_maintenance(Periodic("round", 0.001, rounds_of(rounds.release)))
+    maintenance = new_maintenance(Periodic("round", 0.001, rounds_of(rounds.release), CLOCK))
     long = maintenance.submit(steps(1 << 40, lambda _: None), "me")
     for _ in range(3):
         assert await asyncio.to_thread(rounds.acquire, timeout=10)
@@ -161,8 +163,8 @@ async def test_a_long_round_holds_up_no_job_no_other_round_and_no_stop() -> None
         made.append(0)
         threading.Event().wait(0.001)
 
-    endless = Periodic("endless", 0.001, rounds_of(step, 1 << 40))
-    maintenance = new_maintenance(endless, Periodic("other", 0.001, rounds_of(others.release)))
+    endless = Periodic("endless", 0.001, rounds_of(step, 1 << 40), CLOCK)
+    maintenance = new_maintenance(endless, Periodic("other", 0.001, rounds_of(others.release), CLOCK))
     assert await asyncio.to_thread(begun.wait, 10)
     assert await outcome(maintenance.submit(steps(100, lambda _: None), "me")) == 100
     for _ in range(3):
@@ -184,7 +186,7 @@ def test_a_round_goes_on_where_it_was_left_and_what_hastens_the_next_is_kept() -
             made.append(number)
         return 500.0
 
-    periodic = Periodic("some", 1000, run)
+    periodic = Periodic("some", 1000, run, CLOCK)
     assert 999 < periodic.wait_s() <= 1000
     assert not periodic.go_on(0)
     assert (made, periodic.wait_s() <= 0) == ([], True)
@@ -209,12 +211,11 @@ def at_once(value: Any) -> Generator[None, None, Any]:
     return value
 
 
-def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now_s, wanted = 100.0, [None, 5.0, 90.0, -1.0]
-    monkeypatch.setattr(maintenance_module.time, "monotonic", lambda: now_s)
-    periodic = Periodic("a", 60.0, lambda: at_once(wanted.pop(0)))
+def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all() -> None:
+    wanted, clock = [None, 5.0, 90.0, -1.0], Clock()
+    clock.hold()
+    until_s = time.monotonic() + 60
+    periodic = Periodic("a", 60.0, lambda: at_once(wanted.pop(0)), clock)
     assert periodic.wait_s() == 60
     periodic.hasten(70)
     assert periodic.wait_s() == 60
@@ -222,13 +223,28 @@ def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all(
     assert periodic.wait_s() == 7
     waits = []
     while wanted:
-        assert periodic.go_on(now_s + 1)
+        assert periodic.go_on(until_s)
         waits.append(periodic.wait_s())
     assert waits == pytest.approx([60, 5, 60, SHORTEST_WAIT_S])
-    again = Periodic("b", 0.0, lambda: at_once(None))
+    again = Periodic("b", 0.0, lambda: at_once(None), clock)
     assert again.wait_s() == 0
-    assert again.go_on(now_s + 1)
+    assert again.go_on(until_s)
     assert again.wait_s() == pytest.approx(SHORTEST_WAIT_S)
+
+
+async def test_what_comes_round_goes_by_the_clock_that_can_be_held() -> None:
+    clock, rounds = Clock(), threading.Semaphore(0)
+    clock.hold()
+    weekly = Periodic("weekly", 7 * 86400, rounds_of(rounds.release), clock)
+    maintenance = Maintenance(asyncio.get_running_loop(), clock, [weekly], lambda _: None)
+    maintenance.start()
+    try:
+        clock.advance(days=6)
+        assert not rounds.acquire(timeout=0.02)
+        clock.advance(days=1)
+        assert rounds.acquire(timeout=10)
+    finally:
+        maintenance.stop()
 
 
 async def test_a_job_whose_client_is_gone_ends_and_gives_back_what_it_held() -> None:
@@ -290,7 +306,7 @@ async def test_a_job_that_fails_each_time_is_said_once_when_it_begins_and_once_w
         if not is_well.is_set():
             raise error
 
-    maintenance = new_maintenance(Periodic("mending", 0.001, rounds_of(run)))
+    maintenance = new_maintenance(Periodic("mending", 0.001, rounds_of(run), CLOCK))
     for _ in range(5):
         assert await asyncio.to_thread(rounds.acquire, timeout=10)
     is_well.set()
@@ -314,7 +330,7 @@ async def test_where_the_maintenance_thread_ends_all_that_waits_and_comes_is_ans
         assert gate.wait(10)
         raise SystemExit("nobody expected this")
 
-    monkeypatch.setattr(maintenance_module.Job, "go_on", go_on)
+    monkeypatch.setattr(Job, "go_on", go_on)
     maintenance = new_maintenance(ended=ended.append)
     laters = [maintenance.submit(steps(1, lambda _: None), owner) for owner in range(3)]
     assert await asyncio.to_thread(begun.wait, 10)

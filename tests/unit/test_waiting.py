@@ -20,6 +20,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partition import Partition
 from tidelog.broker.quota import LITTLE_BYTES, Quota
+from tidelog.broker.timers import Timers
 from tidelog.broker.waiting import PLACE_BYTES, WAITER_BYTES, FetchWaiter, Parked, Waiters
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -35,8 +36,9 @@ class Waited:
         self.waiters.grow(size_bytes)
 
 
-def new_parked(limit_bytes: int = 1 << 30) -> Parked:
-    return Parked(asyncio.get_running_loop(), Quota(limit_bytes))
+def new_parked(limit_bytes: int = 1 << 30, loop: Any = None) -> Parked:
+    loop, clock = loop or asyncio.get_running_loop(), Clock()
+    return Parked(loop, clock, Timers(loop, clock), Quota(limit_bytes))
 
 
 class Owner:
@@ -83,13 +85,10 @@ class Turns:
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
 
-    def time(self) -> float:
-        return 0.0
-
     def call_soon(self, call: Callable[[], None]) -> None:
         self.soon.append(call)
 
-    def call_at(self, *_: object) -> None:
+    def call_later(self, *_: object) -> None:
         pass
 
     def turn(self) -> None:
@@ -105,9 +104,7 @@ def test_a_batch_that_was_sent_again_is_nothing_new_to_who_waits() -> None:
     appended = iter([True, False])
     log = SimpleNamespace(append=lambda *_: SimpleNamespace(duplicate=next(appended)), last_batch_bytes=10)
     partition = Partition(0, cast(Any, log))
-    waiter = FetchWaiter(
-        Parked(cast(Any, loop), Quota(1 << 30)), [partition.waiters], 10, 1, lambda: "answer"
-    )
+    waiter = FetchWaiter(new_parked(loop=loop), [partition.waiters], 10, 1, lambda: "answer")
     for answer in (None, "answer"):
         partition.append(bytearray(), 0)
         loop.turn()
@@ -116,7 +113,7 @@ def test_a_batch_that_was_sent_again_is_nothing_new_to_who_waits() -> None:
 
 def test_an_append_wakes_nobody_before_a_threshold_is_reached_and_then_once() -> None:
     loop, partition = Turns(), Waited()
-    parked = Parked(cast(Any, loop), Quota(1 << 30))
+    parked = new_parked(loop=loop)
     waiter = park(partition, 100, 1, parked)
     partition.grow(99)
     assert not loop.soon
@@ -129,7 +126,7 @@ def test_an_append_wakes_nobody_before_a_threshold_is_reached_and_then_once() ->
 
 def test_however_many_are_due_one_turn_of_the_loop_is_taken_at_a_time() -> None:
     loop = Turns()
-    parked = Parked(cast(Any, loop), Quota(1 << 30))
+    parked = new_parked(loop=loop)
     partitions = [Waited() for _ in range(5)]
     waiters = [FetchWaiter(parked, [place.waiters], 10, 1, lambda: "answer") for place in partitions]
     for place in partitions:
@@ -150,7 +147,7 @@ def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enoug
     missing: int, others: list[int], count: int, growths: list[tuple[int, int, bool]]
 ) -> None:
     loop = Turns()
-    parked = Parked(cast(Any, loop), Quota(1 << 30))
+    parked = new_parked(loop=loop)
     partitions = [Waited() for _ in range(count)]
     waiter = FetchWaiter(parked, [each.waiters for each in partitions * 2], missing, 1, lambda: "answer")
     alone = [
@@ -431,3 +428,29 @@ def test_the_clock_can_be_held_and_moved() -> None:
     assert clock.now_ms() == 1_000 + 48 * 3_600_000
     clock.release()
     assert clock.now_ms() > 1_700_000_000_000
+
+
+def test_the_monotonic_clock_stands_still_goes_on_and_never_back() -> None:
+    clock = Clock()
+    clock.hold(at_ms=5_000)
+    held_ms = clock.monotonic_ms()
+    clock.hold(at_ms=1_000)
+    assert clock.monotonic_ms() == held_ms, "a step of the time of day"
+    clock.advance(hours=48)
+    assert clock.monotonic_ms() == held_ms + 48 * 3_600_000
+    clock.advance(hours=-1)
+    assert clock.monotonic_ms() == held_ms + 48 * 3_600_000
+    clock.release()
+    assert 0 <= clock.monotonic_ms() - (held_ms + 48 * 3_600_000) < 60_000
+
+
+async def test_a_fetch_waits_by_the_clock_that_can_be_held() -> None:
+    loop, clock = asyncio.get_running_loop(), Clock()
+    parked, partition = Parked(loop, clock, Timers(loop, clock), Quota(1 << 30)), Waited()
+    clock.hold()
+    waiter = park(partition, 10, 500, parked)
+    clock.advance(milliseconds=499)
+    await asyncio.sleep(0.02)
+    assert waiter.response is None
+    clock.advance(milliseconds=20)
+    assert await outcome(waiter) == "answer"

@@ -33,6 +33,8 @@ public final class JavaClient {
         switch (arguments[0]) {
             case "produce" -> produce(arguments[1], arguments[2], rest);
             case "consume" -> consume(arguments[1], arguments[2], Integer.parseInt(rest.get(0)));
+            case "follow" -> follow(
+                    arguments[1], arguments[2], Integer.parseInt(rest.get(0)), Integer.parseInt(rest.get(1)));
             case "offsets" -> offsets(arguments[1], arguments[2], rest);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -77,6 +79,29 @@ public final class JavaClient {
                             record.headers().lastHeader("codec").value(), StandardCharsets.UTF_8);
                     System.out.println(record.offset() + " " + record.timestamp() + " " + record.key() + " "
                             + record.value() + " " + header);
+                    seen++;
+                }
+            }
+        }
+    }
+
+    /** Reads so many records of all partitions, of which another one is paused at each poll. */
+    private static void follow(String bootstrap, String topic, int partitions, int count) {
+        List<TopicPartition> all = new ArrayList<>();
+        for (int partition = 0; partition < partitions; partition++) {
+            all.add(new TopicPartition(topic, partition));
+        }
+        try (KafkaConsumer<String, String> consumer = consumer(bootstrap)) {
+            consumer.assign(all);
+            consumer.seekToBeginning(all);
+            long deadline = System.nanoTime() + PATIENCE.toNanos();
+            int polls = 0;
+            int seen = 0;
+            while (seen < count && System.nanoTime() < deadline) {
+                consumer.resume(all);
+                consumer.pause(List.of(all.get(polls++ % partitions)));
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
+                    System.out.println(record.partition() + " " + record.offset());
                     seen++;
                 }
             }

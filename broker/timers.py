@@ -1,0 +1,120 @@
+"""What is to be done on the event loop when its time has come, by the broker's own clock.
+
+Owns the order in which it comes. Event loop only, but for a clock that is moved by another thread. However many timers
+there are, the loop is asked to wake for the first of them alone.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
+
+from tidelog.broker.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+# Timers that were cancelled stay until their time comes, or they are this many and the most.
+CANCELLED_MAX = 64
+# The longest that a loop can be told to wait is less than an option may say.
+LONGEST_WAIT_MS = 3_600_000
+
+
+class Timer:
+    """Something to be done, until it is done or cancelled."""
+
+    __slots__ = ("_timers", "callback", "due_ms")
+
+    def __init__(self, timers: "Timers", due_ms: int, callback: Callable[[], None]) -> None:
+        self._timers = timers
+        self.due_ms = due_ms
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """Leave it undone; nothing is held on its account any more."""
+        if self.callback is not None:
+            self.callback = None
+            self._timers.cancelled()
+
+
+class Timers:
+    """All timers of a broker."""
+
+    __slots__ = ("_cancelled", "_clock", "_handle", "_heap", "_loop", "_numbers", "_wakes_ms")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        """Begin with none."""
+        self._loop = loop
+        self._clock = clock
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._cancelled = 0
+        self._handle: asyncio.Handle | None = None
+        self._wakes_ms = 0  # of the handle
+        clock.watch(self._clock_moved)
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call `callback` once, in so many milliseconds or a little later, never in this turn of the loop."""
+        return self.call_at(self._clock.monotonic_ms() + delay_ms, callback)
+
+    def call_at(self, due_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call `callback` once when the monotonic clock has come to `due_ms`, never in this turn of the loop."""
+        timer = Timer(self, due_ms, callback)
+        heappush(self._heap, (due_ms, next(self._numbers), timer))
+        if self._heap[0][2] is timer:
+            self._set()
+        return timer
+
+    def cancelled(self) -> None:
+        """Take note that a timer was cancelled."""
+        self._cancelled += 1
+        if self._cancelled > CANCELLED_MAX and 2 * self._cancelled > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            heapify(self._heap)
+            self._cancelled = 0
+
+    def _set(self) -> None:
+        """Have the loop wake when the first is due; with a clock that is held, when it is moved."""
+        if self._handle is not None:
+            if self._heap and self._wakes_ms == self._heap[0][0]:
+                return
+            self._handle.cancel()
+            self._handle = None
+        if not self._heap:
+            return
+        self._wakes_ms = self._heap[0][0]
+        wait_ms = min(self._wakes_ms - self._clock.monotonic_ms(), LONGEST_WAIT_MS)
+        if wait_ms <= 0:
+            self._handle = self._loop.call_soon(self._wake)
+        elif not self._clock.is_held:
+            self._handle = self._loop.call_later(wait_ms / 1000, self._wake)
+
+    def _wake(self) -> None:
+        """Do what is due."""
+        self._handle = None
+        now_ms = self._clock.monotonic_ms()
+        due = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            due.append(heappop(self._heap)[2])
+        self._set()
+        for timer in due:
+            callback, timer.callback = timer.callback, None
+            if callback is None:
+                self._cancelled -= 1
+                continue
+            try:
+                callback()
+            except Exception:
+                _log.exception("a timer failed")
+
+    def _clock_moved(self) -> None:
+        """Look again. The thread that moves the clock."""
+        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            self._loop.call_soon_threadsafe(self._look_again)
+
+    def _look_again(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self._set()

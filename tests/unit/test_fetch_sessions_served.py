@@ -1,0 +1,366 @@
+"""Fetch sessions over a socket, by names and by ids: what is named, what is told, who wakes, and how they end."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker import fetch_sessions
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.fetch import (
+    FETCH,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+)
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage.files import File
+
+__all__ = ["connect", "serve"]
+
+NOW_MS = 1_700_000_000_000
+IDS_SINCE = 13
+every_version = pytest.mark.parametrize("version", range(7, FETCH.max_version + 1))
+
+
+class Consumer:
+    """A client with a session, which keeps its id, its epoch and its offsets as clients do."""
+
+    def __init__(self, client: Client, version: int, topic_id: bytes, name: str = "t") -> None:
+        self.client, self.version = client, version
+        self.by_id = version >= IDS_SINCE
+        self.named: dict[str, Any] = {"topic_id": topic_id} if self.by_id else {"topic": name}
+        self.session_id, self.epoch = 0, 0
+
+    def request(
+        self, wanted: dict[int, int] | None = None, forgotten: Iterable[int] = (), **more: Any
+    ) -> FetchRequest:
+        wants = [
+            FetchPartition(
+                partition=index, fetch_offset=offset, partition_max_bytes=more.get("most_bytes", 1 << 20)
+            )
+            for index, offset in (wanted or {}).items()
+        ]
+        return FetchRequest(
+            max_wait_ms=more.get("max_wait_ms", 0),
+            min_bytes=more.get("min_bytes", 1),
+            max_bytes=more.get("max_bytes", 1 << 20),
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            topics=[FetchTopic(**self.named, partitions=wants)] if wants else [],
+            forgotten_topics_data=(
+                [ForgottenTopic(**self.named, partitions=list(forgotten))] if forgotten else []
+            ),
+        )
+
+    def send(self, wanted: dict[int, int] | None = None, **more: Any) -> None:
+        self.client.send(FETCH, self.version, 1, self.request(wanted, **more))
+
+    async def receive(self) -> Any:
+        response = (await self.client.receive(FETCH, self.version))[1]
+        if not response.error_code:
+            self.session_id = response.session_id
+            self.epoch = self.epoch + 1 if response.session_id else 0
+        return response
+
+    async def poll(self, wanted: dict[int, int] | None = None, **more: Any) -> Any:
+        self.send(wanted, **more)
+        return await self.receive()
+
+
+def told(response: Any) -> dict[int, tuple[int, int, int]]:
+    """Return of each partition that is told of its error, its end, and how many bytes of records it has."""
+    assert not response.error_code, response.error_code
+    return {
+        part.partition_index: (part.error_code, part.high_watermark, len(part.records or b""))
+        for topic in response.responses
+        for part in topic.partitions
+    }
+
+
+def with_records(response: Any) -> dict[int, tuple[int, int, int]]:
+    return {index: part for index, part in told(response).items() if part[2]}
+
+
+def batch(value: bytes = b"v" * 100) -> memoryview:
+    return memoryview(build_batch([Record(0, NOW_MS, None, value, ())]))
+
+
+SIZE = len(batch())
+
+
+async def append(client: Client, index: int, value: bytes = b"v" * 100, topic: str = "t") -> None:
+    data = PartitionProduceData(index=index, records=batch(value))
+    request = ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+    )
+    response = await client.ask(PRODUCE, 9, request)
+    assert not response.responses[0].partition_responses[0].error_code
+
+
+async def make_topic(client: Client, partitions: int = 3, name: str = "t") -> bytes:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=20_000))
+    assert not response.topics[0].error_code
+    return bytes(response.topics[0].topic_id)
+
+
+async def delete_topic(client: Client, name: str = "t") -> None:
+    response = await client.ask(DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=[name], timeout_ms=20_000))
+    assert not response.responses[0].error_code
+
+
+async def started(
+    serve: Serve, connect: Connect, version: int, partitions: int = 3, **options: str
+) -> tuple[Served, Client, Consumer]:
+    """Serve a topic; return the broker, a client that produces, and one that consumes."""
+    served = await serve(**{"log_retention_ms": "-1", **options})
+    client = await connect(served)
+    topic_id = await make_topic(client, partitions)
+    return served, client, Consumer(await connect(served), version, topic_id)
+
+
+EVERY = {0: 0, 1: 0, 2: 0}
+EMPTY, NEW = (0, 0, 0), (0, 1, SIZE)
+
+
+@every_version
+async def test_a_session_from_its_begin_to_its_end(serve: Serve, connect: Connect, version: int) -> None:
+    served, client, consumer = await started(serve, connect, version)
+    await append(client, 1)
+    first = await consumer.poll(EVERY)
+    assert told(first) == {0: EMPTY, 1: NEW, 2: EMPTY}
+    assert first.session_id > 0
+    assert told(await consumer.poll({1: 1})) == {}
+    await append(client, 2)
+    assert told(await consumer.poll()) == {2: NEW}
+    assert told(await consumer.poll({2: 1}, forgotten=[0])) == {}
+    await append(client, 0)
+    assert told(await consumer.poll()) == {}, "it was forgotten"
+    assert told(await consumer.poll({0: 0})) == {0: NEW}
+    assert len(served.broker.fetch_sessions) == 1
+    consumer.epoch = -1
+    closing = await consumer.poll()
+    assert (closing.error_code, closing.session_id, closing.responses) == (0, 0, [])
+    assert len(served.broker.fetch_sessions) == 0
+
+
+@every_version
+async def test_what_is_wrong_with_a_session_is_told(serve: Serve, connect: Connect, version: int) -> None:
+    served, _, consumer = await started(serve, connect, version)
+    await consumer.poll(EVERY)
+    session = consumer.session_id
+    other = Consumer(consumer.client, 12 if version >= IDS_SINCE else 13, b"?" * 16)
+    for who, session_id, epoch, code in (
+        (consumer, session, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (consumer, session, -2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (consumer, session ^ 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (consumer, 0, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (other, session, 1, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ):
+        who.session_id, who.epoch = session_id, epoch
+        refused = await who.poll()
+        assert (refused.error_code, refused.session_id, refused.responses) == (code, 0, [])
+    consumer.session_id, consumer.epoch = session, 1
+    assert told(await consumer.poll()) == {}
+    consumer.epoch = 0  # A full fetch that names a session ends it, and begins another.
+    assert told(await consumer.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
+    assert consumer.session_id != session
+    assert len(served.broker.fetch_sessions) == 1
+    assert told(await consumer.poll(forgotten=[0, 1, 2])) == {}
+    assert (consumer.session_id, len(served.broker.fetch_sessions)) == (0, 0)
+
+
+@every_version
+async def test_a_fetch_in_a_session_waits_for_what_comes(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    served, client, consumer = await started(serve, connect, version)
+    await consumer.poll(EVERY)
+    consumer.send(max_wait_ms=60_000)
+    await until(lambda: len(served.broker.parked) == 1)
+    await append(client, 2)
+    assert told(await consumer.receive()) == {2: NEW}
+    consumer.send({2: 1}, max_wait_ms=60_000, min_bytes=2 * SIZE)
+    await until(lambda: len(served.broker.parked) == 1)
+    await append(client, 2)
+    assert len(served.broker.parked) == 1, "the half of what it waits for"
+    await append(client, 0)
+    assert told(await consumer.receive()) == {0: NEW, 2: (0, 2, SIZE)}
+    assert told(await consumer.poll({0: 1, 2: 2}, max_wait_ms=1)) == {}, "its time was up"
+    assert served.broker.queued_fetches.total_bytes == 0
+
+
+@every_version
+async def test_a_topic_that_is_deleted_and_made_again(serve: Serve, connect: Connect, version: int) -> None:
+    _, client, consumer = await started(serve, connect, version)
+    await consumer.poll(EVERY)
+    consumer.send(max_wait_ms=60_000)
+    await delete_topic(client)
+    code = ErrorCode.UNKNOWN_TOPIC_ID if consumer.by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    gone = dict.fromkeys(EVERY, (code, -1, 0))
+    first = told(await consumer.receive())
+    assert first, "it does not wait for the rest of a minute"
+    assert first.items() <= gone.items()
+    assert told(await consumer.poll()) == gone
+    await make_topic(client)
+    await append(client, 1)
+    expected = gone if consumer.by_id else {0: EMPTY, 1: NEW, 2: EMPTY}
+    assert told(await consumer.poll()) == expected
+
+
+async def test_every_partition_has_its_turn_and_the_first_batch_is_whole(
+    serve: Serve, connect: Connect
+) -> None:
+    _, client, consumer = await started(serve, connect, 12)
+    await consumer.poll(EVERY)
+    for index in EVERY:
+        for _ in range(2):
+            await append(client, index)
+    offsets, turns = dict(EVERY), []
+    answer = await consumer.poll(max_bytes=1)
+    for _ in range(6):
+        ((index, (code, _, size)),) = with_records(answer).items()
+        assert (code, size) == (0, SIZE), "the first batch, though more than was asked for"
+        turns.append(index)
+        offsets[index] += 1
+        answer = await consumer.poll({index: offsets[index]}, max_bytes=1)
+    assert turns == [0, 1, 2, 0, 1, 2]
+    assert told(answer) == {}
+    for index in EVERY:
+        for _ in range(3):
+            await append(client, index)
+    answer = with_records(
+        await consumer.poll(dict.fromkeys(EVERY, 2), most_bytes=2 * SIZE, max_bytes=3 * SIZE)
+    )
+    assert sorted(size for _, _, size in answer.values()) == [SIZE, 2 * SIZE], "at each level what fits"
+
+
+async def test_where_a_log_starts_is_told(serve: Serve, connect: Connect) -> None:
+    served, client, consumer = await started(serve, connect, 12)
+    await append(client, 1)
+    await consumer.poll({0: 0, 1: 1})
+    served.broker.topics.by_name["t"].partitions[1].log.advance_start(1)
+    (topic,) = (await consumer.poll()).responses
+    (part,) = topic.partitions
+    assert (part.partition_index, part.error_code, part.log_start_offset) == (1, 0, 1)
+    assert (part.preferred_read_replica, part.last_stable_offset) == (-1, 1)
+    assert told(await consumer.poll()) == {}
+
+
+async def test_segments_that_expire_are_told(serve: Serve, connect: Connect) -> None:
+    served, client, consumer = await started(serve, connect, 12, log_retention_ms="3600000")
+    await append(client, 1)
+    await consumer.poll({1: 1})
+    log = served.broker.topics.by_name["t"].partitions[1].log
+    moves = served.broker.logs.shared.start_moves
+    log.roll(NOW_MS)
+    with log.lock:
+        log.drop_segments(1, NOW_MS)
+    assert served.broker.logs.shared.start_moves != moves
+    assert told(await consumer.poll()) == {1: (0, 1, 0)}
+
+
+async def test_what_is_not_in_memory_is_told_too(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader thread looks, and the loop tells; what comes meanwhile is not waited for."""
+    served, client, consumer = await started(serve, connect, 12)
+    await append(client, 0)
+    await consumer.poll({1: 0, 2: 0})
+    monkeypatch.setattr(File, "read_nowait", lambda *_: None)
+    assert told(await consumer.poll({0: 0})) == {0: NEW}
+    consumer.send({0: 0}, min_bytes=2 * SIZE, max_wait_ms=60_000)
+    await until(lambda: len(served.broker.parked) == 1)
+    await append(client, 1)
+    assert told(await consumer.receive()) == {0: NEW, 1: NEW}
+    assert told(await consumer.poll({0: 1, 1: 1})) == {}
+
+
+async def test_one_more_session_than_there_may_be(serve: Serve, connect: Connect) -> None:
+    served, client, consumer = await started(
+        serve,
+        connect,
+        12,
+        max_incremental_fetch_session_cache_slots="1",
+        min_incremental_fetch_session_eviction_ms="1000",
+    )
+    clock = served.broker.clock
+    clock.hold()
+    await consumer.poll(EVERY)
+    other = Consumer(client, 12, b"")
+    assert told(await other.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
+    assert other.session_id == 0
+    assert told(await other.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY), "it goes on with full fetches"
+    clock.advance(milliseconds=1001)
+    await other.poll(EVERY)
+    assert other.session_id
+    assert (await consumer.poll()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    consumer.epoch = 0
+    assert told(await consumer.poll(EVERY)) == dict.fromkeys(EVERY, EMPTY)
+    assert consumer.session_id == 0
+
+
+async def test_a_session_that_goes_answers_the_fetch_that_waits(serve: Serve, connect: Connect) -> None:
+    served, client, consumer = await started(serve, connect, 12)
+    await consumer.poll(EVERY)
+    session = consumer.session_id
+    consumer.send(max_wait_ms=60_000)
+    await until(lambda: len(served.broker.parked) == 1)
+    other = Consumer(client, 12, b"")
+    other.session_id, other.epoch = session, -1
+    assert told(await other.poll()) == {}
+    late = await consumer.receive()
+    assert (late.error_code, late.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+
+
+async def test_a_session_outlives_its_connection(serve: Serve, connect: Connect) -> None:
+    served, client, consumer = await started(serve, connect, 12)
+    await consumer.poll(EVERY)
+    consumer.send(max_wait_ms=60_000)
+    await until(lambda: len(served.broker.parked) == 1)
+    consumer.client.writer.close()
+    await until(lambda: not served.broker.parked)
+    await append(client, 1)
+    consumer.client, consumer.epoch = await connect(served), 2
+    assert told(await consumer.poll()) == {1: NEW}
+
+
+async def test_thousands_of_partitions_are_told_in_turns(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "TELLS", 10)
+    served, client, consumer = await started(serve, connect, 12, partitions=100)
+    assert len(told(await consumer.poll(dict.fromkeys(range(100), 0)))) == 100
+    assert told(await consumer.poll()) == {}
+    for index in range(0, 100, 2):
+        await append(client, index)
+    assert told(await consumer.poll()) == dict.fromkeys(range(0, 100, 2), NEW)
+    consumer.send(dict.fromkeys(range(0, 100, 2), 1), max_wait_ms=60_000)
+    await until(lambda: len(served.broker.parked) == 1)
+    await append(client, 99)
+    assert told(await consumer.receive()) == {99: NEW}
+    assert told(await consumer.poll({99: 1})) == {}
+    assert served.broker.fetch_sessions.held_bytes < 100_000
+
+
+async def test_two_requests_of_a_session_at_once(serve: Serve, connect: Connect) -> None:
+    served, _, consumer = await started(serve, connect, 12)
+    await consumer.poll(EVERY)
+    consumer.send(max_wait_ms=60_000)
+    await until(lambda: len(served.broker.parked) == 1)
+    consumer.epoch += 1
+    consumer.send()
+    first = await consumer.receive()
+    assert first.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert told(await consumer.receive()) == {}

@@ -1,0 +1,104 @@
+"""Timers: in order, by a clock that can be held, however many are cancelled."""
+
+import asyncio
+
+import pytest
+
+from tests.support.served import until
+from tidelog.broker.clock import Clock
+from tidelog.broker.timers import CANCELLED_MAX, Timers
+
+
+def new_timers() -> tuple[Clock, Timers]:
+    clock = Clock()
+    clock.hold()
+    return clock, Timers(asyncio.get_running_loop(), clock)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_timers_come_in_the_order_of_their_times_as_the_clock_is_moved() -> None:
+    clock, timers = new_timers()
+    done: list[str] = []
+    for name, delay_ms in (("c", 3000), ("a", 1000), ("b", 2000), ("b2", 2000)):
+        timers.call_later(delay_ms, lambda name=name: done.append(name))  # type: ignore[misc]
+    clock.advance(milliseconds=999)
+    await turns()
+    assert done == []
+    clock.advance(milliseconds=1)
+    await turns()
+    assert done == ["a"]
+    clock.advance(hours=1)
+    await turns()
+    assert done == ["a", "b", "b2", "c"]
+
+
+async def test_a_timer_comes_by_itself_where_the_clock_is_not_held() -> None:
+    clock = Clock()
+    timers = Timers(asyncio.get_running_loop(), clock)
+    done = asyncio.Event()
+    timers.call_later(60_000, done.set)
+    timers.call_later(5, done.set)
+    began_ms = clock.monotonic_ms()
+    await asyncio.wait_for(done.wait(), 10)
+    assert clock.monotonic_ms() - began_ms >= 5
+
+
+async def test_a_timer_that_is_due_never_comes_in_the_turn_that_made_it() -> None:
+    _, timers = new_timers()
+    done: list[int] = []
+
+    def again() -> None:
+        done.append(len(done))
+        if len(done) < 3:
+            timers.call_later(0, again)
+
+    timers.call_later(0, again)
+    assert done == []
+    await until(lambda: len(done) == 3)
+
+
+async def test_a_clock_that_is_let_go_goes_on_for_who_waits() -> None:
+    clock, timers = new_timers()
+    done = asyncio.Event()
+    timers.call_later(1, done.set)
+    await turns()
+    assert not done.is_set()
+    clock.release()
+    await asyncio.wait_for(done.wait(), 10)
+
+
+async def test_what_was_cancelled_is_not_done_and_holds_nothing() -> None:
+    clock, timers = new_timers()
+    done: list[str] = []
+    last = timers.call_later(1000, lambda: done.append("last"))
+    first = timers.call_later(1, last.cancel)
+    made = [timers.call_later(500, lambda: done.append("cancelled")) for _ in range(1000)]
+    for timer in made:
+        timer.cancel()
+        timer.cancel()
+    assert len(timers._heap) <= CANCELLED_MAX + 2
+    clock.advance(hours=1)
+    await turns()
+    assert done == []
+    assert not timers._heap
+    assert timers._cancelled == 0
+    first.cancel()
+
+
+async def test_one_that_fails_takes_no_other_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    clock, timers = new_timers()
+    done: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    timers.call_later(1, fail)
+    timers.call_later(1, lambda: done.append("other"))
+    clock.advance(milliseconds=1)
+    await turns()
+    assert done == ["other"]
+    assert "a timer failed" in caplog.text
