@@ -4,6 +4,7 @@ Versions: 0-2.
 Behaviour: each resource gets the options that are named and no others; what it had and is not named is as if never set.
 Each succeeds or fails on its own, as IncrementalAlterConfigs does, which newer clients use: there it is said what can
 be changed and when that takes effect.
+Departures from Kafka: as those of IncrementalAlterConfigs.
 """
 
 from functools import partial

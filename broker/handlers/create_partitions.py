@@ -6,6 +6,8 @@ when the answer leaves. `validate_only` says what would happen. Assignments name
 when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; so is a topic that is being given
 partitions for somebody else. At a stop it is NOT_CONTROLLER, which clients try again: what has begun the next start
 brings to its end.
+Departures from Kafka: a topic that is being given partitions already is REQUEST_TIMED_OUT; Kafka's controller does one
+after the other.
 """
 
 from collections import Counter

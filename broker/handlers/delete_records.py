@@ -7,6 +7,7 @@ before the start changes nothing, one after the high watermark is OFFSET_OUT_OF_
 (INVALID_TOPIC_EXCEPTION), and those with `cleanup.policy=compact` alone (POLICY_VIOLATION), as in Kafka. Where the disk
 is full it is KAFKA_STORAGE_ERROR, but room is made all the same: whoever asks again succeeds. What has not begun when
 `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen.
+Departures from Kafka: the answer waits until the new start is on disk; Kafka writes it down within a minute.
 """
 
 from collections.abc import Iterable

@@ -5,6 +5,7 @@ Behaviour: the idempotent producers that each partition remembers, with the batc
 it was appended. There are no transactions yet: no producer has one. A partition that is not there is
 UNKNOWN_TOPIC_OR_PARTITION. An answer has a bound in producers: a partition for which there is no room is
 INVALID_REQUEST.
+Departures from Kafka: the time of a producer is that of the append, not that of its last record; an answer has a bound.
 """
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop

@@ -3,6 +3,7 @@
 Versions: 0-1.
 Behaviour: what has options: topics and this broker. Loggers, client metrics and groups have none here: of those types
 there are no resources. Version 0 asks for client metrics only. A type that there is not is UNSUPPORTED_VERSION.
+Departures from Kafka: the broker's loggers are not listed: they have no options here.
 """
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
