@@ -12,6 +12,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Owner, Quota
@@ -81,6 +82,7 @@ class Broker:
         self.maintenance: Maintenance
         self.readers: Readers
         self.producer_ids: ProducerIds
+        self.groups: Coordinator
 
     @property
     def cluster_id(self) -> str:
@@ -113,6 +115,10 @@ class Broker:
             periodic.append(self._scrubbing)
         self.maintenance = Maintenance(loop, self.clock, periodic, self._thread_ended)
         self.producer_ids = ProducerIds(self._reserve_producer_ids)
+        self.groups = Coordinator(
+            loop, self.config, self.clock, self.timers, self.topics, self.flusher, self.create_topic
+        )
+        self.groups.start(self.maintenance)
         for topic in self.topics.all():
             self._look_after(topic)
         self.maintenance.start()
@@ -246,6 +252,7 @@ class Broker:
         self.maintenance.drop()
         self.readers.drop()
         self.parked.release()
+        self.groups.release()
 
     def stop(self) -> None:
         """Flush, checkpoint, and let go of the data folder. Every answer owed has been handed to the loop."""

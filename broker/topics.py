@@ -14,7 +14,7 @@ change to the loop before the answer to whoever asked for it.
 import asyncio
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
@@ -28,6 +28,7 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.log_names import OFFSETS_TOPIC, is_internal
 from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
@@ -50,10 +51,11 @@ MOST_OPTION_LENGTH = 1000
 class Topic:
     """One topic: its partitions in order, and its options. It never changes, so any thread may hold it."""
 
-    __slots__ = ("config", "id", "name", "options", "partitions")
+    __slots__ = ("config", "id", "is_internal", "name", "options", "partitions")
 
     def __init__(self, record: TopicRecord, config: TopicConfig, partitions: Sequence[Partition]) -> None:
         self.name = record.name
+        self.is_internal = is_internal(record.name)
         self.id = record.id
         self.options = record.options
         self.config = config
@@ -124,6 +126,7 @@ class Topics:
     ) -> None:
         self._catalog = catalog
         self._logs = logs
+        self._config_of_broker = config
         self._defaults = config.topic_defaults()
         self._loop = loop
         # The event loop's:
@@ -131,6 +134,7 @@ class Topics:
         self.by_id: dict[bytes, Topic] = {}
         self.changes = 0  # how often a topic came or went
         self._all: tuple[Topic, ...] | None = None
+        self.on_deleted: Callable[[Topic], None] = lambda _topic: None
         # The maintenance thread's: what there is, and names under which something is half made or half deleted.
         self._made: dict[str, Topic] = {}
         self._made_by_id: dict[bytes, Topic] = {}
@@ -152,6 +156,16 @@ class Topics:
     def served(self, name: str, topic_id: bytes, by_id: bool) -> Topic | None:
         """Return the topic that a request names, by its id or by its name, as of now."""
         return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
+
+    def on_first_use(self, name: str) -> tuple[int, dict[str, str]]:
+        """Return how many partitions a topic gets that nobody has described, and which options of its own."""
+        config = self._config_of_broker
+        if name == OFFSETS_TOPIC:
+            # Retention would take what groups have committed and still need.
+            options = {"cleanup.policy": "compact"}
+            options["segment.bytes"] = str(config.offsets_topic_segment_bytes)
+            return config.offsets_topic_num_partitions, options
+        return config.num_partitions, {}
 
     def open(self) -> None:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
@@ -182,7 +196,9 @@ class Topics:
             log.durability.flush()
         self._logs.checkpoint()
         if record is None:
-            record = TopicRecord(name, logs[0].topic_id or new_topic_id(), partitions, {})
+            record = TopicRecord(
+                name, logs[0].topic_id or new_topic_id(), partitions, self.on_first_use(name)[1]
+            )
         self._catalog.add_topic(replace(record, partitions=partitions))
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
         if self._logs.has_expired(logs):
@@ -442,6 +458,8 @@ class Topics:
         self._leftovers.discard(name)
 
     def _config(self, name: str, options: dict[str, str]) -> TopicConfig:
+        if name == OFFSETS_TOPIC:  # whoever has made it
+            options = self.on_first_use(name)[1] | options
         return self._defaults.override(options, source=f"topic {name}").bounded_by(self._defaults)
 
     # Event loop.
@@ -461,6 +479,7 @@ class Topics:
         self._all = None
         for partition in topic.partitions:
             partition.release()
+        self.on_deleted(topic)
 
 
 def _tell_inert(topic: Topic | None, names: Collection[str]) -> None:

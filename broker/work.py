@@ -7,9 +7,11 @@ and of what is worked on.
 import time
 from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from tidelog.broker.answers import Elsewhere
+from tidelog.broker.answers import Elsewhere, Later, NextTurn
+from tidelog.broker.turns import Turns
 from tidelog.storage.sources import PATIENT, WAITING, WARM
 
 P = TypeVar("P")
@@ -37,6 +39,9 @@ Work = Generator[Lane, Lane, T]
 
 # Of small things, some microseconds each, so many are made in a step.
 MANY = 1000
+
+# Of what is made in turns of the loop, so much before time is kept: most requests ask for no more.
+FREE_STEPS = 64
 
 # How long one request is worked on by the event loop.
 LOOP_S = 0.002
@@ -71,6 +76,23 @@ def begin(work: Work[T]) -> T | Elsewhere:
         answer: T = end.value
         return answer
     return Elsewhere(_rest(work, needed))
+
+
+def in_turns(turns: Turns, work: Generator[None, None, T], is_long: bool = False) -> T | NextTurn | Elsewhere:
+    """Do on the event loop what belongs to it, some microseconds a step, in as many turns as it takes.
+
+    Return the answer; one that took long is encoded on a reader thread.
+    """
+    try:
+        for _ in range(FREE_STEPS):
+            next(work)
+        ends_s = turns.share_ends_s()
+        while time.monotonic() < ends_s:
+            next(work)
+    except StopIteration as end:
+        answer: T = end.value
+        return Elsewhere(lambda: answer) if is_long and not isinstance(answer, Later) else answer
+    return NextTurn(partial(in_turns, turns, work, is_long=True))
 
 
 def _rest(work: Work[T], needed: Lane) -> Work[T]:

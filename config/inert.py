@@ -14,7 +14,9 @@ ONE_NODE = "there is one node"
 NO_CONTROLLER = "there are no controllers to talk to"
 NO_REPLICAS = "there are no replicas to copy from"
 LOOP = "one event loop serves all connections"
-NO_GROUPS = "consumer groups are not built yet"
+NO_CONSUMER_PROTOCOL = "the newer protocol of consumer groups (KIP-848) is not built yet"
+NO_SHARE_GROUPS = "share groups and streams groups are not built"
+ON_DISK = "a commit is answered when it is on disk, or could not be put there"
 NO_TRANSACTIONS = "transactions are not built yet"
 NO_COMPACTION = "log compaction is not built yet"
 NO_TIER = "there is no other tier: all of a log is on this machine's disk"
@@ -34,7 +36,10 @@ INERT: Mapping[str, str] = {
     "early.start.listeners": NO_CONTROLLER,
     "eligible.leader.replicas.enable": ONE_NODE,
     "follower.": NO_REPLICAS,
-    "group.": NO_GROUPS,
+    "group.consumer.": NO_CONSUMER_PROTOCOL,
+    "group.coordinator.": LOOP,
+    "group.share.": NO_SHARE_GROUPS,
+    "group.streams.": NO_SHARE_GROUPS,
     "initial.broker.registration.timeout.ms": NO_CONTROLLER,
     "inter.broker.listener.name": ONE_NODE,
     "inter.broker.protocol.version": ONE_NODE,
@@ -52,13 +57,17 @@ INERT: Mapping[str, str] = {
     "num.network.threads": LOOP,
     "num.recovery.threads.per.data.dir": "after a crash logs are recovered four at a time",
     "num.replica.": NO_REPLICAS,
-    "offsets.": NO_GROUPS,
+    "offsets.commit.required.acks": ON_DISK,
+    "offsets.commit.timeout.ms": ON_DISK,
+    "offsets.load.buffer.size": "committed offsets are read a batch at a time",
+    "offsets.topic.compression.codec": "commits are small, and wait for the disk together",
+    "offsets.topic.replication.factor": ONE_NODE,
     "process.roles": "this is the broker, and there are no controllers",
     "queued.max.requests": "what requests hold is bounded in bytes: queued.max.request.bytes",
     "remote.": NO_TIER,
     "replica.": NO_REPLICAS,
     "security.inter.broker.protocol": ONE_NODE,
-    "share.": NO_GROUPS,
+    "share.": NO_SHARE_GROUPS,
     "socket.listen.backlog.size": "the system's own limit applies",
     "socket.receive.buffer.bytes": "the system sizes socket buffers by itself",
     "socket.send.buffer.bytes": "the system sizes socket buffers by itself",

@@ -70,6 +70,7 @@ _UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}  # of the other rooms
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
 _ANSWERS = ["handlers", "client_answers"]
 _ADMINISTERED = ["administration"]
+_GROUPS = ["group_handlers"]
 _CODEC = ["wire", "tests/property/test_wire.py"]
 _KERNEL = ["kernel", "tests/property/test_records_kernel.py"]
 # What is run before all else for a file, or the files of a folder: most mutants die within a second of it.
@@ -88,6 +89,12 @@ FIRST = {
     "broker/flusher": ["waiting", "threads"],
     "broker/handlers/alter_configs": _ADMINISTERED,
     "broker/handlers/alter_partition_reassignments": _ADMINISTERED,
+    "broker/groups/classic": ["groups_classic", "group_handlers"],
+    "broker/groups/coordinator": _GROUPS,
+    "broker/groups/member": ["groups_classic", "group_handlers"],
+    "broker/groups/offsets": ["groups_log", "group_handlers"],
+    "broker/groups/offsets_log": ["groups_log", "group_handlers"],
+    "broker/groups/states": ["groups_classic"],
     "broker/handlers/api_versions": _ANSWERS,
     "broker/handlers/create_partitions": _ADMINISTERED,
     "broker/handlers/create_topics": [*_ANSWERS, "topics"],
@@ -99,6 +106,8 @@ FIRST = {
     "broker/handlers/describe_producers": _ADMINISTERED,
     "broker/handlers/describe_topic_partitions": _ADMINISTERED,
     "broker/handlers/elect_leaders": _ADMINISTERED,
+    "broker/handlers/delete_groups": _GROUPS,
+    "broker/handlers/describe_groups": _GROUPS,
     "broker/handlers/fetch": [
         *_ANSWERS,
         "data_requests",
@@ -109,11 +118,20 @@ FIRST = {
     "broker/handlers/incremental_alter_configs": _ADMINISTERED,
     "broker/handlers/init_producer_id": [*_ANSWERS, "topics"],
     "broker/handlers/list_config_resources": _ADMINISTERED,
+    "broker/handlers/find_coordinator": _GROUPS,
+    "broker/handlers/heartbeat": _GROUPS,
+    "broker/handlers/join_group": _GROUPS,
+    "broker/handlers/leave_group": _GROUPS,
+    "broker/handlers/list_groups": _GROUPS,
     "broker/handlers/list_offsets": [*_ANSWERS, "data_requests", "work"],
     "broker/handlers/list_partition_reassignments": _ADMINISTERED,
     "broker/handlers/metadata": [*_ANSWERS, "topics", "connection_bounds"],
+    "broker/handlers/offset_commit": _GROUPS,
+    "broker/handlers/offset_delete": _GROUPS,
+    "broker/handlers/offset_fetch": _GROUPS,
     "broker/handlers/offset_for_leader_epoch": [*_ANSWERS, "work"],
     "broker/handlers/produce": [*_ANSWERS, "data_requests", "large_batches", "connection_bounds"],
+    "broker/handlers/sync_group": _GROUPS,
     "broker/importing": ["importing"],
     "broker/maintenance": ["threads", "topics"],
     "broker/net/admission": ["connection"],
@@ -142,6 +160,7 @@ FIRST = {
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting", "fetch_sessions"],
     "broker/work": ["work", "client_answers", "topics"],
+    "protocol/coordinator": ["groups_log"],
     "protocol/describe": ["wire_describe"],
     "protocol/frame": ["frame"],
     "protocol/messages": ["tests/conformance/test_messages.py", "wire"],

@@ -12,8 +12,9 @@ from tidelog.storage import files
 DELETE_SUFFIX: Final = "-delete"
 # Where Kafka's controllers keep what they know: a log, but of no topic.
 CLUSTER_METADATA: Final = "__cluster_metadata"
+OFFSETS_TOPIC: Final = "__consumer_offsets"  # what groups have committed
 # Topics of brokers themselves (Kafka's `Topic.isInternal`): clients read them, and write them through other requests.
-INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL: Final = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 NAME_BYTES_MAX: Final = 255  # of a file or folder, on every file system of Linux
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,9})")
 _LOG = re.compile(r"(\d{20})\.log")

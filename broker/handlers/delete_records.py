@@ -29,7 +29,6 @@ from tidelog.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import is_internal
 
 # What a topic and a partition in a request take in memory until they are changed, about.
 TOPIC_BYTES = 300
@@ -106,7 +105,7 @@ def _log_of(topic: Topic | None, asked: DeleteRecordsPartition) -> Log:
     partition = topic.partition(asked.partition_index) if topic is not None else None
     if topic is None or partition is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    if is_internal(topic.name):
+    if topic.is_internal:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "")
     if not topic.config.deletes:
         raise Refused(ErrorCode.POLICY_VIOLATION, "")

@@ -110,7 +110,7 @@ def _describe(broker: Broker, topic: Topic, numbers: range) -> DescribeTopicPart
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.id,
-        is_internal=is_internal(topic.name),
+        is_internal=topic.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE,

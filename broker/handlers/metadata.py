@@ -112,7 +112,7 @@ def _create(broker: Broker, names: list[str], failures: Failures) -> Task[Failur
             if is_dropped:
                 failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
             else:
-                yield from broker.create_topic(name, broker.config.num_partitions, {})
+                yield from broker.create_topic(name, *broker.topics.on_first_use(name))
         except TopicExists:
             # Somebody else asked for it first; if it is not ready yet, it will be.
             failures[name] = ErrorCode.LEADER_NOT_AVAILABLE
@@ -204,7 +204,7 @@ def _describe(broker: Broker, topic: Topic, operations: int) -> MetadataResponse
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.id,
-        is_internal=is_internal(topic.name),
+        is_internal=topic.is_internal,
         partitions=[
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,

@@ -8,7 +8,8 @@ the first time. What is in another format than the topic's (`message.format.vers
 names the records that are to blame (version 8). zstd takes version 7 (KIP-110). What takes long to validate or
 to convert is handed to a reader thread; the connection's other requests wait for it.
 `timeout_ms` is not looked at: the answer leaves when the disk has the records, and how long to wait for it is up to the
-client; a failed disk is answered at once.
+client; a failed disk is answered at once. To the topics that brokers keep for themselves nobody writes but them:
+INVALID_TOPIC_EXCEPTION.
 Departures from Kafka: acks=all means on disk, not in the page cache. Batches of an idempotent producer are taken by
 topics of an older format, too, which does not say whose they are: what is sent again after the broker was started anew
 is stored again. Transactions are not built yet: a transactional batch is refused with INVALID_TXN_STATE.
@@ -53,6 +54,8 @@ ZSTD_SINCE = 7  # the version from which a producer may know that codec
 TRIES = 3
 # And so often where it is then too large: one record that is larger than max.message.bytes once unpacked.
 TRIES_MAX = 20
+# What a client calls itself that may write to the topics that brokers keep for themselves (Kafka's AdminUtils).
+ADMIN_CLIENT = "__admin_client"
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
 
@@ -70,15 +73,15 @@ def handle(
     """Append every batch of the request, at once or in several turns."""
     broker, topics = session.broker, request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
-        return _go_on(_append_all(broker, request, version), None)
+        return _go_on(_append_all(session, request, version), None)
     # Most requests have one batch, and need nothing of what makes turns.
     topic_data = topics[0]
     data = topic_data.partition_data[0]
     topic = broker.topics.served(topic_data.name, topic_data.topic_id, version >= IDS_SINCE)
     try:
-        answer = _append(topic, data, request.acks, version, broker.clock.now_ms())
+        answer = _append(session, topic, data, request.acks, version, broker.clock.now_ms())
     except TakesLong:
-        return _go_on(_append_all(broker, request, version, takes_long=True), None)
+        return _go_on(_append_all(session, request, version, takes_long=True), None)
     answers = TopicProduceResponse(
         name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
     )
@@ -121,11 +124,14 @@ def _check(appending: Appending, check: Callable[[], Checked]) -> Work[OnLoop]:
     return OnLoop(partial(_go_on, appending, checked))
 
 
-def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_long: bool = False) -> Appending:
+def _append_all(
+    session: Session, request: ProduceRequest, version: int, takes_long: bool = False
+) -> Appending:
     """Append every batch; yield what is to be validated elsewhere, or None where the turn is over.
 
     Of the first it may be known that it takes long.
     """
+    broker = session.broker
     # Read for each batch: a share of a turn is some milliseconds.
     now_ms, turn_ends = broker.clock.now_ms, broker.turns.share_ends_s()
     acks = request.acks
@@ -146,11 +152,11 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
             try:
                 if takes_long:
                     raise TakesLong
-                answer = _append(topic, data, acks, version, now_ms())
+                answer = _append(session, topic, data, acks, version, now_ms())
             except TakesLong:
                 assert topic is not None
                 takes_long = False
-                answer = yield from _append_elsewhere(broker, topic, data, acks, version)
+                answer = yield from _append_elsewhere(session, topic, data, acks, version)
             if topic is not None and not answer.error_code:
                 partition = topic.partitions[data.index]
                 if partition.awaits_disk(acks):
@@ -171,7 +177,7 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
 
 
 def _append_elsewhere(
-    broker: Broker, topic: Topic, data: PartitionProduceData, acks: int, version: int
+    session: Session, topic: Topic, data: PartitionProduceData, acks: int, version: int
 ) -> Generator[
     Callable[[], Checked] | None, Checked | RecordsError | StorageError | None, PartitionProduceResponse
 ]:
@@ -181,9 +187,9 @@ def _append_elsewhere(
     tries = 0
     while True:
         tries += 1
-        checked = yield partial(check, broker.clock.now_ms(), fits_anywhere=tries > TRIES)
+        checked = yield partial(check, session.broker.clock.now_ms(), fits_anywhere=tries > TRIES)
         try:
-            return _append(topic, data, acks, version, broker.clock.now_ms(), checked)
+            return _append(session, topic, data, acks, version, session.broker.clock.now_ms(), checked)
         except TakesLong:
             if tries == TRIES_MAX:
                 message = "others have appended meanwhile, again and again; send it again, or in smaller sets"
@@ -202,6 +208,7 @@ def _commit(
 
 
 def _append(
+    session: Session,
     topic: Topic | None,
     data: PartitionProduceData,
     acks: int,
@@ -212,8 +219,11 @@ def _append(
     """Append one batch, validated already or not; return what came of it. Raise TakesLong as `Log.append`."""
     index = data.index
     partition = topic.partition(index) if topic else None
-    if partition is None:
+    if topic is None or partition is None:
         return _failure(index, missing(topic, version >= IDS_SINCE), "no such topic or partition")
+    if topic.is_internal and session.client_id != ADMIN_CLIENT:
+        message = "the broker alone writes to this topic"
+        return _failure(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     if not -1 <= acks <= 1:
         message = f"acks={acks}: only -1 (all), 0 and 1 exist"
         return _failure(index, ErrorCode.INVALID_REQUIRED_ACKS, message)

@@ -12,8 +12,9 @@ from kafka.admin import NewTopic
 
 from tests.support.broker import Broker, Running
 from tests.support.members import Members, needs_go, needs_java, needs_node, needs_python_of_old, uncommitted
+from tests.support.sockets import LEAVES_SOCKETS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, *LEAVES_SOCKETS]
 
 PARTITIONS = 6
 EACH = 20

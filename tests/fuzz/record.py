@@ -17,7 +17,7 @@ import kafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -37,6 +37,7 @@ from tests.support.raw_client import RawClient
 CORPUS = Path(__file__).with_name("corpus.txt")
 # The topic that the frames name; who plays them to a broker makes it there.
 TOPIC, TOPIC_ID_LINE = "corpus", "topic-id"
+GROUP = "corpus-group"
 MOST_BYTES = 1500
 PINNED = [(0, 11), (1, 0), (2, 1), (2, 6)]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -102,6 +103,14 @@ def kafka_python(address: str, **settings: object) -> None:
     consumer.end_offsets([partition])
     consumer.topics()
     consumer.close()
+    # Sessions are 30 s and more to brokers of long ago.
+    member = kafka.KafkaConsumer(
+        TOPIC, bootstrap_servers=address, group_id=GROUP, auto_offset_reset="earliest", **settings
+    )
+    member.poll(timeout_ms=5000)
+    member.commit()
+    member.committed(partition)
+    member.close()
 
 
 def kafka_python_admin(address: str) -> None:
@@ -127,6 +136,11 @@ def kafka_python_admin(address: str) -> None:
     admin.list_config_resources()
     admin.describe_producers([kafka.TopicPartition(TOPIC, 0)])
     admin.delete_topics(["made"])
+    admin.list_groups()
+    admin.describe_groups([GROUP])
+    admin.list_group_offsets([GROUP])
+    admin.delete_group_offsets(GROUP, [kafka.TopicPartition(TOPIC, 0)])
+    admin.delete_groups([GROUP])
     admin.close()
 
 
@@ -139,9 +153,15 @@ async def aiokafka(address: str) -> None:
         consumer.assign([partition])
         await consumer.getmany(timeout_ms=1000)
         await consumer.offsets_for_times({partition: 1_700_000_000_000})
+    async with AIOKafkaConsumer(TOPIC, bootstrap_servers=address, group_id=GROUP) as member:
+        await member.getmany(timeout_ms=1000)
+        await member.commit({partition: 1})
+        await member.committed(partition)
     admin = AIOKafkaAdminClient(bootstrap_servers=address)
     await admin.start()
     await admin.list_topics()
+    await admin.list_consumer_groups()
+    await admin.describe_consumer_groups([GROUP])
     await admin.close()
 
 
@@ -157,6 +177,15 @@ def confluent(address: str) -> None:
     consumer.consume(3, timeout=3)
     consumer.offsets_for_times([TopicPartition(TOPIC, 0, 1_700_000_000_000)], timeout=5)
     consumer.close()
+    for settings in ({}, {"group.instance.id": "one", "partition.assignment.strategy": "cooperative-sticky"}):
+        member = Consumer(
+            {**quiet, "group.id": f"{GROUP}{len(settings)}", "auto.offset.reset": "earliest", **settings}
+        )
+        member.subscribe([TOPIC])
+        member.consume(3, timeout=5)
+        member.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+        member.committed([TopicPartition(TOPIC, 0)], timeout=5)
+        member.close()
 
 
 def confluent_admin(address: str) -> None:
@@ -172,6 +201,10 @@ def confluent_admin(address: str) -> None:
         admin.delete_records([TopicPartition(TOPIC, 0, -1)]),
         admin.list_offsets({TopicPartition(TOPIC, 0): OffsetSpec.latest()}),
         admin.delete_topics(["made-too"]),
+        {None: admin.list_consumer_groups()},
+        admin.describe_consumer_groups([f"{GROUP}0"]),
+        admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"{GROUP}0")]),
+        admin.delete_consumer_groups([f"{GROUP}0"]),
     ]
     for futures in wanted:
         for future in futures.values():

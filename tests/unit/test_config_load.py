@@ -54,7 +54,8 @@ def test_a_compose_file_for_kafka_starts_tidelog() -> None:
     assert config.topic_defaults().retention_ms == 3_600_000
     assert config.log_dir == Path("/tmp/kraft-combined-logs")
     noted = {note.split()[0] for note in config.notes}
-    assert {"process.roles", "controller.quorum.voters", "group.initial.rebalance.delay.ms"} <= noted
+    assert {"process.roles", "controller.quorum.voters", "offsets.topic.replication.factor"} <= noted
+    assert config.group_initial_rebalance_delay_ms == 0
     assert "listener CONTROLLER://:29093" in " ".join(config.notes)
     assert not any("HEAP" in note or "jmx" in note for note in config.notes)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.group_member import ASKED
 from tests.support.served import Client, Connect, Serve, connect, serve
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
@@ -118,6 +119,7 @@ def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
     asked = {PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, create.CREATE_TOPICS, DELETE_TOPICS}
     asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER}
     asked |= ADMINISTRATION
+    asked |= ASKED  # those of groups
     assert asked == set(APIS.values())
 
 

@@ -1,0 +1,457 @@
+"""The groups by their ids, and all that a handler may ask of them.
+
+Owns which groups there are, what they may hold in memory, and the order of disk and answer: what a group has become is
+answered once it is on disk, what was committed too. What is in memory is what the log says at its end, so an offset can
+be read as soon as it is written, as a record can. Event loop only, but for the replay at the start.
+
+There is one kind of group so far, `ClassicGroup`. Another kind has the same offsets and is asked the same here: `id`,
+`kind`, `state`, `size_bytes`, `commit_problem`, `deletion_problem`, `reads`, `unused_since_ms`, `end`; who asks one
+kind for what is the other's gets GROUP_ID_NOT_FOUND or INCONSISTENT_GROUP_PROTOCOL, as Kafka says for each.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from tidelog.broker.answers import Later
+from tidelog.broker.clock import Clock
+from tidelog.broker.flusher import Flusher
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.member import Surroundings
+from tidelog.broker.groups.offsets import Committed, GroupOffsets
+from tidelog.broker.groups.offsets_log import Entry, OffsetsLog, Replayed, replay
+from tidelog.broker.groups.states import DEAD, EMPTY, Asked
+from tidelog.broker.maintenance import Maintenance, Task
+from tidelog.broker.partition import ACKS_ALL, Partition
+from tidelog.broker.timers import Timers
+from tidelog.broker.topics import BrokerStops, Topic, TopicExists, TopicNamesCollide, Topics
+from tidelog.config.options import BrokerConfig
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.protocol.wire.errors import EncodeError
+from tidelog.storage.errors import StorageError, TakesLong
+from tidelog.storage.log_names import OFFSETS_TOPIC
+
+_log = logging.getLogger(__name__)
+
+# How long a turn of the loop answers members of groups, or looks for what has expired.
+TURN_S = 0.002
+# What an answer weighs that waits for other members.
+WAITING_BYTES = 1000
+# So many offsets are stored as one batch: some milliseconds of the event loop.
+COMMITTED_AT_ONCE = 100
+
+
+class Waiting(Later):
+    """An answer that a group gives when it can; at once, if it does before `begun`."""
+
+    __slots__ = ("_answers", "_has_begun")
+
+    def __init__(self, answers: "Answers") -> None:
+        super().__init__(WAITING_BYTES)
+        self._answers = answers
+        self._has_begun = False
+
+    def answer(self, response: Any) -> None:
+        """Take the answer."""
+        if self._has_begun:
+            self._answers.put(self, response)
+        else:
+            self.response = response
+
+    def begun(self) -> Any:
+        """Return the answer if it is there, or else what it will come by."""
+        self._has_begun = True
+        return self if self.response is None else self.response
+
+
+class Answers:
+    """Answers on their way to members: a group of a thousand is not answered in one turn of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: deque[tuple[Waiting, Any]] = deque()
+
+    def put(self, waiting: Waiting, response: Any) -> None:
+        """Hand over an answer in one of the next turns."""
+        self._due.append((waiting, response))
+        if len(self._due) == 1:
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        ends_s = time.monotonic() + TURN_S
+        while self._due:
+            waiting, response = self._due[0]
+            try:
+                waiting.resolve(response)
+            except Exception:
+                _log.exception("a member of a group could not be answered")
+            self._due.popleft()
+            if self._due and time.monotonic() >= ends_s:
+                self._loop.call_soon(self._turn)
+                return
+
+
+class Coordinator:
+    """All groups of a broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        topics: Topics,
+        flusher: Flusher,
+        create_topic: Callable[[str, int, dict[str, str]], Task[Topic]],
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._clock = clock
+        self._timers = timers
+        self._topics = topics
+        self._flusher = flusher
+        self._create_topic = create_topic
+        self._maintenance: Maintenance
+        self._answers = Answers(loop)
+        self.log = OffsetsLog(topics)
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+        self.held_bytes = 0
+        self.is_loading = False
+        self.is_stopping = False
+        self._loading: Later | None = None
+        self._cleaning: Generator[None, None, None] | None = None
+        self._must_clean_again = False
+        self._around = Surroundings(
+            now_ms=clock.now_ms,
+            monotonic_ms=clock.monotonic_ms,
+            call_later=timers.call_later,
+            new_id=lambda: str(uuid.uuid4()),
+            store=self._store,
+            hold=self._hold,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            max_size=config.group_max_size,
+        )
+        topics.on_deleted = self._topic_deleted
+
+    # The start.
+
+    def start(self, maintenance: Maintenance) -> None:
+        """Read what there was of groups; until that is done who asks is told to ask again."""
+        self._maintenance = maintenance
+        self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
+        topic = self.log.topic
+        if topic is None:
+            return
+        self.is_loading = True
+        ids = {each.name: each.id for each in self._topics.all()}
+        loading = self._load(topic, ids)
+        later = self._loading = maintenance.submit(loading, owner=self)
+        later.ready = lambda: self._has_loaded(later)
+
+    def _load(self, topic: Topic, topic_ids: dict[str, bytes]) -> Task[tuple[Replayed, list[ClassicGroup]]]:
+        """Read the log, and make the groups. Maintenance thread."""
+        yield
+        replayed = yield from replay([partition.log for partition in topic.partitions], topic_ids)
+        groups = []
+        for group_id in replayed.groups.keys() | replayed.offsets.keys():
+            yield
+            group = ClassicGroup(group_id, self._around)
+            if (value := replayed.groups.get(group_id)) is not None:
+                group.restore(value)
+            groups.append(group)
+        return replayed, groups
+
+    def _has_loaded(self, loading: Later) -> None:
+        outcome = loading.response
+        if loading is not self._loading:
+            return  # The topic was deleted meanwhile.
+        if isinstance(outcome, Exception):
+            if not self.is_stopping:
+                # Nobody is told that nothing was committed, where that is not so.
+                _log.error("groups could not be loaded, and are not served until a restart", exc_info=outcome)
+            return
+        replayed, groups = outcome
+        _log.info("groups loaded groups=%d damaged_records=%d", len(groups), replayed.damaged)
+        self.offsets = replayed.offsets
+        self._serve(iter(groups), loading)
+
+    def _serve(self, groups: Iterator[ClassicGroup], loading: Later) -> None:
+        """Serve groups that were loaded: as many as there is time for, then the others; then answer who asks."""
+        ends_s = time.monotonic() + TURN_S
+        while loading is self._loading:
+            group = next(groups, None)
+            if group is None:
+                # What has expired meanwhile goes with the next round: its readers may yet come back.
+                self.is_loading = False
+                return
+            self.groups[group.id] = group
+            offsets = self.offsets.get(group.id)
+            self._hold(group.size_bytes + (0 if offsets is None else offsets.size_bytes))
+            group.begin()
+            if time.monotonic() >= ends_s:
+                self._loop.call_soon(self._serve, groups, loading)
+                return
+
+    def release(self) -> None:
+        """Answer who waits for other members, and whoever comes: the broker stops."""
+        self.is_stopping = True
+        for group in self.groups.values():
+            group.release(ErrorCode.NOT_COORDINATOR)
+
+    # What is asked.
+
+    def problem(self, group_id: str, is_member: bool = True) -> ErrorCode:
+        """Return why nothing can be said of a group: members belong to one that has a name."""
+        if is_member and not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if self.is_stopping:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.is_loading else ErrorCode.NONE
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """Return a group, if it is there."""
+        return self.groups.get(group_id)
+
+    def group_to_join(self, group_id: str) -> ClassicGroup:
+        """Return a group, made if it is not there."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self._around)
+            self._hold(group.size_bytes)
+        return group
+
+    def has_room(self, size_bytes: int = 0) -> bool:
+        """Tell whether so many bytes more may be held for groups."""
+        return self.held_bytes + size_bytes <= self._config.group_state_max_bytes
+
+    def waiting(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        """Ask what may be answered later; return the answer, or what it will come by."""
+        waiting = Waiting(self._answers)
+        ask(waiting.answer)
+        return waiting.begun()
+
+    def committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
+        """Return what a group has committed of a partition of the topic that has this name now."""
+        offsets = self.offsets.get(group_id)
+        found = None if offsets is None else offsets.get(topic, partition)
+        return found if found is not None and found.is_of(self.topic_id(topic)) else None
+
+    def topic_id(self, name: str) -> bytes | None:
+        """Return the id of the topic that has this name now."""
+        topic = self._topics.by_name.get(name)
+        return None if topic is None else topic.id
+
+    def when_ready(self, owner: Hashable, go_on: Callable[[], Any]) -> Any:
+        """Go on once there is somewhere to write to; what cannot be made then is not there."""
+        if self.log.topic is not None:
+            return go_on()
+        return self._maintenance.submit(self._create(), owner=owner, answer=lambda _: go_on())
+
+    def _create(self) -> Task[None]:
+        if (yield):
+            return
+        with suppress(TopicExists):
+            try:
+                yield from self._create_topic(OFFSETS_TOPIC, *self._topics.on_first_use(OFFSETS_TOPIC))
+            except (TopicNamesCollide, StorageError, BrokerStops) as error:
+                _log.error("groups: %s could not be made error=%r", OFFSETS_TOPIC, str(error))
+
+    # What is written.
+
+    def append(self, group_id: str, entries: Sequence[Entry]) -> Partition | ErrorCode:
+        """Append what is to be known of a group; return where, or why not."""
+        if self.log.topic is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            return self.log.append(group_id, entries, self._clock.now_ms())
+        except StorageError as error:
+            _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
+            return ErrorCode.NOT_COORDINATOR
+        except (RecordsError, TakesLong) as error:
+            _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+    def on_disk(
+        self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
+    ) -> Any:
+        """Return a response for when what was appended is on disk, or what `failed` returns where it cannot be put."""
+        logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
+        return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
+
+    def put(self, group_id: str, committed: Sequence[tuple[str, int, Committed]]) -> Partition | ErrorCode:
+        """Write down what was committed, as one batch, and take note of it."""
+        try:
+            entries = [
+                (records.offset_key(group_id, topic, partition), records.offset_value(each.stored()))
+                for topic, partition, each in committed
+            ]
+        except EncodeError:
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        appended = self.append(group_id, entries)
+        if isinstance(appended, Partition):
+            self.group_to_join(group_id)
+            offsets = self.offsets.get(group_id) or self.offsets.setdefault(group_id, GroupOffsets())
+            self._hold(sum(offsets.put(*each) for each in committed))
+        return appended
+
+    def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
+        """Write down, as one batch, that offsets are forgotten, and forget them."""
+        keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
+        appended = self.append(group_id, [(key, None) for key in keys])
+        if isinstance(appended, Partition):
+            offsets = self.offsets[group_id]
+            self._hold(-sum(offsets.remove(*each) for each in partitions))
+            if not offsets.topics:
+                del self.offsets[group_id]
+        return appended
+
+    def delete(self, group: ClassicGroup) -> Generator[None, None, Partition | ErrorCode]:
+        """Delete a group that nobody is a member of, and what it has committed; some offsets a step."""
+        offsets = self.offsets.get(group.id)
+        while offsets is not None and offsets.topics:
+            some = [(topic, partition) for topic, partition, _ in islice(offsets, COMMITTED_AT_ONCE)]
+            appended = self.remove(group.id, some)
+            if not isinstance(appended, Partition):
+                return appended
+            yield
+            offsets = self.offsets.get(group.id)
+        if code := group.deletion_problem(Asked.DELETE):
+            return code  # Somebody has joined meanwhile.
+        appended = self.append(group.id, [(records.group_key(group.id), None)])
+        if isinstance(appended, Partition):
+            self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return appended
+
+    def _store(
+        self, group: ClassicGroup, value: GroupMetadataValue, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Write down what a group has become; say later whether it is on disk."""
+
+        def write() -> None:
+            if group.state is DEAD:
+                return  # It was deleted while the topic was made; who waited was answered.
+            try:
+                entry = records.group_key(group.id), records.group_value(value)
+            except EncodeError:
+                done_later(ErrorCode.UNKNOWN_SERVER_ERROR)
+                return
+            appended = self.append(group.id, [entry])
+            if not isinstance(appended, Partition):
+                too_large = appended is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                done_later(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else appended)
+            elif appended.awaits_disk(ACKS_ALL):
+                commit = self._flusher.commit(
+                    [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
+                )
+                commit.ready = lambda: done(commit.response)
+            else:
+                done_later(ErrorCode.NONE)
+
+        def done_later(code: ErrorCode) -> None:
+            self._loop.call_soon(done, code)
+
+        outcome = self.when_ready(self, write)
+        if isinstance(outcome, Later):
+            # What has failed to be made is looked for, and not found.
+            outcome.ready = lambda: write() if isinstance(outcome.response, Exception) else None
+
+    # What is held, and what is forgotten.
+
+    def _hold(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+
+    def _forget(self, group: ClassicGroup, code: ErrorCode) -> None:
+        """Serve a group no longer; who still waits for it is answered."""
+        if group.state is not DEAD:
+            group.end(code)
+        del self.groups[group.id]
+        self._hold(-group.size_bytes)
+
+    def forget_if_unused(self, group: ClassicGroup) -> None:
+        """Forget a group that was made for one who could not join it: nothing of it was written down."""
+        is_unused = not group.generation and group.state is EMPTY and not group.is_awaited
+        if is_unused and self.groups.get(group.id) is group and group.id not in self.offsets:
+            self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        if topic.name == OFFSETS_TOPIC:
+            _log.warning("groups: %s was deleted, and with it all groups", OFFSETS_TOPIC)
+            for group in list(self.groups.values()):
+                self._forget(group, ErrorCode.NOT_COORDINATOR)
+            self.offsets = {}
+            self.held_bytes = 0
+            self.is_loading, self._loading = False, None
+        else:
+            self._clean()
+
+    def _clean_again(self) -> None:
+        self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
+        self._clean()
+
+    def _clean(self) -> None:
+        """Forget what has expired, and what was committed of topics that are gone."""
+        if self._cleaning is not None or self.is_loading:
+            self._must_clean_again = True
+            return
+        self._cleaning = self._clean_all()
+        self._loop.call_soon(self._clean_on)
+
+    def _clean_on(self) -> None:
+        assert self._cleaning is not None
+        ends_s = time.monotonic() + TURN_S
+        for _ in self._cleaning:
+            if time.monotonic() >= ends_s:
+                self._loop.call_soon(self._clean_on)
+                return
+        self._cleaning = None
+        if self._must_clean_again:
+            self._must_clean_again = False
+            self._clean()
+
+    def _clean_all(self) -> Generator[None, None, None]:
+        for group_id in list(self.groups):
+            yield
+            group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
+            for topic in [] if offsets is None else list(offsets.topics):
+                if not (yield from self._clean_topic(group_id, topic)):
+                    return  # The disk takes nothing: the next round tries again.
+            group = self.groups.get(group_id)
+            if group is None or group.state is not EMPTY or group.is_awaited or group_id in self.offsets:
+                continue
+            if group.generation:
+                self.append(group_id, [(records.group_key(group_id), None)])
+            self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:
+        """Forget what has expired of a group's offsets in one topic, some a step; tell whether that can be written."""
+        group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
+        if group is None or offsets is None:
+            return True
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        gone = offsets.forgettable(
+            topic,
+            self.topic_id(topic),
+            self._clock.now_ms(),
+            retention_ms,
+            None if group.reads(topic) else group.unused_since_ms,
+        )
+        for first in range(0, len(gone), COMMITTED_AT_ONCE):
+            some = [
+                (topic, partition)
+                for partition, committed in gone[first : first + COMMITTED_AT_ONCE]
+                if offsets.get(topic, partition) is committed
+            ]
+            if some and not isinstance(self.remove(group_id, some), Partition):
+                return False
+            yield
+        return True

@@ -1,0 +1,254 @@
+"""A member of a classic group, what the group is handed, and what follows from all members together.
+
+Owns the form of these; the rules are `classic`'s.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.coordinator.subscription import CONSUMER, subscribed_topics
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+
+# What a member takes in memory, about, beside what it says.
+MEMBER_BYTES: Final = 1200
+
+Joined = Callable[[JoinGroupResponse], None]
+Synced = Callable[[SyncGroupResponse], None]
+Protocols = Sequence[tuple[str, bytes]]  # a name, and what the member has to say for it
+
+
+# Puts a group, here Any, on disk; says later what came of it.
+Store = Callable[[Any, GroupMetadataValue, Callable[[ErrorCode], None]], None]
+
+
+class Timer(Protocol):
+    """What was asked to happen later."""
+
+    def cancel(self) -> None:
+        """Have it not happen."""
+
+
+class Surroundings(NamedTuple):
+    """What a group is handed."""
+
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+    call_later: Callable[[int, Callable[[], None]], Timer]
+    new_id: Callable[[], str]
+    store: Store
+    hold: Callable[[int], None]  # takes note of so many bytes more in memory, or less
+    initial_rebalance_delay_ms: int
+    max_size: int
+
+
+class Joining(NamedTuple):
+    """What a member says when it joins."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    must_know_its_id: bool = False  # is to ask again with the id that it is given (KIP-394)
+    may_skip_assignment: bool = False  # understands that it leads and need not assign (KIP-814)
+
+
+class Session:
+    """Until when a member is taken to be alive. To be heard of costs no timer: the one there is looks again."""
+
+    __slots__ = ("_around", "_due_ms", "_over", "_timer", "_until_ms")
+
+    def __init__(self, around: Surroundings, over: Callable[[], None]) -> None:
+        """Call `over` when nothing was heard for too long."""
+        self._around = around
+        self._over = over
+        self._until_ms = self._due_ms = 0
+        self._timer: Timer | None = None
+
+    def extend(self, for_ms: int) -> None:
+        """Take it to be alive for so long from now."""
+        self._until_ms = self._around.monotonic_ms() + for_ms
+        if self._timer is None or self._due_ms > self._until_ms:
+            self._watch(for_ms)
+
+    def cancel(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self, for_ms: int) -> None:
+        self.cancel()
+        self._due_ms = self._until_ms
+        self._timer = self._around.call_later(for_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        left_ms = self._until_ms - self._around.monotonic_ms()
+        if left_ms > 0:
+            self._watch(left_ms)
+        else:
+            self._over()
+
+
+class Member:
+    """A member, and the answers that it waits for."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "id",
+        "instance_id",
+        "is_new",
+        "join",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+        "session_timeout_ms",
+        "sync",
+    )
+
+    def __init__(self, member_id: str, asked: Joining) -> None:
+        self.id = member_id
+        self.instance_id = asked.instance_id
+        self.client_id = asked.client_id
+        self.client_host = asked.client_host
+        self.rebalance_timeout_ms = asked.rebalance_timeout_ms
+        self.session_timeout_ms = asked.session_timeout_ms
+        self.protocols = asked.protocols
+        self.assignment = b""
+        self.is_new = False
+        self.join: Joined | None = None
+        self.sync: Synced | None = None
+        self.session: Session | None = None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return what the member has to say for a protocol."""
+        return next((said for name, said in self.protocols if name == protocol), b"")
+
+    def synced(self, protocol_type: str | None, protocol: str | None) -> SyncGroupResponse:
+        """Return the answer for one that was assigned something, of a group that goes by this protocol."""
+        return SyncGroupResponse(
+            error_code=ErrorCode.NONE,
+            protocol_type=protocol_type,
+            protocol_name=protocol,
+            assignment=self.assignment,
+        )
+
+    def refuse_sync(self, code: ErrorCode) -> None:
+        """Answer one that waits for an assignment that there will not be, if it does."""
+        if self.sync is not None:
+            answer, self.sync = self.sync, None
+            answer(SyncGroupResponse(error_code=code, assignment=b""))
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + 2 * len(self.id) + len(self.client_id) + len(self.assignment) + said
+
+
+def chosen(members: Iterable[Member], supported: Mapping[str, int]) -> str:
+    """Return the protocol that most members prefer, of those that all of them know."""
+    everybody = list(members)
+    common = {name for name, known in supported.items() if known == len(everybody)}
+    votes = Counter(next(name for name, _ in member.protocols if name in common) for member in everybody)
+    return votes.most_common(1)[0][0]
+
+
+def subscribed(
+    protocol_type: str | None, protocol: str | None, members: Iterable[Member]
+) -> frozenset[str] | None:
+    """Return the topics that the members read, None where one of them does not say so as consumers do."""
+    if protocol_type != CONSUMER:
+        return None
+    topics: set[str] = set()
+    for member in members:
+        said = subscribed_topics(member.metadata(protocol))
+        if said is None:
+            return None
+        topics.update(said)
+    return frozenset(topics)
+
+
+def stored_members(
+    members: Iterable[Member], protocol: str | None, assignments: Mapping[str, bytes]
+) -> list[MemberMetadata]:
+    """Return what is stored of the members of a group, with these assignments by their ids."""
+    return [
+        MemberMetadata(
+            member_id=member.id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout=member.rebalance_timeout_ms,
+            session_timeout=member.session_timeout_ms,
+            subscription=member.metadata(protocol),
+            assignment=assignments[member.id],
+        )
+        for member in members
+    ]
+
+
+def restored_members(value: GroupMetadataValue) -> Iterator[Member]:
+    """Yield the members of a group as they were stored."""
+    for stored in value.members:
+        asked = Joining(
+            stored.member_id,
+            stored.group_instance_id,
+            stored.client_id,
+            stored.client_host,
+            stored.rebalance_timeout or stored.session_timeout,
+            stored.session_timeout,
+            value.protocol_type,
+            [(value.protocol or "", stored.subscription)],
+        )
+        member = Member(stored.member_id, asked)
+        member.assignment = stored.assignment
+        yield member
+
+
+def joined(
+    member: Member,
+    told: Iterable[Member],
+    generation: int,
+    protocol_type: str | None,
+    protocol: str | None,
+    leader: str | None,
+) -> JoinGroupResponse:
+    """Return the answer for one that has joined, with what some members have to say for the protocol."""
+    members = [
+        JoinGroupResponseMember(
+            member_id=each.id, group_instance_id=each.instance_id, metadata=each.metadata(protocol)
+        )
+        for each in told
+    ]
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=generation,
+        protocol_type=protocol_type,
+        protocol_name=protocol,
+        leader=leader or "",
+        member_id=member.id,
+        members=members,
+    )
+
+
+def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    """Return the answer for one that has not joined."""
+    return JoinGroupResponse(
+        error_code=code, generation_id=-1, protocol_name=None, leader="", member_id=member_id, members=[]
+    )
+
+
+def differs(said: str | None, known: str | None) -> bool:
+    """Tell whether a client says something else than what is known."""
+    return said is not None and known is not None and said != known

@@ -1,0 +1,124 @@
+"""How far each group has come: what it has committed of which partition, and when that is forgotten.
+
+Owns these in memory, as of the end of the log. What was committed of a topic that was deleted since is told to nobody,
+whatever topic has that name now. Refuses to know members, files and clocks.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.wire.types import ZERO_UUID
+
+# What an offset takes in memory, about, beside its metadata.
+OFFSET_BYTES: Final = 300
+NEVER: Final = -1
+
+
+class Committed(NamedTuple):
+    """An offset that was committed. `topic_id` is of zeros where that is not known: it was written by an old Kafka."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int  # NEVER where the broker's own retention applies
+    topic_id: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return OFFSET_BYTES + len(self.metadata)
+
+    def is_of(self, topic_id: bytes | None) -> bool:
+        """Tell whether it is of the topic that has its name now, None if there is none."""
+        return topic_id is not None and self.topic_id in (topic_id, ZERO_UUID)
+
+    def is_expired(self, now_ms: int, unused_since_ms: int | None, retention_ms: int) -> bool:
+        """Tell whether it has been of no use for so long that it is to be forgotten (KIP-211)."""
+        if self.expire_ms != NEVER:
+            return now_ms >= self.expire_ms
+        return unused_since_ms is not None and now_ms - unused_since_ms >= retention_ms
+
+    def stored(self) -> OffsetCommitValue:
+        """Return what is stored of it."""
+        return OffsetCommitValue(
+            offset=self.offset,
+            leader_epoch=self.leader_epoch,
+            metadata=self.metadata,
+            commit_timestamp=self.commit_ms,
+            expire_timestamp=self.expire_ms,
+            topic_id=self.topic_id,
+        )
+
+
+def restored(value: OffsetCommitValue, topic_id: bytes | None) -> Committed:
+    """Return an offset as it was stored; where that does not say of which topic, it is of the one of this id."""
+    return Committed(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id if value.topic_id != ZERO_UUID or topic_id is None else topic_id,
+    )
+
+
+class GroupOffsets:
+    """What one group has committed, by topic and partition."""
+
+    __slots__ = ("size_bytes", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, Committed]] = {}
+        self.size_bytes = 0
+
+    def get(self, topic: str, partition: int) -> Committed | None:
+        """Return what was committed of a partition."""
+        partitions = self.topics.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def put(self, topic: str, partition: int, committed: Committed) -> int:
+        """Take note of a commit; return how many bytes more are held."""
+        partitions = self.topics.setdefault(topic, {})
+        before = partitions.get(partition)
+        partitions[partition] = committed
+        more = committed.size_bytes - (0 if before is None else before.size_bytes)
+        self.size_bytes += more
+        return more
+
+    def remove(self, topic: str, partition: int) -> int:
+        """Forget what was committed of a partition; return how many bytes fewer are held."""
+        partitions = self.topics.get(topic, {})
+        committed = partitions.pop(partition, None)
+        if committed is None:
+            return 0
+        if not partitions:
+            del self.topics[topic]
+        self.size_bytes -= committed.size_bytes
+        return committed.size_bytes
+
+    def __iter__(self) -> Iterator[tuple[str, int, Committed]]:
+        """Yield all of it."""
+        for topic, partitions in self.topics.items():
+            for partition, committed in partitions.items():
+                yield topic, partition, committed
+
+    def forgettable(
+        self,
+        topic: str,
+        topic_id: bytes | None,
+        now_ms: int,
+        retention_ms: int,
+        unused_since_ms: Callable[[int], int | None] | None,
+    ) -> list[tuple[int, Committed]]:
+        """Return the partitions of a topic whose offset has expired, or is of one that is not there any more.
+
+        `unused_since_ms` is asked by the time of the commit; without it members read the topic.
+        """
+
+        def is_gone(committed: Committed) -> bool:
+            since_ms = None if unused_since_ms is None else unused_since_ms(committed.commit_ms)
+            return not committed.is_of(topic_id) or committed.is_expired(now_ms, since_ms, retention_ms)
+
+        return [each for each in self.topics.get(topic, {}).items() if is_gone(each[1])]

@@ -1,0 +1,93 @@
+"""DescribeGroups.
+
+Versions: 0-6 (6 says of a group that is not there that it is not, older ones that it is dead).
+Behaviour: what members said and got is told while the group is stable, as in Kafka; before, what they have said is not
+what the group goes by.
+"""
+
+from collections.abc import Generator
+
+from tidelog.broker.answers import Elsewhere, NextTurn
+from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.states import DEAD, STABLE
+from tidelog.broker.session import Session
+from tidelog.broker.work import in_turns
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+NOT_FOUND_SINCE = 6
+
+
+def handle(
+    session: Session, request: DescribeGroupsRequest, version: int
+) -> DescribeGroupsResponse | NextTurn | Elsewhere:
+    """Describe groups."""
+    return in_turns(session.broker.turns, _all(session, request, version))
+
+
+def _all(
+    session: Session, request: DescribeGroupsRequest, version: int
+) -> Generator[None, None, DescribeGroupsResponse]:
+    groups = session.broker.groups
+    described = []
+    for group_id in request.groups:
+        yield
+        code = groups.problem(group_id, is_member=False)
+        group = groups.group(group_id)
+        if code:
+            answer = _missing(group_id, code, "")
+        elif group is None:
+            is_said = version >= NOT_FOUND_SINCE
+            code = ErrorCode.GROUP_ID_NOT_FOUND if is_said else ErrorCode.NONE
+            answer = _missing(group_id, code, DEAD.value)
+            answer.error_message = f"Group {group_id} not found." if is_said else None
+        else:
+            answer = yield from _describe(group)
+        if request.include_authorized_operations and not answer.error_code:
+            answer.authorized_operations = GROUP_OPERATIONS
+        described.append(answer)
+    return DescribeGroupsResponse(groups=described)
+
+
+def _missing(group_id: str, code: ErrorCode, state: str) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+        authorized_operations=NOT_ASKED,
+    )
+
+
+def _describe(group: ClassicGroup) -> Generator[None, None, DescribedGroup]:
+    is_stable, protocol = group.state is STABLE, group.protocol
+    answer = DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(protocol or "") if is_stable else "",
+        members=[],
+        authorized_operations=NOT_ASKED,
+    )
+    for member in list(group):
+        yield
+        answer.members.append(
+            DescribedGroupMember(
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+        )
+    return answer

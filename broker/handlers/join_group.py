@@ -1,0 +1,98 @@
+"""JoinGroup.
+
+Versions: 0-9.
+Behaviour: answered when all members have joined, or the longest of their rebalance timeouts is over. From version 4 on
+who has no member id is given one, and joins with it (KIP-394); from 5 on members may be static (KIP-345); from 9 on a
+leader that comes back need not assign anew (KIP-814).
+Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`); a member for whom there is no room is
+answered GROUP_MAX_SIZE_REACHED. Who joins again while an earlier join of its waits gets that one answered with
+REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from tidelog.broker.answers import Later
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.coordinator import Coordinator
+from tidelog.broker.groups.member import MEMBER_BYTES, Joining, refused_join
+from tidelog.broker.session import Session
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+REBALANCE_TIMEOUT_SINCE = 1
+MEMBER_ID_REQUIRED_SINCE = 4
+PROTOCOL_MAY_BE_NULL_SINCE = 7
+SKIP_ASSIGNMENT_SINCE = 9
+# A member's id begins with what its client or its instance is called; no string has more than 32,767 bytes.
+MOST_CLIENT_ID = 1000
+MOST_INSTANCE_ID_BYTES = 32_767 - 37
+
+
+def handle(session: Session, request: JoinGroupRequest, version: int) -> JoinGroupResponse | Later:
+    """Let a member join."""
+    groups = session.broker.groups
+    group = groups.group(request.group_id)
+    code = _problem(session, request, group)
+    if code:
+        # A member that is not to come back has no id any more.
+        member_id = "" if code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
+        return _in_version(version, refused_join(member_id, code))
+    return groups.waiting(partial(_join, groups, request, _joining(session, request, version), version))  # type: ignore[no-any-return]
+
+
+def _problem(session: Session, request: JoinGroupRequest, group: ClassicGroup | None) -> ErrorCode:
+    """Return why a member cannot even ask."""
+    groups, config = session.broker.groups, session.broker.config
+    if code := groups.problem(request.group_id):
+        return code
+    shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not shortest <= request.session_timeout_ms <= longest:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if len((request.group_instance_id or "").encode()) > MOST_INSTANCE_ID_BYTES:
+        return ErrorCode.INVALID_REQUEST
+    if group is None and request.member_id:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    member = None if group is None else group.members.get(request.member_id)
+    said = sum(len(each.name) + len(each.metadata) for each in request.protocols)
+    more = MEMBER_BYTES + said - (0 if member is None else member.size_bytes)
+    return ErrorCode.NONE if more <= 0 or groups.has_room(more) else ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def _joining(session: Session, request: JoinGroupRequest, version: int) -> Joining:
+    has_timeout = version >= REBALANCE_TIMEOUT_SINCE
+    protocols: dict[str, bytes] = {}
+    for each in request.protocols:
+        protocols.setdefault(each.name, each.metadata)  # of a name that is given twice the first counts
+    return Joining(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=(session.client_id or "")[:MOST_CLIENT_ID],
+        client_host=f"/{session.address}",
+        rebalance_timeout_ms=max(
+            request.rebalance_timeout_ms if has_timeout else request.session_timeout_ms, 0
+        ),
+        session_timeout_ms=request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=list(protocols.items()),
+        must_know_its_id=version >= MEMBER_ID_REQUIRED_SINCE,
+        may_skip_assignment=version >= SKIP_ASSIGNMENT_SINCE,
+    )
+
+
+def _join(
+    groups: Coordinator,
+    request: JoinGroupRequest,
+    joining: Joining,
+    version: int,
+    answer: Callable[[JoinGroupResponse], None],
+) -> None:
+    group = groups.group_to_join(request.group_id)
+    group.join(joining, lambda response: answer(_in_version(version, response)))
+    groups.forget_if_unused(group)
+
+
+def _in_version(version: int, response: JoinGroupResponse) -> JoinGroupResponse:
+    if response.protocol_name is None and version < PROTOCOL_MAY_BE_NULL_SINCE:
+        response.protocol_name = ""
+    return response

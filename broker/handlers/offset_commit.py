@@ -1,0 +1,148 @@
+"""OffsetCommit.
+
+Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
+Behaviour: answered when the offsets are on disk, in `__consumer_offsets`. Where a group has no members, anybody may
+commit. `retention_time_ms` (2-4) and the time of a commit (1) hold, as in Kafka.
+Departures from Kafka: on disk, not in the page cache. Memory for groups is bounded (`group.state.max.bytes`): above it
+the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0 is stored where the others are, not in
+ZooKeeper.
+"""
+
+from collections.abc import Generator
+from functools import partial
+from typing import Any
+
+from tidelog.broker.answers import Elsewhere, Later, NextTurn
+from tidelog.broker.flusher import ANSWER_BYTES
+from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE
+from tidelog.broker.groups.offsets import NEVER, Committed
+from tidelog.broker.partition import Partition
+from tidelog.broker.session import Session
+from tidelog.broker.topics import Topic
+from tidelog.broker.work import in_turns
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+
+def handle(
+    session: Session, request: OffsetCommitRequest, _version: int
+) -> OffsetCommitResponse | Later | NextTurn | Elsewhere:
+    """Store offsets of a group."""
+    groups = session.broker.groups
+    code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request)
+    if code:
+        return in_turns(session.broker.turns, _refuse(request, code))
+    return groups.when_ready(session, partial(_begin, session, request))  # type: ignore[no-any-return]
+
+
+def _membership_problem(session: Session, request: OffsetCommitRequest) -> ErrorCode:
+    group = session.broker.groups.group(request.group_id)
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    return group.commit_problem(request.member_id, request.group_instance_id, generation)
+
+
+def _refuse(request: OffsetCommitRequest, code: ErrorCode) -> Generator[None, None, OffsetCommitResponse]:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for partition in topic.partitions:
+            yield
+            answers.append(_answer(partition, code))
+        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    return OffsetCommitResponse(topics=topics)
+
+
+def _answer(partition: OffsetCommitRequestPartition, code: ErrorCode) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+
+
+def _begin(session: Session, request: OffsetCommitRequest) -> Any:
+    return in_turns(session.broker.turns, _Commit(session, request).steps())
+
+
+class _Commit:
+    """One request: what of it is to be written next, and what was."""
+
+    def __init__(self, session: Session, request: OffsetCommitRequest) -> None:
+        self._broker = session.broker
+        self._groups = session.broker.groups
+        self._request = request
+        self._now_ms = session.broker.clock.now_ms()
+        self._more_bytes = 0  # that what is to be written next takes
+        self._next: list[tuple[str, int, Committed]] = []
+        self._next_answers: list[OffsetCommitResponsePartition] = []
+        self._stored: list[OffsetCommitResponsePartition] = []
+        self._partitions: set[Partition] = set()
+
+    def steps(self) -> Generator[None, None, OffsetCommitResponse | Later]:
+        """Store all that may be stored, a batch of offsets at a time."""
+        topics = []
+        for named in self._request.topics:
+            topic = self._broker.topics.by_name.get(named.name)
+            answers = []
+            for partition in named.partitions:
+                yield
+                answers.append(self._take(named.name, topic, partition))
+                if len(self._next) == COMMITTED_AT_ONCE:
+                    self._write()
+            topics.append(OffsetCommitResponseTopic(name=named.name, partitions=answers))
+        self._write()
+        response = OffsetCommitResponse(topics=topics)
+        if not self._stored:
+            return response
+        size_bytes = ANSWER_BYTES * len(self._stored)
+        failed = partial(self._failed, response)
+        return self._groups.on_disk(self._partitions, response, failed, size_bytes)  # type: ignore[no-any-return]
+
+    def _take(
+        self, name: str, topic: Topic | None, partition: OffsetCommitRequestPartition
+    ) -> OffsetCommitResponsePartition:
+        """Return the answer for one partition, as if what is to be written were."""
+        index, metadata = partition.partition_index, partition.committed_metadata or ""
+        if topic is None or topic.partition(index) is None:
+            return _answer(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if len(metadata) > self._broker.config.offset_metadata_max_bytes:
+            return _answer(partition, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        retention_ms = self._request.retention_time_ms
+        committed = Committed(
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            metadata,
+            self._now_ms if partition.commit_timestamp < 0 else partition.commit_timestamp,
+            NEVER if retention_ms < 0 else self._now_ms + retention_ms,
+            topic.id,
+        )
+        before = self._groups.committed(self._request.group_id, name, index)
+        more = committed.size_bytes - (0 if before is None else before.size_bytes)
+        if more > 0 and not self._groups.has_room(self._more_bytes + more):
+            return _answer(partition, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        self._more_bytes += more
+        self._next.append((name, index, committed))
+        answer = _answer(partition, ErrorCode.NONE)
+        self._next_answers.append(answer)
+        return answer
+
+    def _write(self) -> None:
+        if not self._next:
+            return
+        written = self._groups.put(self._request.group_id, self._next)
+        if isinstance(written, Partition):
+            self._partitions.add(written)
+            self._stored += self._next_answers
+        else:
+            for answer in self._next_answers:
+                answer.error_code = written
+        self._next, self._next_answers, self._more_bytes = [], [], 0
+
+    def _failed(self, response: OffsetCommitResponse) -> OffsetCommitResponse:
+        for answer in self._stored:
+            answer.error_code = ErrorCode.NOT_COORDINATOR
+        return response

@@ -1,0 +1,73 @@
+"""OffsetDelete.
+
+Versions: 0 (KIP-496).
+Behaviour: offsets are forgotten, answered when that is on disk; those of a topic that a member of the group reads are
+GROUP_SUBSCRIBED_TO_TOPIC. A group that has members, and is not one of consumers, is NON_EMPTY_GROUP.
+"""
+
+from collections.abc import Generator
+
+from tidelog.broker.answers import Elsewhere, Later, NextTurn
+from tidelog.broker.flusher import ANSWER_BYTES
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.states import Asked
+from tidelog.broker.partition import Partition
+from tidelog.broker.session import Session
+from tidelog.broker.work import in_turns
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(
+    session: Session, request: OffsetDeleteRequest, _version: int
+) -> OffsetDeleteResponse | Later | NextTurn | Elsewhere:
+    """Forget offsets of a group."""
+    groups = session.broker.groups
+    code = groups.problem(request.group_id, is_member=False)
+    group = groups.group(request.group_id)
+    if not code:
+        missing = ErrorCode.GROUP_ID_NOT_FOUND
+        code = missing if group is None else group.deletion_problem(Asked.DELETE_OFFSETS)
+    if code or group is None:
+        return OffsetDeleteResponse(error_code=code, topics=[])
+    return in_turns(session.broker.turns, _all(session, request, group))
+
+
+def _all(
+    session: Session, request: OffsetDeleteRequest, group: ClassicGroup
+) -> Generator[None, None, OffsetDeleteResponse | Later]:
+    groups, by_name = session.broker.groups, session.broker.topics.by_name
+    partitions: set[Partition] = set()
+    topics = []
+    for named in request.topics:
+        topic = by_name.get(named.name)
+        answers = []
+        for each in named.partitions:
+            yield
+            code = ErrorCode.NONE
+            if topic is None or topic.partition(each.partition_index) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif group.reads(named.name):
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif groups.committed(group.id, named.name, each.partition_index) is not None:
+                removed = groups.remove(group.id, [(named.name, each.partition_index)])
+                if isinstance(removed, Partition):
+                    partitions.add(removed)
+                else:
+                    code = removed
+            answers.append(
+                OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
+            )
+        topics.append(OffsetDeleteResponseTopic(name=named.name, partitions=answers))
+    response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    def failed() -> OffsetDeleteResponse:
+        return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=[])
+
+    size_bytes = ANSWER_BYTES * sum(len(topic.partitions) for topic in topics)
+    return groups.on_disk(partitions, response, failed, size_bytes)  # type: ignore[no-any-return]

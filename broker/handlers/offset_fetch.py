@@ -1,0 +1,121 @@
+"""OffsetFetch.
+
+Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
+Behaviour: from version 2 on all partitions may be asked for at once, from 8 on several groups (KIP-709). Where nothing
+was committed the offset is -1, also for a group or a topic that is not there, without an error. What was committed of a
+topic that was deleted since is not told of one that has its name now. `require_stable` changes nothing: there are no
+transactions whose commits could be undecided.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+from tidelog.broker.answers import Elsewhere, NextTurn
+from tidelog.broker.groups.coordinator import Coordinator
+from tidelog.broker.groups.offsets import Committed
+from tidelog.broker.session import Session
+from tidelog.broker.work import in_turns
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+SEVERAL_SINCE = 8
+ERROR_OF_GROUP_SINCE = 2
+NOTHING = -1  # was committed
+
+Asked = Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
+
+
+def handle(
+    session: Session, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse | NextTurn | Elsewhere:
+    """Tell what groups have committed."""
+    groups = session.broker.groups
+    if version >= SEVERAL_SINCE:
+        return in_turns(session.broker.turns, _all(groups, request))
+    return in_turns(session.broker.turns, _one(groups, request, version))
+
+
+def _all(groups: Coordinator, request: OffsetFetchRequest) -> Generator[None, None, OffsetFetchResponse]:
+    answers = []
+    for asked in request.groups:
+        yield
+        code = groups.problem(asked.group_id, is_member=False)
+        topics = [] if code else (yield from _topics(groups, asked.group_id, asked.topics))
+        made = [
+            OffsetFetchResponseTopics(
+                name=name, partitions=[OffsetFetchResponsePartitions(**each) for each in partitions]
+            )
+            for name, partitions in topics
+        ]
+        answers.append(OffsetFetchResponseGroup(group_id=asked.group_id, topics=made, error_code=code))
+    return OffsetFetchResponse(groups=answers)
+
+
+def _one(
+    groups: Coordinator, request: OffsetFetchRequest, version: int
+) -> Generator[None, None, OffsetFetchResponse]:
+    code = groups.problem(request.group_id, is_member=False)
+    if code and version >= ERROR_OF_GROUP_SINCE:
+        return OffsetFetchResponse(error_code=code)
+    topics = yield from _topics(groups, request.group_id, request.topics, code)
+    made = [
+        OffsetFetchResponseTopic(
+            name=name, partitions=[OffsetFetchResponsePartition(**each) for each in partitions]
+        )
+        for name, partitions in topics
+    ]
+    return OffsetFetchResponse(topics=made)
+
+
+def _topics(
+    groups: Coordinator, group_id: str, asked: Asked, code: ErrorCode = ErrorCode.NONE
+) -> Generator[None, None, list[tuple[str, list[dict[str, Any]]]]]:
+    """Return the fields of each answer, by topic."""
+    found = []
+    offsets = groups.offsets.get(group_id)
+    committed = {} if offsets is None or code else offsets.topics
+    if asked is None:
+        # As it is now: others go on between the steps.
+        for name, by_partition in list(committed.items()):
+            every = [(index, by_partition[index]) for index in list(by_partition)]
+            partitions = yield from _partitions(groups.topic_id(name), every, code)
+            if partitions := [each for each in partitions if each["committed_offset"] != NOTHING]:
+                found.append((name, partitions))
+        return found
+    for topic in asked:
+        yield
+        by_partition = committed.get(topic.name, {})
+        wanted = [(index, by_partition.get(index)) for index in topic.partition_indexes]
+        partitions = yield from _partitions(groups.topic_id(topic.name), wanted, code)
+        found.append((topic.name, partitions))
+    return found
+
+
+def _partitions(
+    topic_id: bytes | None, committed: Sequence[tuple[int, Committed | None]], code: ErrorCode
+) -> Generator[None, None, list[dict[str, Any]]]:
+    answers = []
+    for index, each in committed:
+        yield
+        answers.append(_fields(index, each if each is not None and each.is_of(topic_id) else None, code))
+    return answers
+
+
+def _fields(index: int, committed: Committed | None, code: ErrorCode) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": NOTHING if committed is None else committed.offset,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "metadata": "" if committed is None else committed.metadata,
+        "error_code": code,
+    }

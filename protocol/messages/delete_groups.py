@@ -1,0 +1,40 @@
+"""DeleteGroups: remove groups and their offsets."""
+
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import INT16, INT32, STRING, Array
+
+__all__ = [
+    "DELETE_GROUPS",
+    "DeletableGroupResult",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+]
+
+
+@message
+class DeleteGroupsRequest:
+    """Ask for groups to be removed."""
+
+    groups_names: list[str] = field(Array(STRING))
+
+
+@message
+class DeletableGroupResult:
+    """What became of one group."""
+
+    group_id: str = field(STRING)
+    error_code: int = field(INT16)
+
+
+@message
+class DeleteGroupsResponse:
+    """Answer with a code a group."""
+
+    throttle_time_ms: int = field(INT32, default=0)
+    results: list[DeletableGroupResult] = field(Array(DeletableGroupResult))
+
+
+DELETE_GROUPS = Api(
+    key=42, versions="0-2", flexible="2+", request=DeleteGroupsRequest, response=DeleteGroupsResponse
+)

@@ -1,0 +1,32 @@
+"""Heartbeat: a member is alive."""
+
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import INT16, INT32, STRING
+
+__all__ = [
+    "HEARTBEAT",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+]
+
+
+@message
+class HeartbeatRequest:
+    """Say that a member is alive."""
+
+    group_id: str = field(STRING)
+    generation_id: int = field(INT32)
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "3+", default=None, nullable="3+")
+
+
+@message
+class HeartbeatResponse:
+    """Answer whether it is to go on."""
+
+    throttle_time_ms: int = field(INT32, "1+", default=0, ignorable=True)
+    error_code: int = field(INT16)
+
+
+HEARTBEAT = Api(key=12, versions="0-4", flexible="4+", request=HeartbeatRequest, response=HeartbeatResponse)

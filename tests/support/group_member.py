@@ -1,0 +1,155 @@
+"""A member of a classic group, frame by frame: for what real clients would not say."""
+
+from typing import Any
+
+from tests.support.served import Client
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.delete_groups import DELETE_GROUPS
+from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS
+from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR
+from tidelog.protocol.messages.heartbeat import HEARTBEAT, HeartbeatRequest
+from tidelog.protocol.messages.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
+from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
+from tidelog.protocol.messages.list_groups import LIST_GROUPS
+from tidelog.protocol.messages.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tidelog.protocol.messages.offset_delete import OFFSET_DELETE
+from tidelog.protocol.messages.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from tidelog.protocol.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+
+# The APIs that `tests/unit/test_group_handlers.py` asks in every version.
+ASKED = {FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, HEARTBEAT, LEAVE_GROUP, OFFSET_COMMIT, OFFSET_FETCH}
+ASKED |= {DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE}
+
+
+class GroupMember:
+    """One that joins, syncs and commits over a connection of its own; attributes may be changed to lie."""
+
+    def __init__(self, client: Client, group: str = "g", instance: str | None = None) -> None:
+        self.client, self.group, self.instance = client, group, instance
+        self.id, self.generation = "", -1
+        self.protocol_type, self.protocols = "consumer", [("range", b"r")]
+
+    def join_request(self, session_timeout_ms: int = 10_000) -> JoinGroupRequest:
+        return JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=60_000,
+            member_id=self.id,
+            group_instance_id=self.instance,
+            protocol_type=self.protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=said) for name, said in self.protocols],
+        )
+
+    async def join(self, version: int = 5, **asked: Any) -> Any:
+        """Join, with the id that is given, until there is another answer than one."""
+        response = await self.client.ask(JOIN_GROUP, version, self.join_request(**asked))
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = response.member_id
+            return await self.join(version, **asked)
+        if not response.error_code:
+            self.id, self.generation = response.member_id, response.generation_id
+        return response
+
+    async def sync(self, version: int = 3, **assignments: bytes) -> Any:
+        """Ask for an assignment; by name, so that ids with any sign in them can be given as a dict."""
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.id,
+            group_instance_id=self.instance,
+            protocol_type=self.protocol_type if version >= 5 else None,
+            protocol_name=self.protocols[0][0] if version >= 5 else None,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member, assignment=assigned)
+                for member, assigned in assignments.items()
+            ],
+        )
+        return await self.client.ask(SYNC_GROUP, version, request)
+
+    async def join_and_sync(self) -> None:
+        """Be the one member of a stable group."""
+        assert (await self.join()).error_code == ErrorCode.NONE
+        assert (await self.sync(**{self.id: b"all"})).assignment == b"all"
+
+    async def heartbeat(self, version: int = 3) -> int:
+        request = HeartbeatRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.id,
+            group_instance_id=self.instance,
+        )
+        return int((await self.client.ask(HEARTBEAT, version, request)).error_code)
+
+    async def leave(self, version: int = 3) -> Any:
+        if version < 3:
+            request = LeaveGroupRequest(group_id=self.group, member_id=self.id)
+        else:
+            identity = MemberIdentity(member_id=self.id, group_instance_id=self.instance)
+            request = LeaveGroupRequest(group_id=self.group, members=[identity])
+        return await self.client.ask(LEAVE_GROUP, version, request)
+
+    async def commit(
+        self, topic: str, *offsets: int, version: int = 7, metadata: str | None = None, **fields: Any
+    ) -> list[int]:
+        """Commit these offsets of partitions 0, 1, 2 ...; return their codes."""
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id_or_member_epoch=self.generation if version else -1,
+            member_id=self.id if version else "",
+            group_instance_id=self.instance,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=metadata
+                        )
+                        for index, offset in enumerate(offsets)
+                    ],
+                )
+            ],
+            **fields,
+        )
+        response = await self.client.ask(OFFSET_COMMIT, version, request)
+        return [each.error_code for each in response.topics[0].partitions]
+
+    async def fetch(self, version: int = 9, **topics: int) -> Any:
+        """Ask for what was committed of so many partitions of topics, of all if none is named."""
+        names = {name: list(range(count)) for name, count in topics.items()}
+        if version >= 8:
+            wanted = [
+                OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+                for name, indexes in names.items()
+            ]
+            group = OffsetFetchRequestGroup(group_id=self.group, topics=wanted if topics else None)
+            response = (
+                await self.client.ask(OFFSET_FETCH, version, OffsetFetchRequest(groups=[group]))
+            ).groups[0]
+        else:
+            older = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+                for name, indexes in names.items()
+            ]
+            request = OffsetFetchRequest(group_id=self.group, topics=older if topics else None)
+            response = await self.client.ask(OFFSET_FETCH, version, request)
+        assert response.error_code == ErrorCode.NONE
+        return response.topics
+
+    async def offsets(self, **topics: int) -> dict[tuple[str, int], int]:
+        """Return the offsets that were committed, by topic and partition."""
+        return {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in await self.fetch(**topics)
+            for each in topic.partitions
+        }

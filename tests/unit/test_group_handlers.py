@@ -1,0 +1,764 @@
+"""The APIs of groups in every version that is announced, and what a group must not let itself be told."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.group_member import GroupMember
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from tidelog.broker.clock import Clock
+from tidelog.broker.groups import coordinator as coordinator_module
+from tidelog.broker.groups.offsets_log import partition_of
+from tidelog.broker.groups.states import State
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
+from tidelog.protocol.messages.heartbeat import HEARTBEAT
+from tidelog.protocol.messages.join_group import JOIN_GROUP
+from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
+from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListGroupsRequest
+from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from tidelog.protocol.messages.offset_commit import OFFSET_COMMIT
+from tidelog.protocol.messages.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tidelog.protocol.messages.offset_fetch import OFFSET_FETCH
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.messages.sync_group import SYNC_GROUP
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.wire.api import Api
+
+__all__ = ["connect", "serve"]  # fixtures
+
+NONE, UNKNOWN = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID
+DAY_MS = 86_400_000
+
+
+def versions(api: Api) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
+
+
+async def make_topic(client: Client, name: str, partitions: int = 1) -> None:
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, configs=[], assignments=[]
+    )
+    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=9000))
+    assert response.topics[0].error_code == NONE
+
+
+async def delete_topic(client: Client, name: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=9000)
+    assert (await client.ask(DELETE_TOPICS, 3, request)).responses[0].error_code == NONE
+
+
+async def member(served: Served, connect: Connect, group: str = "g", **named: Any) -> GroupMember:
+    return GroupMember(await connect(served), group, **named)
+
+
+async def states(client: Client, version: int = 5) -> dict[str, str]:
+    response = await client.ask(LIST_GROUPS, version, ListGroupsRequest())
+    assert response.error_code == NONE
+    return {group.group_id: group.group_state for group in response.groups}
+
+
+# Every API, every version.
+
+
+@versions(FIND_COORDINATOR)
+async def test_find_coordinator(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    client = await connect(served)
+
+    async def ask(key: str, kind: int = 0) -> Any:
+        request = FindCoordinatorRequest(key=key, key_type=kind)
+        if version >= 4:
+            request = FindCoordinatorRequest(coordinator_keys=[key], key_type=kind)
+            found = (await client.ask(FIND_COORDINATOR, version, request)).coordinators
+            assert [each.key for each in found] == [key]
+            return found[0]
+        return await client.ask(FIND_COORDINATOR, version, request)
+
+    found = await ask("g")
+    assert (found.error_code, found.node_id, (found.host, found.port)) == (NONE, 1, served.address)
+    for kind in (1, 2) if version else ():
+        refused = await ask("tx", kind)
+        assert (refused.error_code, refused.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+        assert refused.error_message
+
+
+@versions(JOIN_GROUP)
+async def test_join_group(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    response = await one.join(version)
+    assert (response.error_code, response.generation_id, response.leader) == (NONE, 1, one.id)
+    assert response.protocol_name == "range"
+    assert response.protocol_type == ("consumer" if version >= 7 else None)
+    assert [(each.member_id, each.metadata) for each in response.members] == [(one.id, b"r")]
+    assert one.id.startswith("test-")
+    one.id = "who"
+    refused = await one.join(version)
+    assert (refused.error_code, refused.protocol_name) == (UNKNOWN, None if version >= 7 else "")
+
+
+@pytest.mark.parametrize("version", range(10))
+async def test_who_has_no_member_id_is_given_one_first_where_it_understands_that(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    """KIP-394: a client whose answer is lost must not leave a member behind that nobody is."""
+    one = await member(await serve(), connect)
+    response = await one.client.ask(JOIN_GROUP, version, one.join_request())
+    expected = ErrorCode.MEMBER_ID_REQUIRED if version >= 4 else NONE
+    assert (response.error_code, bool(response.member_id)) == (expected, True)
+
+
+@versions(SYNC_GROUP)
+async def test_sync_group(serve: Serve, connect: Connect, version: int) -> None:
+    one = await member(await serve(), connect)
+    await one.join()
+    response = await one.sync(version, **{one.id: b"all"})
+    assert (response.error_code, response.assignment) == (NONE, b"all")
+    assert response.protocol_name == ("range" if version >= 5 else None)
+    one.generation += 1
+    assert (await one.sync(version)).error_code == ErrorCode.ILLEGAL_GENERATION
+    one.group = "no"
+    assert (await one.sync(version)).error_code == UNKNOWN
+
+
+async def test_who_syncs_must_say_by_which_protocol_where_it_can(serve: Serve, connect: Connect) -> None:
+    one = await member(await serve(), connect)
+    await one.join()
+    one.protocol_type = None  # type: ignore[assignment]
+    assert (await one.sync(5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@versions(HEARTBEAT)
+async def test_heartbeat(serve: Serve, connect: Connect, version: int) -> None:
+    one = await member(await serve(), connect)
+    await one.join_and_sync()
+    assert await one.heartbeat(version) == NONE
+    one.generation = 7
+    assert await one.heartbeat(version) == ErrorCode.ILLEGAL_GENERATION
+    one.id = "who"
+    assert await one.heartbeat(version) == UNKNOWN
+    one.group = "no"
+    assert await one.heartbeat(version) == UNKNOWN
+    one.group = ""
+    assert await one.heartbeat(version) == ErrorCode.INVALID_GROUP_ID
+
+
+@versions(LEAVE_GROUP)
+async def test_leave_group(serve: Serve, connect: Connect, version: int) -> None:
+    one = await member(await serve(), connect)
+    await one.join_and_sync()
+    response = await one.leave(version)
+    assert response.error_code == NONE
+    again = await one.leave(version)
+    if version < 3:
+        assert again.error_code == UNKNOWN
+    else:
+        assert [(each.member_id, each.error_code) for each in response.members] == [(one.id, NONE)]
+        assert [each.error_code for each in again.members] == [UNKNOWN]
+    assert (await states(one.client))["g"] == "Empty"
+
+
+async def test_an_operator_removes_static_members_by_their_instances(serve: Serve, connect: Connect) -> None:
+    """KIP-345."""
+    served = await serve()
+    one = await member(served, connect, instance="i")
+    await one.join_and_sync()
+    admin = await connect(served)
+    members = [MemberIdentity(member_id="", group_instance_id=name) for name in ("i", "who")]
+    response = await admin.ask(LEAVE_GROUP, 5, LeaveGroupRequest(group_id="g", members=members))
+    assert [each.error_code for each in response.members] == [NONE, UNKNOWN]
+    assert await one.heartbeat() == UNKNOWN
+
+
+@versions(OFFSET_COMMIT)
+async def test_offset_commit(serve: Serve, connect: Connect, version: int) -> None:
+    one = await member(await serve(), connect)
+    await make_topic(one.client, "t", 2)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await one.commit("t", 5, 6, 7, version=version, metadata="m") == [NONE, NONE, unknown]
+    assert await one.commit("no", 5, version=version) == [unknown]
+    assert await one.offsets(t=3) == {("t", 0): 5, ("t", 1): 6, ("t", 2): -1}
+    if version >= 1:
+        await one.join_and_sync()
+        assert await one.commit("t", 8, version=version) == [NONE]
+        one.generation += 1
+        assert await one.commit("t", 9, version=version) == [ErrorCode.ILLEGAL_GENERATION]
+        one.group = "no"
+        assert await one.commit("t", 9, version=version) == [ErrorCode.ILLEGAL_GENERATION]
+        one.group = "g"
+        assert await one.offsets(t=1) == {("t", 0): 8}
+
+
+@versions(OFFSET_FETCH)
+async def test_offset_fetch(serve: Serve, connect: Connect, version: int) -> None:
+    one = await member(await serve(), connect)
+    await make_topic(one.client, "t", 2)
+    await make_topic(one.client, "u")
+    await one.commit("t", 5, metadata="m")
+    await one.commit("u", 6)
+    (topic,) = await one.fetch(version, t=2)
+    found, missing = topic.partitions
+    assert (found.committed_offset, found.metadata, found.error_code) == (5, "m", NONE)
+    assert (missing.committed_offset, missing.metadata, missing.error_code) == (-1, "", NONE)
+    if version >= 2:
+        everything = {
+            topic.name: [each.committed_offset for each in topic.partitions]
+            for topic in await one.fetch(version)
+        }
+        assert everything == {"t": [5], "u": [6]}
+    one.group = "no"
+    assert [each.committed_offset for each in (await one.fetch(version, t=1))[0].partitions] == [-1]
+    (topic,) = await one.fetch(version, nowhere=1)
+    assert [(each.committed_offset, each.error_code) for each in topic.partitions] == [(-1, NONE)]
+
+
+@versions(DESCRIBE_GROUPS)
+async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> None:
+    one = await member(await serve(), connect, instance="i")
+
+    async def describe(*groups: str) -> Any:
+        request = DescribeGroupsRequest(groups=list(groups), include_authorized_operations=version >= 3)
+        return (await one.client.ask(DESCRIBE_GROUPS, version, request)).groups
+
+    await one.join()
+    (joined,) = await describe("g")
+    assert (joined.group_state, joined.protocol_data) == ("CompletingRebalance", "")
+    assert [(each.member_id, each.member_metadata) for each in joined.members] == [(one.id, b"")]
+    await one.sync(**{one.id: b"all"})
+    stable, missing = await describe("g", "no")
+    assert (stable.error_code, stable.group_state) == (NONE, "Stable")
+    assert (stable.protocol_type, stable.protocol_data) == ("consumer", "range")
+    (told,) = stable.members
+    assert (told.member_id, told.client_id, told.client_host) == (one.id, "test", "/127.0.0.1")
+    assert (told.member_metadata, told.member_assignment) == (b"r", b"all")
+    assert told.group_instance_id == ("i" if version >= 4 else None)
+    assert stable.authorized_operations == (GROUP_OPERATIONS if version >= 3 else NOT_ASKED)
+    assert (missing.error_code, missing.group_state) == (
+        ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else NONE,
+        "Dead",
+    )
+    assert bool(missing.error_message) == (version >= 6)
+
+
+@versions(LIST_GROUPS)
+async def test_list_groups(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect, "simple")
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    await other.commit("t", 5)
+
+    async def listed(**asked: list[str]) -> dict[str, Any]:
+        response = await one.client.ask(LIST_GROUPS, version, ListGroupsRequest(**asked))
+        assert response.error_code == NONE
+        return {group.group_id: group for group in response.groups}
+
+    found = await listed()
+    assert {name: group.protocol_type for name, group in found.items()} == {"g": "consumer", "simple": ""}
+    if version >= 4:
+        assert [found["g"].group_state, found["simple"].group_state] == ["Stable", "Empty"]
+        assert set(await listed(states_filter=["stable", "Dead"])) == {"g"}
+    if version >= 5:
+        assert found["g"].group_type == "Classic"
+        assert set(await listed(types_filter=["CLASSIC"])) == {"g", "simple"}
+        assert await listed(types_filter=["consumer"]) == {}
+
+
+@versions(DELETE_GROUPS)
+async def test_delete_groups(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect, "gone")
+    await make_topic(one.client, "t", 300)
+    await one.join_and_sync()
+    await other.join_and_sync()
+    assert await other.commit("t", *range(300)) == [NONE] * 300
+    await other.leave()
+    response = await one.client.ask(
+        DELETE_GROUPS, version, DeleteGroupsRequest(groups_names=["g", "gone", "no", "gone"])
+    )
+    assert {each.group_id: each.error_code for each in response.results} == {
+        "g": ErrorCode.NON_EMPTY_GROUP,
+        "gone": NONE,
+        "no": ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+    assert set(await states(one.client)) == {"g"}
+    assert await other.fetch() == []
+    await served.stop()
+    one.client = other.client = await connect(await serve())
+    await loaded(one.client)
+    assert set(await states(one.client)) == {"g"}
+
+
+@versions(OFFSET_DELETE)
+async def test_offset_delete(serve: Serve, connect: Connect, version: int) -> None:
+    one = await member(await serve(), connect)
+    await make_topic(one.client, "t", 2)
+    await make_topic(one.client, "read")
+    one.protocols = [("range", b"\x00\x00\x00\x00\x00\x01\x00\x04read\x00\x00\x00\x00")]
+    await one.join_and_sync()
+    await one.commit("t", 5, 6)
+    await one.commit("read", 7)
+
+    async def delete(group: str, topic: str, *indexes: int) -> tuple[int, list[int]]:
+        partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        topics = [OffsetDeleteRequestTopic(name=topic, partitions=partitions)]
+        response = await one.client.ask(
+            OFFSET_DELETE, version, OffsetDeleteRequest(group_id=group, topics=topics)
+        )
+        codes = [each.error_code for topic in response.topics for each in topic.partitions]
+        return response.error_code, codes
+
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await delete("g", "t", 0, 9) == (NONE, [NONE, unknown])
+    assert await delete("g", "read", 0) == (NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
+    assert await delete("no", "t", 0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert await one.offsets() == {("t", 1): 6, ("read", 0): 7}
+    other = GroupMember(one.client, "connect")
+    other.protocol_type = "connect"
+    await other.join_and_sync()
+    assert await delete("connect", "t", 0) == (ErrorCode.NON_EMPTY_GROUP, [])
+
+
+# What a group is told that is not so, or too much.
+
+
+async def loaded(client: Client) -> None:
+    """Wait until the groups of a start have been read."""
+    while (
+        await client.ask(LIST_GROUPS, 5, ListGroupsRequest())
+    ).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        pass
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 5_999, 1_800_001])
+async def test_session_timeouts_are_bounded(serve: Serve, connect: Connect, timeout_ms: int) -> None:
+    one = await member(await serve(), connect)
+    response = await one.join(session_timeout_ms=timeout_ms)
+    assert response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert await states(one.client) == {}
+
+
+async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect, "other")
+    await one.join_and_sync()
+    for liar in (other, await member(served, connect)):
+        liar.protocols = []
+        assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (await states(one.client), await one.heartbeat()) == ({"g": "Stable"}, NONE)
+    assert served.broker.groups.held_bytes == served.broker.groups.groups["g"].size_bytes
+
+
+async def test_a_protocol_that_is_named_twice_is_known_once(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one, liar = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    liar.protocols = [("x", b""), ("x", b"")]
+    assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    one.protocols = [("range", b"first"), ("range", b"second")]
+    assert [each.metadata for each in (await one.join()).members] == [b"first"]
+
+
+async def test_members_belong_to_a_group_that_has_a_name(serve: Serve, connect: Connect) -> None:
+    one = await member(await serve(), connect, "")
+    await make_topic(one.client, "t")
+    invalid = ErrorCode.INVALID_GROUP_ID
+    assert {(await one.join()).error_code, (await one.sync()).error_code} == {invalid}
+    assert {await one.heartbeat(), (await one.leave()).error_code} == {invalid}
+    assert await one.commit("t", 5) == [NONE]  # as ever in Kafka
+    assert await one.offsets() == {("t", 0): 5}
+
+
+async def test_a_group_id_may_be_long_and_one_of_100_kilobytes_ends_the_connection(
+    serve: Serve, connect: Connect
+) -> None:
+    """As in Kafka, whose strings have no more than 32,767 bytes in any version."""
+    served = await serve()
+    one = await member(served, connect, "x" * 32_767)
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    assert await one.commit("t", 5) == [NONE]
+    body = bytes.fromhex("000b 0009 00000001 0001 63 00") + b"\xa1\x8d\x06" + b"x" * 100_000
+    liar = await connect(served)
+    liar.writer.write(len(body).to_bytes(4, "big") + body)
+    with pytest.raises(asyncio.IncompleteReadError):
+        await liar.frame()
+    assert (await one.heartbeat(), len(served.broker.groups.groups)) == (NONE, 1)
+
+
+@pytest.mark.parametrize("named", [{"instance": "i" * 32_767}])
+async def test_an_instance_whose_name_leaves_no_room_for_an_id_is_refused(
+    serve: Serve, connect: Connect, named: dict[str, str]
+) -> None:
+    one = await member(await serve(), connect, **named)
+    assert (await one.join()).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_metadata_of_ten_megabytes_is_refused_and_the_group_goes_on(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 2)
+    await one.join_and_sync()
+    too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    for version, size in ((7, 4_097), (9, 10 << 20)):
+        if version == 7 or size < 32_768:
+            assert await one.commit("t", 5, version=version, metadata="x" * size) == [too_large]
+    assert await one.commit("t", 5, version=9, metadata="x" * 20_000) == [too_large]
+    held = served.broker.groups.held_bytes
+    assert await one.commit("t", 6, metadata="x" * 4_096) == [NONE]
+    assert held < served.broker.groups.held_bytes < held + 10_000
+    assert await one.heartbeat() == NONE
+
+
+async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_goes_on(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one, liar = await member(served, connect), await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    liar.protocols = [("range", b"x" * (10 << 20))]
+    refused = await liar.join()
+    assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert (await one.heartbeat(), await one.commit("t", 5)) == (NONE, [NONE])
+    one.protocols = [("range", b"y" * 1000)]
+    assert (await one.join()).error_code == NONE
+
+
+async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_on(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await one.join()
+    refused = await one.sync(**{one.id: b"x" * (10 << 20)})
+    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    await one.join_and_sync()
+    assert served.broker.groups.held_bytes < 20_000
+
+
+async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 400)
+    codes = await one.commit("t", *range(400), version=9, metadata="x" * 4000)
+    stored = codes.count(NONE)
+    assert 200 < stored < 300
+    assert codes == [NONE] * stored + [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * (400 - stored)
+    assert served.broker.groups.held_bytes <= 1 << 20
+    assert await one.commit("t", *range(1, stored + 1), metadata="y" * 4000) == [NONE] * stored
+    assert len(await one.offsets()) == stored
+
+
+async def test_who_commits_for_partitions_of_others_is_taken_at_its_word(
+    serve: Serve, connect: Connect
+) -> None:
+    """As in Kafka: who reads what is up to the members."""
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect, "other")
+    await make_topic(one.client, "t", 2)
+    await one.join_and_sync()
+    await other.commit("t", 1, 2)
+    assert await one.commit("t", 8, 9) == [NONE, NONE]
+    assert await other.offsets() == {("t", 0): 1, ("t", 1): 2}
+    assert await one.heartbeat() == NONE
+
+
+async def test_who_never_syncs_is_let_go_by_the_clock(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one, liar = await member(served, connect), await member(served, connect)
+    clock, group = served.broker.clock, served.broker.groups.groups
+    clock.hold()
+    await one.join_and_sync()
+    joining = asyncio.create_task(liar.join())
+    await until(lambda: group["g"].state is State.PREPARING_REBALANCE and bool(liar.id))
+    await one.join()
+    await joining
+    assert (await one.sync(**{one.id: b"x"})).error_code == NONE
+    for _ in range(7):
+        clock.advance(seconds=9)
+        for each in (one, liar):
+            await each.heartbeat()
+    await until(lambda: list(group["g"].members) == [one.id])
+    assert await liar.heartbeat() == UNKNOWN
+
+
+async def test_nobody_else_commits_for_a_group_that_has_members(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one, simple = await member(served, connect), await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    assert await simple.commit("t", 5) == [UNKNOWN]
+    await one.leave()
+    assert await simple.commit("t", 5) == [NONE]
+
+
+# The topic, the disk, the clock.
+
+
+async def test_the_topic_is_made_on_first_use_and_is_the_brokers_own(serve: Serve, connect: Connect) -> None:
+    one = await member(await serve(offsets_topic_num_partitions="3"), connect)
+    await make_topic(one.client, "t")
+
+    async def topics() -> dict[str, Any]:
+        response = await one.client.ask(METADATA, 12, MetadataRequest(topics=None))
+        return {topic.name: topic for topic in response.topics}
+
+    assert set(await topics()) == {"t"}
+    await one.commit("t", 5)
+    internal = (await topics())["__consumer_offsets"]
+    assert (internal.is_internal, len(internal.partitions)) == (True, 3)
+    assert not (await topics())["t"].is_internal
+    data = PartitionProduceData(index=0, records=memoryview(build_batch([Record(0, 1, b"k", b"v")])))
+    request = ProduceRequest(
+        acks=1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[data])],
+    )
+    refused = (await one.client.ask(PRODUCE, 9, request)).responses[0].partition_responses[0]
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(num_partitions="7")
+    client = await connect(served)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")])
+    (topic,) = (await client.ask(METADATA, 9, request)).topics
+    assert (topic.error_code, len(topic.partitions)) == (NONE, 1)
+    made = served.broker.topics.by_name["__consumer_offsets"]
+    assert (made.config.retention_ms, made.config.segment_bytes) == (-1, 100 << 20)
+
+
+def test_a_group_is_in_the_partition_that_kafka_has_it_in() -> None:
+    """By Java's hash: its sign dropped, of whatever letters."""
+    names = ("", "g", "hello", "polygenelubricants", "\N{WATER WAVE}")
+    assert [partition_of(name, 50) for name in names] == [0, 103 % 50, 99_162_322 % 50, 0, 1_773_134 % 50]
+
+
+async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
+    """And retention, which would take what is older than a week, leaves them alone."""
+    names = [f"group-{number}" for number in range(9)]
+    await (await serve()).stop()
+    written: list[list[Record]] = [[], [], [], []]
+    now_ms = Clock().now_ms()
+    for number, name in enumerate(names):
+        value = OffsetCommitValue(offset=number, leader_epoch=0, metadata="", commit_timestamp=now_ms)
+        of_partition = written[partition_of(name, 4)]
+        key = records.offset_key(name, "t", 0)
+        of_partition.append(Record(len(of_partition), 1, key, records.OFFSET_VALUES.write(value, 3)))
+    for folder, made in {
+        "t-0": [],
+        **{f"__consumer_offsets-{n}": each for n, each in enumerate(written)},
+    }.items():
+        (tmp_path / "data" / folder).mkdir(parents=True)
+        data = build_batch(made) if made else b""
+        (tmp_path / "data" / folder / "00000000000000000000.log").write_bytes(data)
+    served = await serve(log_retention_ms="1000", log_retention_check_interval_ms="1")
+    one = await member(served, connect)
+    await loaded(one.client)
+    for number, name in enumerate(names):
+        one.group = name
+        assert await one.offsets() == {("t", 0): number}
+    topic = served.broker.topics.by_name["__consumer_offsets"]
+    assert (len(topic.partitions), topic.config.retention_ms) == (4, -1)
+    assert await one.commit("t", 77) == [NONE]
+    await served.stop()
+    one.client = await connect(await serve(offsets_topic_num_partitions="50"))
+    await loaded(one.client)
+    assert await one.offsets() == {("t", 0): 77}
+
+
+async def test_groups_their_members_and_offsets_survive_a_restart(serve: Serve, connect: Connect) -> None:
+    served = await serve(offsets_topic_num_partitions="5")
+    names = [f"group-{number}" for number in range(12)]
+    members = {name: await member(served, connect, name, instance="i") for name in names}
+    await make_topic(members[names[0]].client, "t", 2)
+    for number, one in enumerate(members.values()):
+        await one.join_and_sync()
+        assert await one.commit("t", number, number + 100, metadata=f"m{number}") == [NONE, NONE]
+    await served.stop()
+    served = await serve()
+    for number, one in enumerate(members.values()):
+        one.client = await connect(served)
+        await loaded(one.client)
+        assert await one.heartbeat() == NONE
+        assert (await one.sync()).assignment == b"all"
+        assert await one.offsets(t=2) == {("t", 0): number, ("t", 1): number + 100}
+        assert (await one.fetch(t=1))[0].partitions[0].metadata == f"m{number}"
+    assert set((await states(one.client)).values()) == {"Stable"}
+
+
+async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    await one.commit("t", 5)
+    await served.stop()
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    has_loaded = coordinator_module.Coordinator._has_loaded
+
+    def hold_back(self: Any, loading: Any) -> None:
+        async def later() -> None:
+            await gate.wait()
+            has_loaded(self, loading)
+
+        self.held_back = loop.create_task(later())
+
+    monkeypatch.setattr(coordinator_module.Coordinator, "_has_loaded", hold_back)
+    served = await serve()
+    one.client = await connect(served)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await one.join()).error_code == loading
+    assert (await one.sync()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert (await one.heartbeat(), await one.commit("t", 6)) == (NONE, [loading])
+    response = await one.client.ask(DESCRIBE_GROUPS, 6, DescribeGroupsRequest(groups=["g"]))
+    assert response.groups[0].error_code == loading
+    assert (await one.client.ask(LIST_GROUPS, 5, ListGroupsRequest())).error_code == loading
+    with pytest.raises(AssertionError):
+        await one.offsets(t=1)
+    gate.set()
+    await loaded(one.client)
+    assert (await one.offsets(t=1), await one.heartbeat()) == ({("t", 0): 5}, NONE)
+
+
+async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_name_now(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 2)
+    await make_topic(one.client, "kept")
+    await one.commit("t", 5, 6)
+    await one.commit("kept", 7)
+    await delete_topic(one.client, "t")
+    await make_topic(one.client, "t", 2)
+    assert await one.offsets(t=2) == {("t", 0): -1, ("t", 1): -1}
+    assert await one.offsets() == {("kept", 0): 7}
+    await one.commit("t", 1)
+    await until(lambda: [*served.broker.groups.offsets["g"].topics["t"]] == [0])
+    await served.stop()
+    one.client = await connect(await serve())
+    await loaded(one.client)
+    assert await one.offsets() == {("kept", 0): 7, ("t", 0): 1}
+
+
+async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve, connect: Connect) -> None:
+    """KIP-211: and with the last of them the group."""
+    served = await serve(offsets_retention_minutes="1440", offsets_retention_check_interval_ms="60000")
+    one, simple, old = (
+        await member(served, connect),
+        await member(served, connect, "simple"),
+        await member(served, connect, "old"),
+    )
+    groups, clock = served.broker.groups, served.broker.clock
+    clock.hold()
+    await make_topic(one.client, "t", 2)
+    one.protocols = [("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00")]
+    await one.join(session_timeout_ms=1_800_000)
+    await one.sync()
+    assert await one.commit("t", 5) == await simple.commit("t", 6) == [NONE]
+    assert await old.commit("t", 7, version=2, retention_time_ms=1000) == [NONE]
+    clock.advance(minutes=2)
+    await until(lambda: "old" not in groups.groups)
+    for _ in range(48):
+        clock.advance(minutes=29)
+        assert await one.heartbeat() == NONE
+    assert "simple" in groups.groups
+    clock.advance(minutes=29)
+    await one.heartbeat()
+    clock.advance(minutes=29)
+    await until(lambda: "simple" not in groups.groups)
+    assert await one.offsets() == {("t", 0): 5}  # it reads the topic
+    await one.leave()
+    clock.advance(hours=23, minutes=58)
+    assert await one.offsets() == {("t", 0): 5}
+    clock.advance(minutes=5)
+    await until(lambda: not groups.groups)
+    assert (await one.fetch(), groups.offsets, groups.held_bytes) == ([], {}, 0)
+    clock.release()
+    await served.stop()
+    again = await serve()
+    await until(lambda: not again.broker.groups.is_loading)
+    assert (again.broker.groups.groups, again.broker.groups.offsets) == ({}, {})
+
+
+async def test_a_step_of_the_time_of_day_ends_no_session(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await one.join_and_sync()
+    served.broker.clock._held = (served.broker.clock.now_ms() + DAY_MS, served.broker.clock.monotonic_ms())
+    served.broker.clock._tell()
+    assert await one.heartbeat() == NONE
+    served.broker.clock.release()
+
+
+async def test_a_stop_answers_members_that_wait_for_others(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    joining = asyncio.create_task(other.join())
+    await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
+    await served.stop()
+    assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    assert await one.commit("t", 5) == [NONE]
+    log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    log.refuse_writes("the test says so")
+    assert await one.commit("t", 6) == [ErrorCode.NOT_COORDINATOR]
+    assert await one.offsets() == {("t", 0): 5}
+    await one.join()
+    assert (await one.sync()).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_when_the_topic_is_deleted_all_groups_are_gone(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    await one.commit("t", 5)
+    await delete_topic(one.client, "__consumer_offsets")
+    assert (await states(one.client), served.broker.groups.held_bytes) == ({}, 0)
+    assert (await one.fetch(), await one.heartbeat()) == ([], UNKNOWN)
+    one.id, one.generation = "", -1
+    assert await one.commit("t", 6) == [NONE]

@@ -1,0 +1,617 @@
+"""The state machine of a classic group: by itself, with a clock and timers that the test moves."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tidelog.broker.groups.classic import GROUP_BYTES, ClassicGroup
+from tidelog.broker.groups.member import Joining, Surroundings
+from tidelog.broker.groups.states import ANSWERS, MOVES, Asked, State
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+
+NONE, UNKNOWN, REJOIN = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS
+SESSION_MS, REBALANCE_MS = 10_000, 60_000
+
+
+@dataclass
+class Timer:
+    due_ms: int
+    callback: Callable[[], None] | None
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+@dataclass
+class World:
+    """What a group is handed: time that passes when the test says so, a disk that answers when it does."""
+
+    now_ms: int = 1_000_000
+    held_bytes: int = GROUP_BYTES + 2
+    timers: list[Timer] = field(default_factory=list)
+    stored: list[GroupMetadataValue] = field(default_factory=list)
+    waiting: list[Callable[[ErrorCode], None]] = field(default_factory=list)
+    ids: Any = field(default_factory=itertools.count)
+    disk: ErrorCode | None = NONE  # what it answers at once, None to be asked
+
+    def around(self, delay_ms: int = 0, max_size: int = 100) -> Surroundings:
+        return Surroundings(
+            now_ms=lambda: self.now_ms,
+            monotonic_ms=lambda: self.now_ms,
+            call_later=self.call_later,
+            new_id=lambda: str(next(self.ids)),
+            store=self.store,
+            hold=self.hold,
+            initial_rebalance_delay_ms=delay_ms,
+            max_size=max_size,
+        )
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        timer = Timer(self.now_ms + delay_ms, callback)
+        self.timers.append(timer)
+        return timer
+
+    def store(self, _group: Any, value: GroupMetadataValue, done: Callable[[ErrorCode], None]) -> None:
+        self.stored.append(value)
+        self.waiting.append(done)
+
+    def hold(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+
+    def write(self, code: ErrorCode = NONE) -> None:
+        """Have the disk answer all that it was given."""
+        waiting, self.waiting = self.waiting, []
+        for done in waiting:
+            done(code)
+
+    def pass_ms(self, span_ms: int) -> None:
+        """Let time pass, timer by timer."""
+        end_ms = self.now_ms + span_ms
+        while True:
+            due = [timer for timer in self.timers if timer.callback and timer.due_ms <= end_ms]
+            if not due:
+                break
+            first = min(due, key=lambda timer: timer.due_ms)
+            self.now_ms = max(self.now_ms, first.due_ms)
+            callback, first.callback = first.callback, None
+            assert callback is not None
+            callback()
+        self.timers = [timer for timer in self.timers if timer.callback]
+        self.now_ms = end_ms
+
+
+@dataclass
+class Client:
+    """A member's side: what it was answered."""
+
+    group: ClassicGroup
+    name: str
+    instance: str | None = None
+    protocols: list[tuple[str, bytes]] = field(default_factory=lambda: [("range", b"r"), ("sticky", b"s")])
+    id: str = ""
+    generation: int = -1
+    joined: JoinGroupResponse | None = None
+    synced: SyncGroupResponse | None = None
+
+    def join(self, **asked: Any) -> JoinGroupResponse | None:
+        self.joined = None
+        joining = Joining(
+            self.id, self.instance, self.name, "/host", REBALANCE_MS, SESSION_MS, "consumer", self.protocols
+        )
+        self.group.join(joining._replace(**asked), self._has_joined)
+        return self.joined
+
+    def _has_joined(self, response: JoinGroupResponse) -> None:
+        self.joined = response
+        if not response.error_code:
+            self.id, self.generation = response.member_id, response.generation_id
+
+    def sync(self, **assignments: bytes) -> SyncGroupResponse | None:
+        self.synced = None
+        by_id = list(assignments.items())
+        self.group.sync(self.id, self.instance, self.generation, by_id, self._has_synced)
+        return self.synced
+
+    def _has_synced(self, response: SyncGroupResponse) -> None:
+        self.synced = response
+
+    def heartbeat(self) -> ErrorCode:
+        return self.group.heartbeat(self.id, self.instance, self.generation)
+
+
+def make(world: World, **around: int) -> ClassicGroup:
+    return ClassicGroup("g", world.around(**around))
+
+
+def stable(world: World, group: ClassicGroup, *clients: Client) -> None:
+    """Bring an empty group to a generation of these members; the first leads."""
+    for client in clients:
+        client.join()
+    world.pass_ms(0)
+    assert group.state is State.COMPLETING_REBALANCE
+    leader = next(client for client in clients if client.id == group.leader)
+    for client in clients:
+        client.sync(**({each.id: each.name.encode() for each in clients} if client is leader else {}))
+    world.write()
+    assert group.state is State.STABLE
+    assert [client.synced and client.synced.assignment for client in clients] == [
+        client.name.encode() for client in clients
+    ]
+
+
+def test_every_state_has_an_answer_to_all_that_is_asked() -> None:
+    assert {asked: set(answers) for asked, answers in ANSWERS.items()} == {
+        asked: set(State) for asked in Asked
+    }
+    assert set(MOVES) == set(State)
+
+
+def test_members_join_are_told_of_one_another_and_get_what_the_leader_assigns() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join()
+    world.pass_ms(0)
+    assert a.joined is not None
+    assert (a.joined.leader, a.joined.protocol_name, a.generation) == (a.id, "range", 1)
+    assert [(each.member_id, each.metadata) for each in a.joined.members] == [(a.id, b"r")]
+    b.join()
+    assert (b.joined, a.heartbeat()) == (None, REJOIN)
+    a.join()
+    assert a.joined is not None
+    assert b.joined is not None
+    assert (a.generation, b.generation, b.joined.members) == (2, 2, [])
+    assert [each.member_id for each in a.joined.members] == [a.id, b.id]
+    b.sync()
+    a.sync(**{b.id: b"for b"})
+    assert (a.synced, group.state) == (None, State.COMPLETING_REBALANCE)  # not before it is on disk
+    world.write()
+    assert a.synced is not None
+    assert b.synced is not None
+    assert (a.synced.assignment, b.synced.assignment, group.state) == (b"", b"for b", State.STABLE)
+    stored = world.stored[-1]
+    assert (stored.generation, stored.leader, stored.protocol) == (2, a.id, "range")
+    assert [(each.member_id, each.assignment) for each in stored.members] == [(a.id, b""), (b.id, b"for b")]
+    assert (a.heartbeat(), b.sync()) == (NONE, b.synced)
+
+
+def test_a_session_that_ends_has_the_others_rebalance() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    for _ in range(5):
+        world.pass_ms(SESSION_MS // 2)
+        assert b.heartbeat() == (NONE if group.state is State.STABLE else REJOIN)
+    assert (set(group.members), b.heartbeat()) == ({b.id}, REJOIN)
+    b.join()
+    assert (b.generation, group.leader) == (2, b.id)
+
+
+def test_who_does_not_join_in_time_is_left_behind_and_a_static_member_may_yet_come() -> None:
+    world = World()
+    group = make(world)
+    a, b, c = Client(group, "a"), Client(group, "b"), Client(group, "c", instance="c")
+    stable(world, group, a, b, c)
+    a.join()  # the leader: all have to
+    for _ in range(9):
+        world.pass_ms(REBALANCE_MS // 10)
+        assert (b.heartbeat(), c.heartbeat(), a.joined) == (REJOIN, REJOIN, None)
+    world.pass_ms(REBALANCE_MS // 10)
+    assert a.joined is not None
+    assert [each.member_id for each in a.joined.members] == [a.id, c.id]
+    assert b.heartbeat() == UNKNOWN
+
+
+def test_who_has_joined_and_never_syncs_is_let_go() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join()
+    b.join()
+    a.sync()
+    world.write()
+    for _ in range(10):
+        world.pass_ms(REBALANCE_MS // 10)
+        a.heartbeat()
+        b.heartbeat()
+    assert (set(group.members), b.heartbeat(), a.heartbeat()) == ({a.id}, UNKNOWN, REJOIN)
+
+
+def test_a_leader_that_never_syncs_is_let_go_and_the_others_are_told() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join()
+    b.join()
+    b.sync()
+    for _ in range(10):
+        world.pass_ms(REBALANCE_MS // 10)
+        a.heartbeat()
+    assert b.synced is not None
+    assert (set(group.members), b.synced.error_code, a.heartbeat()) == ({b.id}, REJOIN, UNKNOWN)
+
+
+def test_one_without_an_id_is_given_one_and_has_a_session_to_come_back_with_it() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    refused = a.join(must_know_its_id=True)
+    assert refused is not None
+    assert refused.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert (refused.member_id[:2], group.members, group.is_awaited) == ("a-", {}, True)
+    a.id = refused.member_id
+    a.join(must_know_its_id=True)
+    world.pass_ms(0)
+    assert (a.id, group.is_awaited) == (refused.member_id, False)
+    a.sync()
+    world.write()
+    refused = b.join(must_know_its_id=True)
+    assert refused is not None
+    # The others wait for it, but no longer than its session.
+    a.join()
+    assert a.joined is None
+    world.pass_ms(SESSION_MS)
+    assert a.joined is not None
+    b.id = refused.member_id
+    late = b.join()
+    assert late is not None
+    assert late.error_code == UNKNOWN
+
+
+def test_the_first_rebalance_waits_for_more_members_while_more_come() -> None:
+    world = World()
+    group = make(world, delay_ms=3000)
+    clients = [Client(group, name) for name in "abc"]
+    for client in clients:
+        client.join()
+        world.pass_ms(2000)
+    assert [client.joined for client in clients] == [None] * 3
+    world.pass_ms(3000)
+    assert [client.generation for client in clients] == [1, 1, 1]
+
+
+def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a", instance="a"), Client(group, "b", instance="b")
+    stable(world, group, a, b)
+    again = Client(group, "b", instance="b")
+    again.join()
+    assert again.joined is None
+    world.write()
+    assert again.joined is not None
+    assert (again.generation, again.joined.leader, group.state) == (b.generation, a.id, State.STABLE)
+    assert again.id != b.id
+    assert [each.member_id for each in world.stored[-1].members] == [a.id, again.id]
+    assert (b.heartbeat(), again.heartbeat(), a.heartbeat()) == (ErrorCode.FENCED_INSTANCE_ID, NONE, NONE)
+    synced = again.sync()
+    assert synced is not None
+    assert synced.assignment == b"b"
+    assert b.join() == b.joined
+    assert b.joined is not None
+    assert b.joined.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize("may_skip", [False, True])
+def test_a_static_leader_that_comes_back_does_not_assign(may_skip: bool) -> None:
+    """Nobody would hear of it (KIP-814)."""
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a", instance="a"), Client(group, "b")
+    stable(world, group, a, b)
+    again = Client(group, "a", instance="a")
+    again.join(may_skip_assignment=may_skip)
+    world.write()
+    assert again.joined is not None
+    assert again.joined.skip_assignment is may_skip
+    assert (again.joined.leader == again.id) is may_skip
+    assert len(again.joined.members) == (2 if may_skip else 0)
+    assert (group.leader, b.heartbeat()) == (again.id, NONE)
+
+
+def test_a_static_member_that_comes_back_otherwise_has_all_rebalance() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a", instance="a"), Client(group, "b", protocols=[("sticky", b"s"), ("range", b"r")])
+    stable(world, group, a, b)
+    assert group.protocol in ("range", "sticky")
+    other = [each for each in a.protocols if each[0] != group.protocol]
+    again = Client(group, "a", instance="a", protocols=other)
+    again.join()
+    assert (group.state, again.joined) == (State.PREPARING_REBALANCE, None)
+    b.join()
+    assert group.protocol == other[0][0]
+
+
+def test_a_static_member_whose_return_cannot_be_stored_is_not_a_member() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    stable(world, group, a, b)
+    again = Client(group, "b", instance="b")
+    again.join()
+    world.write(ErrorCode.NOT_COORDINATOR)
+    assert again.joined is not None
+    assert (again.joined.error_code, a.heartbeat()) == (UNKNOWN, REJOIN)
+
+
+def test_what_cannot_be_stored_is_assigned_to_nobody() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    a.join()
+    world.pass_ms(0)
+    a.sync(**{a.id: b"mine"})
+    world.write(ErrorCode.NOT_COORDINATOR)
+    assert a.synced is not None
+    assert (a.synced.error_code, group.state) == (ErrorCode.NOT_COORDINATOR, State.PREPARING_REBALANCE)
+
+
+@pytest.mark.parametrize(
+    ("protocol_type", "protocols"),
+    [("connect", [("range", b"")]), ("consumer", []), ("consumer", [("x", b"")])],
+)
+def test_who_shares_no_protocol_is_refused(protocol_type: str, protocols: list[tuple[str, bytes]]) -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"))
+    refused = Client(group, "b").join(protocol_type=protocol_type, protocols=protocols)
+    assert refused is not None
+    assert (refused.error_code, len(group.members)) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, 1)
+
+
+def test_an_empty_group_takes_any_protocol_but_none() -> None:
+    group = make(World())
+    for asked in ({"protocol_type": ""}, {"protocols": []}):
+        refused = Client(group, "b").join(**asked)
+        assert refused is not None
+        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_group_that_is_full_takes_nobody_and_keeps_those_it_has() -> None:
+    world = World()
+    group = make(world, max_size=2)
+    a, b, c = (Client(group, name) for name in "abc")
+    stable(world, group, a, b)
+    refused = c.join()
+    assert refused is not None
+    assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert (a.heartbeat(), b.heartbeat()) == (NONE, NONE)
+    a.join()
+    b.join()
+    assert (a.generation, b.generation) == (2, 2)
+
+
+def test_members_that_leave_are_named_by_id_or_by_instance() -> None:
+    world = World()
+    group = make(world)
+    a, b, c = Client(group, "a"), Client(group, "b", instance="b"), Client(group, "c", instance="c")
+    stable(world, group, a, b, c)
+    codes = group.leave([(a.id, None), ("", "b"), ("", "who"), ("who", None), (b.id, "c"), (c.id, "who")])
+    assert codes == [NONE, NONE, UNKNOWN, UNKNOWN, ErrorCode.FENCED_INSTANCE_ID, UNKNOWN]
+    assert (set(group.members), c.heartbeat()) == ({c.id}, REJOIN)
+
+
+def test_the_last_one_that_leaves_leaves_an_empty_group() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    assert group.leave([(a.id, None)]) == [NONE]
+    assert (group.state, group.generation, world.stored[-1].members) == (State.EMPTY, 2, [])
+    assert (group.deletion_problem(Asked.DELETE), world.held_bytes) == (NONE, group.size_bytes)
+
+
+def test_who_lies_about_its_generation_is_told_so() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    a.generation += 1
+    synced = a.sync()
+    assert synced is not None
+    assert {a.heartbeat(), synced.error_code, group.commit_problem(a.id, None, 7)} == {
+        ErrorCode.ILLEGAL_GENERATION
+    }
+
+
+def test_who_goes_by_another_protocol_does_not_sync() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    answers: list[SyncGroupResponse] = []
+    for said in ({"protocol_type": "connect"}, {"protocol": "sticky"}):
+        group.sync(a.id, None, a.generation, [], answers.append, **said)
+    assert {answer.error_code for answer in answers} == {ErrorCode.INCONSISTENT_GROUP_PROTOCOL}
+
+
+def test_who_may_commit() -> None:
+    world = World()
+    group = make(world)
+    may = group.commit_problem
+    assert (may("", None, -1), may("who", None, -1), may("who", None, 3)) == (NONE, NONE, UNKNOWN)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    stable(world, group, a, b)
+    assert (may(a.id, None, 1), may("", None, -1), may("who", None, 1)) == (NONE, UNKNOWN, UNKNOWN)
+    assert may("who", "b", 1) == ErrorCode.FENCED_INSTANCE_ID
+    b.join(protocols=[("range", b"other")])
+    assert may(a.id, None, 1) == NONE  # it is to join, and may say before how far it has come
+    a.join()
+    assert may(a.id, None, 2) == REJOIN
+    group.end(UNKNOWN)
+    assert may(a.id, None, 2) == may("", None, -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_commits_keep_a_member_alive() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    for _ in range(5):
+        world.pass_ms(SESSION_MS - 1)
+        assert group.commit_problem(a.id, None, a.generation) == NONE
+
+
+def test_who_asks_again_while_it_waits_is_answered_twice() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join()
+    first: list[JoinGroupResponse] = []
+    a._has_joined = first.append  # type: ignore[method-assign]
+    a.join()
+    assert [answer.error_code for answer in first] == []
+    twice: list[JoinGroupResponse] = []
+    a._has_joined = twice.append  # type: ignore[method-assign]
+    a.join()
+    assert ([answer.error_code for answer in first], twice) == ([REJOIN], [])
+
+
+def test_a_group_is_restored_as_it_was_stored() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    stable(world, group, a, b)
+    restored = make(world)
+    restored.restore(world.stored[-1])
+    restored.begin()
+    assert (restored.state, restored.generation, restored.leader) == (State.STABLE, 1, a.id)
+    assert (restored.protocol, restored.protocol_type, restored.size_bytes > group.size_bytes // 2) == (
+        "range",
+        "consumer",
+        True,
+    )
+    a.group = b.group = restored
+    assert (a.heartbeat(), b.heartbeat()) == (NONE, NONE)
+    synced = b.sync()
+    assert synced is not None
+    assert synced.assignment == b"b"
+    world.pass_ms(SESSION_MS)
+    assert restored.members == {}
+
+
+def test_what_its_members_read_is_known_of_consumers_alone() -> None:
+    world = World()
+    group = make(world)
+    subscription = b"\x00\x01\x00\x00\x00\x02\x00\x01s\x00\x01t\x00\x00\x00\x00"
+    a = Client(group, "a", protocols=[("range", subscription)])
+    stable(world, group, a)
+    assert (group.reads("t"), group.reads("u"), group.unused_since_ms(5)) == (True, False, 5)
+    b = Client(group, "b", protocols=[("range", b"?")])
+    b.join()
+    a.join()
+    assert (group.reads("u"), group.topics) == (True, None)  # nobody knows what b reads
+    group.leave([(a.id, None), (b.id, None)])
+    assert (group.reads("t"), group.unused_since_ms(5)) == (False, group.state_since_ms)
+
+
+class GroupModel(RuleBasedStateMachine):
+    """Members that do what they please: whoever asks is answered in the end, and what is counted adds up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.group = make(self.world, max_size=4)
+        self.clients: list[Client] = []
+        self.owed = 0
+
+    def pick(self, number: int) -> Client:
+        return self.clients[number % len(self.clients)]
+
+    @rule(static=st.sampled_from([None, "x", "y"]), sticky=st.booleans())
+    def arrive(self, static: str | None, sticky: bool) -> None:
+        protocols = [("sticky", b"s")] if sticky else [("range", b"r"), ("sticky", b"s")]
+        self.clients.append(Client(self.group, "c", instance=static, protocols=protocols))
+
+    @precondition(lambda self: self.clients)
+    @rule(number=st.integers(0, 9), must_know=st.booleans())
+    def join(self, number: int, must_know: bool) -> None:
+        client = self.pick(number)
+        answered: list[JoinGroupResponse] = []
+
+        def has_joined(response: JoinGroupResponse) -> None:
+            assert not answered
+            answered.append(response)
+            self.owed -= 1
+            Client._has_joined(client, response)
+            if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                client.id = response.member_id
+            elif response.error_code in (UNKNOWN, ErrorCode.FENCED_INSTANCE_ID):
+                client.id = ""
+
+        self.owed += 1
+        client._has_joined = has_joined  # type: ignore[method-assign]
+        client.join(must_know_its_id=must_know)
+
+    @precondition(lambda self: self.clients)
+    @rule(number=st.integers(0, 9))
+    def sync(self, number: int) -> None:
+        client = self.pick(number)
+
+        def has_synced(response: SyncGroupResponse) -> None:
+            self.owed -= 1
+
+        self.owed += 1
+        client._has_synced = has_synced  # type: ignore[method-assign]
+        client.sync(**{each.id: b"x" for each in self.clients})
+
+    @precondition(lambda self: self.clients)
+    @rule(number=st.integers(0, 9))
+    def leave(self, number: int) -> None:
+        client = self.pick(number)
+        self.group.leave([(client.id, client.instance)])
+
+    @precondition(lambda self: self.clients)
+    @rule(number=st.integers(0, 9))
+    def beat(self, number: int) -> None:
+        self.pick(number).heartbeat()
+
+    @rule(span_ms=st.sampled_from([0, 1, SESSION_MS, REBALANCE_MS]))
+    def pass_time(self, span_ms: int) -> None:
+        self.world.pass_ms(span_ms)
+
+    @rule(code=st.sampled_from([NONE, NONE, NONE, ErrorCode.NOT_COORDINATOR]))
+    def write(self, code: ErrorCode) -> None:
+        self.world.write(code)
+
+    @invariant()
+    def counts_add_up(self) -> None:
+        group = self.group
+        waiting = [each for each in group if each.join is not None]
+        syncing = [each for each in group if each.sync is not None]
+        assert group._joining == len(waiting)
+        assert self.owed == len(waiting) + len(syncing)
+        assert len(group.members) <= 4
+        assert group.leader is None or group.leader in group.members
+        assert {each.instance_id: each.id for each in group if each.instance_id} == group._instances
+        for name, known in group._supported.items():
+            assert known == sum(name in dict(each.protocols) for each in group)
+        pending = sum(400 + 2 * len(member_id) for member_id in group._pending)
+        size = GROUP_BYTES + 2 + sum(each.size_bytes for each in group) + pending
+        assert group.size_bytes == self.world.held_bytes == size
+        assert (group.state is State.EMPTY) <= (not group.members)
+
+    def teardown(self) -> None:
+        """However it went, the group comes to rest: nobody waits for ever, and nobody stays who is not heard of."""
+        for _ in range(10):
+            self.world.write()
+            self.world.pass_ms(5 * REBALANCE_MS)
+        assert (self.owed, self.group.members, self.group.state) == (0, {}, State.EMPTY)
+
+
+TestGroupModel = GroupModel.TestCase
+TestGroupModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,251 @@
+"""`__consumer_offsets`: what Kafka has written there in any of its versions, and what a start makes of it."""
+
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.logs import open_log
+from tests.support.strategies import messages
+from tidelog.broker.groups.offsets import Committed, GroupOffsets
+from tidelog.broker.groups.offsets_log import Replayed, replay
+from tidelog.broker.maintenance import at_once
+from tidelog.broker.topics import BrokerStops
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.coordinator.subscription import subscribed_topics
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.message_set import build_message_set
+from tidelog.protocol.wire.errors import EncodeError, WireError
+from tidelog.storage.log import Log
+
+T_ID, NO_ID = b"t" * 16, bytes(16)
+KEY = records.offset_key("g", "t", 0)
+
+
+def log_of(folder: Path, *batches: bytes) -> Log:
+    """Open a log that somebody else has written."""
+    folder.mkdir()
+    (folder / "00000000000000000000.log").write_bytes(b"".join(batches))
+    return open_log(folder, was_cut_off=False)
+
+
+def batch(base: int, *entries: tuple[bytes, bytes | None], **options: object) -> bytes:
+    made = [Record(base + number, 1, key, value) for number, (key, value) in enumerate(entries)]
+    return build_batch(made, **options)  # type: ignore[arg-type]
+
+
+def replayed(*logs: Log) -> Replayed:
+    return at_once(replay(logs, {"t": T_ID}))
+
+
+def value(offset: int, **fields: object) -> bytes:
+    return records.offset_value(
+        OffsetCommitValue(offset=offset, metadata="", commit_timestamp=1, topic_id=T_ID, **fields)  # type: ignore[arg-type]
+    )
+
+
+def offsets(found: Replayed, group: str = "g") -> dict[tuple[str, int], int]:
+    if group not in found.offsets:
+        return {}
+    return {(topic, partition): each.offset for topic, partition, each in found.offsets[group]}
+
+
+# As Kafka writes them, byte for byte (group-coordinator, GroupCoordinatorRecordSerde).
+OFFSETS = {
+    "0": ("0000 0000000000000007 0001 6d 0000000000000009", Committed(7, -1, "m", 9, -1, T_ID)),
+    "1": (
+        "0001 0000000000000007 0001 6d 0000000000000009 000000000000000b",
+        Committed(7, -1, "m", 9, 11, T_ID),
+    ),
+    "2": ("0002 0000000000000007 0001 6d 0000000000000009", Committed(7, -1, "m", 9, -1, T_ID)),
+    "3": ("0003 0000000000000007 00000005 0001 6d 0000000000000009", Committed(7, 5, "m", 9, -1, T_ID)),
+    "4": ("0004 0000000000000007 00000005 02 6d 0000000000000009 00", Committed(7, 5, "m", 9, -1, T_ID)),
+    "4 with an id": (
+        "0004 0000000000000007 00000005 02 6d 0000000000000009 01 00 10" + "69" * 16,
+        Committed(7, 5, "m", 9, -1, b"i" * 16),
+    ),
+}
+
+
+@pytest.mark.parametrize("version", OFFSETS)
+@pytest.mark.parametrize("key", ["0000", "0001"])
+def test_an_offset_is_read_in_every_version(tmp_path: Path, version: str, key: str) -> None:
+    written, expected = OFFSETS[version]
+    entry = bytes.fromhex(key + "0001 67 0001 74 00000003"), bytes.fromhex(written)
+    found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, entry)))
+    assert list(found.offsets["g"]) == [("t", 3, expected)]
+    assert found.damaged == 0
+
+
+GROUPS = {
+    0: "0000 0008 636f6e73756d6572 00000004 0005 72616e6765 0001 61 00000001 "
+    "0001 61 0001 63 0001 68 00000064 00000001 73 00000001 78",
+    1: "0001 0008 636f6e73756d6572 00000004 0005 72616e6765 0001 61 00000001 "
+    "0001 61 0001 63 0001 68 000000c8 00000064 00000001 73 00000001 78",
+    2: "0002 0008 636f6e73756d6572 00000004 0005 72616e6765 0001 61 0000000000000009 00000001 "
+    "0001 61 0001 63 0001 68 000000c8 00000064 00000001 73 00000001 78",
+    3: "0003 0008 636f6e73756d6572 00000004 0005 72616e6765 0001 61 0000000000000009 00000001 "
+    "0001 61 0001 69 0001 63 0001 68 000000c8 00000064 00000001 73 00000001 78",
+    4: "0004 09 636f6e73756d6572 00000004 06 72616e6765 02 61 0000000000000009 02 "
+    "02 61 02 69 02 63 02 68 000000c8 00000064 02 73 02 78 00 00",
+}
+
+
+@pytest.mark.parametrize("version", GROUPS)
+def test_a_group_is_read_in_every_version(tmp_path: Path, version: int) -> None:
+    entry = bytes.fromhex("0002 0001 67"), bytes.fromhex(GROUPS[version])
+    found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, entry)))
+    member = MemberMetadata(
+        member_id="a",
+        group_instance_id="i" if version >= 3 else None,
+        client_id="c",
+        client_host="h",
+        rebalance_timeout=200 if version else 0,
+        session_timeout=100,
+        subscription=b"s",
+        assignment=b"x",
+    )
+    expected = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=4,
+        protocol="range",
+        leader="a",
+        current_state_timestamp=9 if version >= 2 else -1,
+        members=[member],
+    )
+    assert found.groups == {"g": expected}
+    if version == 3:
+        assert (records.group_key("g"), records.group_value(expected)) == entry
+
+
+@given(messages(OffsetCommitValue, 4), messages(GroupMetadataValue, 3))
+def test_what_is_written_is_read_back(committed: OffsetCommitValue, group: GroupMetadataValue) -> None:
+    assert records.read(KEY, records.OFFSET_VALUES.write(committed, 4)) == (
+        records.OFFSET_KEYS.read(KEY),
+        committed,
+    )
+    key = records.group_key("g")
+    assert records.read(key, records.group_value(group)) == (records.GROUP_KEYS.read(key), group)
+
+
+def test_an_offset_is_written_in_the_version_that_says_all_there_is_to_say() -> None:
+    assert value(7)[:2] == b"\0\4"
+    assert value(7, expire_timestamp=11)[:2] == b"\0\1"
+    with pytest.raises(EncodeError):
+        records.group_key("x" * 32_768)
+
+
+@given(st.binary(max_size=30), st.binary(max_size=30))
+def test_any_bytes_are_a_record_or_a_wire_error(key: bytes, said: bytes) -> None:
+    with suppress(WireError):
+        records.read(key, said)
+    subscribed_topics(said)
+
+
+def test_the_last_record_of_a_key_holds_and_null_takes_it_back(tmp_path: Path) -> None:
+    other = records.offset_key("g", "t", 1)
+    gone = records.offset_key("gone", "t", 1)
+    empty = GroupMetadataValue(protocol_type="", generation=1, protocol=None, leader=None, members=[])
+    group = records.group_key("gone")
+    log = log_of(
+        tmp_path / "__consumer_offsets-0",
+        batch(0, (KEY, value(1)), (other, value(2)), (gone, value(3)), (group, records.group_value(empty))),
+        batch(4, (KEY, value(5)), (other, None), (gone, None), (group, None), (group, None)),
+    )
+    found = replayed(log)
+    assert (offsets(found), offsets(found, "gone"), found.groups) == ({("t", 0): 5}, {}, {})
+    assert found.offsets["g"].size_bytes == sum(each.size_bytes for _, _, each in found.offsets["g"])
+
+
+def test_what_is_in_a_transaction_counts_once_that_is_committed(tmp_path: Path) -> None:
+    marker = {"commit": b"\0\0\0\1", "abort": b"\0\0\0\0"}
+    other = records.offset_key("g", "t", 1)
+
+    def transaction(base: int, producer: int, *entries: tuple[bytes, bytes], control: bool = False) -> bytes:
+        return batch(
+            base, *entries, transactional=True, control=control, producer_id=producer, producer_epoch=0
+        )
+
+    log = log_of(
+        tmp_path / "__consumer_offsets-0",
+        transaction(0, 1, (KEY, value(5))),
+        transaction(1, 2, (other, value(6))),
+        transaction(2, 2, (marker["abort"], b""), control=True),
+        transaction(3, 1, (marker["commit"], b""), control=True),
+        transaction(4, 1, (KEY, value(7))),  # nobody has decided on that
+    )
+    assert offsets(replayed(log)) == {("t", 0): 5}
+
+
+def test_older_formats_and_all_codecs_are_read(tmp_path: Path) -> None:
+    for name, entry in {
+        "m0": build_message_set([Record(0, -1, KEY, value(5))], magic=0),
+        "m1": build_message_set([Record(0, 1, KEY, value(5))], magic=1, codec=1),
+        "m2": batch(0, (KEY, value(5)), codec=3),
+    }.items():
+        assert offsets(replayed(log_of(tmp_path / f"{name}-0", bytes(entry)))) == {("t", 0): 5}, name
+
+
+def test_what_cannot_be_read_is_named_and_left_out_and_other_kinds_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kip_848 = bytes.fromhex("0003 0001 67"), b"\0\0\0\0\0\1"
+    log = log_of(
+        tmp_path / "__consumer_offsets-0",
+        batch(0, (b"\0", b""), (KEY, b"\0\3short"), (KEY, b"\0\x7f"), kip_848, (KEY, value(5))),
+    )
+    found = replayed(log)
+    assert (offsets(found), found.damaged, found.groups) == ({("t", 0): 5}, 3, {})
+    assert [record.levelno for record in caplog.records if "groups" in record.message] == [logging.ERROR]
+
+
+def test_all_partitions_are_read_and_a_stop_ends_that(tmp_path: Path) -> None:
+    logs = [
+        log_of(tmp_path / f"{number}-0", batch(0, (records.offset_key(f"g{number}", "t", 0), value(number))))
+        for number in range(3)
+    ]
+    assert [offsets(replayed(*logs), f"g{number}") for number in range(3)] == [
+        {("t", 0): number} for number in range(3)
+    ]
+    many = [batch(number, (records.offset_key("g", "t", number), value(number))) for number in range(1000)]
+    reading = replay([log_of(tmp_path / "many-0", *many)], {})
+    next(reading)
+    with pytest.raises(BrokerStops):
+        reading.send(True)
+
+
+def test_an_offset_that_does_not_say_of_which_topic_it_is_is_of_the_one_there_is_now(tmp_path: Path) -> None:
+    old = bytes.fromhex(OFFSETS["3"][0])
+    found = replayed(log_of(tmp_path / "a-0", batch(0, (KEY, old), (records.offset_key("g", "no", 0), old))))
+    known, unknown = found.offsets["g"].get("t", 0), found.offsets["g"].get("no", 0)
+    assert known is not None
+    assert unknown is not None
+    assert (known.topic_id, known.is_of(T_ID), known.is_of(b"u" * 16)) == (T_ID, True, False)
+    assert (unknown.topic_id, unknown.is_of(None)) == (NO_ID, False)
+
+
+def test_what_is_forgotten() -> None:
+    """KIP-211, and what a client has said itself; and what is of a topic that is there no more."""
+    held = GroupOffsets()
+    for partition, (commit_ms, expire_ms, topic_id) in enumerate(
+        [(100, -1, T_ID), (200, -1, T_ID), (100, 150, T_ID), (100, 900, T_ID), (200, -1, b"u" * 16)]
+    ):
+        held.put("t", partition, Committed(1, -1, "", commit_ms, expire_ms, topic_id))
+
+    def gone(now_ms: int, since: int | None, reads: bool = False, topic_id: bytes | None = T_ID) -> list[int]:
+        unused = None if reads else (lambda commit_ms: commit_ms if since is None else since)
+        return [partition for partition, _ in held.forgettable("t", topic_id, now_ms, 100, unused)]
+
+    assert gone(149, None) == [4]
+    assert gone(200, None) == [0, 2, 4]
+    assert gone(200, 150) == [2, 4]
+    assert gone(2000, None, reads=True) == [2, 3, 4]
+    assert gone(0, None, topic_id=None) == [0, 1, 2, 3, 4]
+    assert held.remove("t", 9) == 0
+    sizes = [held.remove("t", partition) for partition in range(5)]
+    assert (held.size_bytes, held.topics, min(sizes) > 0) == (0, {}, True)
