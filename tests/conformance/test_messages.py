@@ -186,7 +186,7 @@ def translated(value: Any, version: int, cls: Any) -> Any:
         and (field.tag is None or getattr(value, field.name) != default_of(field))
     }
     # kafka-python calls the bits of allowed operations by another name, as a rule, and wants them as a set then.
-    for name in ("cluster_authorized_operations", "topic_authorized_operations", "authorized_operations"):
+    for name in ("authorized_operations", "cluster_authorized_operations", "topic_authorized_operations"):
         if name in arguments and "authorized_operations" in cls._struct.fields:
             bits = arguments.pop(name)
             arguments["authorized_operations"] = {bit for bit in range(32) if bits >> bit & 1}
