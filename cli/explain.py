@@ -66,7 +66,7 @@ def _or_dash(value: object) -> str:
 
 
 def _time(timestamp_ms: int | None) -> str:
-    return "-" if timestamp_ms is None or timestamp_ms < 0 else times.show(timestamp_ms)
+    return "-" if timestamp_ms is None else times.show(timestamp_ms)
 
 
 _SEGMENT: Final = (

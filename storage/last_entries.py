@@ -87,9 +87,8 @@ def _tail(segment: Segment, offsets: _Entries) -> _Tail:
     """Verify the batches after the last offset entry. ValueError if that is not theirs."""
     count = len(offsets) // offset_index.ENTRY.size
     last, position = _offset_entry(offsets, count - 1)
-    before = _offset_entry(offsets, count - 2)[0] + 1 if count > 1 else 0
     batches, timestamp, is_named = 0, NONE, False
-    for header in _batches(segment, position, segment.size, before):
+    for header in _batches(segment, position, segment.size):
         batches += 1
         # Kafka's entry has the last offset of all batches that were appended at once.
         is_named |= header.last_offset == segment.base_offset + last
@@ -110,7 +109,7 @@ def _last_time(segment: Segment, offsets: _Entries, times: _Entries) -> int:
     _, position = _offset_entry(offsets, after - 1) if after else (0, 0)
     is_near_end = (after + 1) * offset_index.ENTRY.size >= len(offsets)
     end = segment.size if is_near_end else _offset_entry(offsets, after + 1)[1]
-    for header in _batches(segment, position, end, 0):
+    for header in _batches(segment, position, end):
         if header.last_offset - segment.base_offset >= relative_offset:
             if header.max_timestamp == timestamp:
                 return int(timestamp)
@@ -118,12 +117,12 @@ def _last_time(segment: Segment, offsets: _Entries, times: _Entries) -> int:
     raise ValueError("the last time entry is of another log")
 
 
-def _batches(segment: Segment, start: int, end: int, relative_offset: int) -> Iterator[BatchHeader]:
+def _batches(segment: Segment, start: int, end: int) -> Iterator[BatchHeader]:
     """Yield the headers of the batches in a range, each verified. ValueError where there is anything else."""
     if not 0 <= start < end <= segment.size:
         raise ValueError("an entry names a place that is not in the log")
     base = segment.base_offset
-    for batch in walk.verified(segment.file, start, end, base, base + relative_offset):
+    for batch in walk.verified(segment.file, start, end, base, base):
         if batch.header is None:
             raise ValueError("there is damage, or no batch begins where an entry says")
         yield batch.header

@@ -372,7 +372,7 @@ class LogManager:
         """
         yield
         for log in [log for log in self.logs.values() if log.config.flush_policy == "acks"]:
-            if log.durability.is_flush_due and self._is_served(log):
+            if log.durability.is_flush_due:
                 yield
                 self._group_sync.flush([log])
 

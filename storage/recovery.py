@@ -219,7 +219,6 @@ def _open_segment(
             flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
         owed.write(partial(segment.save, final=not is_last, flushed=is_whole, durably=True))
     if not is_whole:
-        segment.summary.flushed = 0
         segment.size = size
         segment.file.forget_clean(summary.log_bytes)
         segment.scan(refuses)

@@ -187,7 +187,6 @@ def _parts(
     cut = kernel.Cut(0, 0, 0)
     held = bytearray()
     wanted = 0
-    is_sought = header.base_offset < offset_min
     pieces: Iterable[bytes | None] = compression.gathered(payload, PIECE_BYTES)
     for piece in chain(pieces, (None,)):
         held += piece or b""
@@ -200,7 +199,7 @@ def _parts(
         start = cut.position
         # More may follow.
         end = start + len(records) + (piece is not None)
-        if is_sought and piece is not None:
+        if header.base_offset < offset_min and piece is not None:
             found = _sought(header, records, end, offset_min, cut)
             if found is not None:
                 cut = found
@@ -208,7 +207,6 @@ def _parts(
                 wanted = 2 * len(held)
                 yield b"", columns
                 continue
-            is_sought = False
         is_full = True
         while is_full:
             try:
@@ -229,12 +227,11 @@ def _sought(
 ) -> kernel.Cut | None:
     """Step over all records at hand, if they lie before an offset: a third of the work of looking at each."""
     try:
-        # As if there were one more: it is not known yet whether the payload ends with the last.
         found = kernel.find_record(
             records,
             cut.position,
             end,
-            header.record_count + 1,
+            header.record_count,
             _INT64_MIN,
             offset_min - header.base_offset,
             cut,
