@@ -68,6 +68,18 @@ def test_a_large_entry_is_read_answer_by_answer(
     assert found == as_in(magic, [*MANY, *shifted(MANY, 3000)])
 
 
+@pytest.mark.parametrize("length", [-12, 1])
+def test_a_length_that_no_entry_has_ends_what_is_given(tmp_path: Path, length: int) -> None:
+    log = open_log(tmp_path / "t-0")
+    for _ in range(2):
+        appended(log, build_batch(MANY[:3]))
+    path = log.active.path(".log")
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2 + 8)
+        file.write(length.to_bytes(4, "big", signed=True))
+    assert records_of(answer(log, 0, 1, 1 << 20)) == as_in(1, MANY[:3])
+
+
 def test_a_large_batch_is_never_in_memory_whole(tmp_path: Path) -> None:
     count = 20_000
     payload = b"".join(plain_record(n, value=b"%0500d" % n) for n in range(count))
