@@ -1082,6 +1082,36 @@ def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
     assert data.crash().logs["t", 0].active.append_index.time_at(1)[2]
 
 
+def test_what_a_failed_sync_has_taken_back_no_mending_brings_again(data: Folder) -> None:
+    """As the log that it happened to may have been deleted, and all others are well."""
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    log.health.distrust("a sync has failed")
+    at_once(data.manager.delete_topic("t"))
+    at_once(data.manager.mend())
+    assert not folder_identity.is_same_boot(data.path)
+
+
+def test_P12_nothing_is_mended_while_the_disk_is_full(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    tried: list[bool] = []
+    log.health.fail("something could not be saved", lambda: tried.append(data.manager.disk.is_full))
+    data.manager.disk.is_full = True
+    at_once(data.manager.mend())
+    assert not log.takes_writes
+    data.manager.disk.look()
+    at_once(data.manager.mend())
+    assert (log.takes_writes, tried) == (True, [False])
+
+
+def test_what_lies_before_the_logs_start_has_expired(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(retention_ms=-1))
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    assert not data.manager.has_expired([log])
+    log.advance_start(1)
+    assert data.manager.has_expired([log])
+
+
 def test_I5_an_empty_log_gets_no_index_back_that_a_power_cut_has_left(data: Folder) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     data.manager.close()
