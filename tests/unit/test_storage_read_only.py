@@ -167,6 +167,17 @@ def test_of_what_nothing_tells_the_append_time_it_was_before_now(tmp_path: Path)
         assert tuple(index.entry(0)) == (bound_ms, 0, True)
 
 
+def test_S52_a_bound_of_append_times_lies_no_earlier_than_the_last_one_that_is_known(tmp_path: Path) -> None:
+    """The clock, and so the time of the file, may have gone back since; append times do not."""
+    log = open_log(tmp_path)
+    fill(log, [[NOW]], NOW + 5000)
+    log.active.save()
+    fill(log, [[NOW]], NOW + 5000)
+    log.active.path(".appendindex").unlink()
+    os.utime(log.active.path(".log"), (NOW / 1000, NOW / 1000))
+    assert tuple(read(tmp_path).active.append_index.entry(0)) == (NOW + 5000, 0, True)
+
+
 def test_a_segment_that_stands_for_lost_offsets_takes_no_appends_and_a_torn_one_ends_before_that(
     tmp_path: Path,
 ) -> None:
