@@ -301,8 +301,6 @@ class LogManager:
         self.disk.look()
         for log in list(self.logs.values()):
             yield
-            if not self._is_served(log):
-                continue
             if log.health.failure is not None and not self.disk.is_full:
                 log.mend()
             log.snapshots.write()
