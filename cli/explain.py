@@ -65,6 +65,10 @@ def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
 
 
+def _yes_or_dash(is_so: bool) -> str:
+    return "yes" if is_so else "-"
+
+
 def _time(timestamp_ms: int | None) -> str:
     return "-" if timestamp_ms is None or timestamp_ms < 0 else times.show(timestamp_ms)
 
@@ -78,6 +82,7 @@ _SEGMENT: Final = (
 RETENTION: Final = (
     *_SEGMENT,
     Column("age_begins", "age begins", _time),
+    Column("age_bound", "or earlier", _yes_or_dash),
     Column("expires", "expires", _time),
     Column("why", "why"),
 )
@@ -86,7 +91,7 @@ OFFSET: Final = (
     Column("what", "is"),
     Column("largest_time", "largest time", _time),
     Column("entry_time", "index entry", _time),
-    Column("entry_bound", "or earlier", lambda is_bound: "yes" if is_bound else "-"),
+    Column("entry_bound", "or earlier", _yes_or_dash),
     Column("entry_offset", "to offset", _or_dash, is_number=True),
     Column("position", "from position", _or_dash, is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
@@ -128,6 +133,7 @@ def _verdict(verdict: Verdict, log: Log) -> dict[str, Any]:
         "bytes": segment.size,
         "age_begins": verdict.stamp.time_ms,
         "age_by": verdict.stamp.by,
+        "age_bound": retention.is_bound(segment, verdict.stamp),
         "rule": verdict.rule,
         "expires": verdict.due_ms,
         "held_by": verdict.held_by,
