@@ -60,7 +60,7 @@ class Broker:
         self._checkpointing = Periodic(
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint
         )
-        self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look)
+        self._looking = Periodic("snapshots", LOOK_EVERY_S, self.logs.look_after)
         self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
         self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub)
         self.loop: asyncio.AbstractEventLoop
@@ -112,12 +112,6 @@ class Broker:
     def _checkpoint(self) -> Task[None]:
         yield
         self.logs.checkpoint()
-
-    def _look(self) -> Task[None]:
-        self.logs.disk.look()
-        yield from self.logs.mend()
-        yield from self.logs.write_snapshots()
-        yield from self.logs.write_back()
 
     def _scrub(self) -> Task[float | None]:
         """Read again what a second is to read; return when to go on, None where all has been read."""

@@ -221,12 +221,12 @@ class Described(NamedTuple):
     summary: Summary
 
 
-def bound_ms(modified_ms: int, now_ms: int, newest_ms: int) -> int:
-    """Return a time by which all of a log was appended: that of its file, unless that is still to come.
+def bound_ms(summary: Summary, modified_ms: int, now_ms: int) -> int:
+    """Return a time by which all that a summary describes was appended: that of its file, unless that is still to come.
 
     Where its newest record, too, is from after now, it is the clock that is wrong: a machine that starts in the past.
     """
-    return min(modified_ms, max(now_ms, newest_ms))
+    return max(summary.last_append_ms, min(modified_ms, max(now_ms, summary.max_timestamp)))
 
 
 def is_whole(data: Data, summary: Summary) -> bool:

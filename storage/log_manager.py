@@ -290,18 +290,22 @@ class LogManager:
         """Tell whether a log is still here, and not another one by its name."""
         return self.logs.get((log.topic, log.partition)) is log
 
-    def write_snapshots(self) -> Steps[None]:
-        """Write the snapshots of producers that rolls and flushes have asked for."""
+    def look_after(self) -> Steps[None]:
+        """Do what logs have left to be done soon; none of it fails the others.
+
+        A log that waits for space takes writes again, if there is some. Snapshots of producers that rolls and flushes
+        have asked for are written. Where `flush.policy` leaves it to us, a log is flushed that much was appended to
+        since the last time: so what a kill leaves to be scanned is bounded, and the system never has so much to write
+        that appends wait.
+        """
+        self.disk.look()
         for log in list(self.logs.values()):
             yield
-            log.snapshots.write()
-
-    def mend(self) -> Steps[None]:
-        """Have logs that wait for space take writes again, if there is some."""
-        for log in list(self.logs.values()):
             if log.health.failure is not None and not self.disk.is_full:
-                yield
                 log.mend()
+            log.snapshots.write()
+            if log.config.flush_policy == "acks" and log.durability.is_flush_due:
+                self._group_sync.flush([log])
         if not self._is_boot_saved and not self.disk.is_full:
             with suppress(OSError):
                 self._save_boot()
@@ -364,17 +368,6 @@ class LogManager:
                 log.last_flush_ms = now_ms
             self._group_sync.flush(due)
         return min((log.config.flush_ms for log in logs), default=None)
-
-    def write_back(self) -> Steps[None]:
-        """Flush logs that much was appended to since the last flush, where `flush.policy` leaves that to us.
-
-        So what a kill leaves to be scanned is bounded, and the system never has so much to write that appends wait.
-        """
-        yield
-        for log in [log for log in self.logs.values() if log.config.flush_policy == "acks"]:
-            if log.durability.is_flush_due:
-                yield
-                self._group_sync.flush([log])
 
     def close(self) -> bool:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go.

@@ -228,9 +228,8 @@ def _open_segment(
 
 def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
     """Tell whether the time index ends with the largest timestamp, as sealing and closing leave it."""
-    times, entry = files.map_readonly(segment.path(TIME_INDEX)), time_index.ENTRY
-    last_ms = entry.unpack_from(times, len(times) - entry.size)[0] if len(times) >= entry.size else NONE
-    return bool(last_ms == summary.max_timestamp)
+    last_ms, _ = time_index.last_entry(files.map_readonly(segment.path(TIME_INDEX)))
+    return last_ms == summary.max_timestamp
 
 
 def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
@@ -299,8 +298,7 @@ def _dated(segment: Segment, modified_ms: int, now_ms: int, known: Known, owed: 
 
     What tells of batches that are not there goes, before others get their offsets.
     """
-    by_ms = append_index.bound_ms(modified_ms, now_ms, segment.summary.max_timestamp)
-    bound_ms = max(segment.summary.last_append_ms, by_ms)
+    bound_ms = append_index.bound_ms(segment.summary, modified_ms, now_ms)
     mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
     if mended is not None:
         owed.write(mended.replace_file)

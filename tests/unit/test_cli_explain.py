@@ -279,6 +279,30 @@ def test_a_bound_is_called_one(folder: Path) -> None:
     assert "a bound is all that is known at an end" in out.splitlines()[-1]
 
 
+def test_S51_an_age_that_begins_with_a_bound_is_called_one(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("a", new_topic_id(), 2, {"retention.clock": "append"}))
+    log = open_log(folder / "a-0", now_ms=AT)
+    log.append(batch([AT]), AT)
+    log.close()
+    shutil.copytree(KAFKA_WRITTEN, folder / "a-1")
+    words = ["retention", "a", "--data-dir", folder]
+
+    def bounds() -> list[tuple[int, str, bool]]:
+        return [(row["partition"], row["age_by"], row["age_bound"]) for row in rows(*words)]
+
+    of_kafka = [(1, "append", True)] * len(list(KAFKA_WRITTEN.glob("*.log")))
+    assert bounds() == [(0, "append", False), *of_kafka]
+    for suffix in (".appendindex", ".summary"):
+        log.active.path(suffix).unlink()
+    assert bounds() == [(0, "append", True), *of_kafka]
+    _, out, _ = run(*words, "-p", 0)
+    assert "or earlier" in out.splitlines()[0]
+    assert "  yes  " in out.splitlines()[1]
+    # By a record's time nothing is bounded.
+    assert {row["age_bound"] for row in rows("retention", "t", "--data-dir", folder)} == {False}
+
+
 def test_P9_damage_that_was_stepped_over_is_named(folder: Path) -> None:
     log = folder / "t-1" / f"{2:020d}.log"
     data = bytearray(log.read_bytes())

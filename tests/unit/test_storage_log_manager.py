@@ -224,7 +224,7 @@ def test_a_deletion_goes_in_steps_and_others_go_on_in_between(data: Folder) -> N
     rounds = [
         data.manager.enforce_retention(),
         data.manager.flush_intervals(),
-        data.manager.write_snapshots(),
+        data.manager.look_after(),
     ]
     for each in rounds:
         next(each)
@@ -1076,8 +1076,7 @@ def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
     manager = data.crash()
     is_full = False
     assert manager.logs["t", 0].active.append_index.time_at(1)[2]
-    manager.disk.look()
-    at_once(manager.mend())
+    at_once(manager.look_after())
     assert folder_identity.is_same_boot(data.path)
     assert data.crash().logs["t", 0].active.append_index.time_at(1)[2]
 
@@ -1129,20 +1128,53 @@ def test_P7_what_nobody_waits_for_is_put_on_disk_where_it_is_much(
     monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(flush_policy=policy))
     fill(log, [[NOW]], value=bytes(300))
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     assert log.recovery_point == 0
     fill(log, [[NOW]] * 2, value=bytes(300))
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     assert log.recovery_point == (3 if is_flushed else 0)
     summary = Summary.load(log.active.path(".summary"))
     assert (summary is not None and summary.flushed == 1) == is_flushed
     # A sealed segment is, whatever its size.
     fill(log, [[NOW]])
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     log.roll(NOW)
     assert log.recovery_point == (3 if is_flushed else 0)
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     assert log.recovery_point == (4 if is_flushed else 0)
+
+
+def test_P12_what_one_log_cannot_do_the_others_do(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    stuck, bad, *others = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(4)]
+    for log in (bad, *others):
+        fill(log, [[NOW]])
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stuck.health.fail("it is full", refuse)
+    bad.snapshots.keep(1, bad.producers.copy())
+    others[0].health.fail("it was full", lambda: None)
+    others[1].snapshots.keep(1, others[1].producers.copy())
+    sync, write = files.File.sync, files.write
+
+    def sync_others(file: files.File) -> None:
+        if file is bad.active.file:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(file)
+
+    def write_others(path: Path, data: bytes) -> None:
+        if path.parent == bad.directory and path.suffix == ".snapshot":
+            refuse()
+        write(path, data)
+
+    monkeypatch.setattr(files.File, "sync", sync_others)
+    monkeypatch.setattr(files, "write", write_others)
+    at_once(data.manager.look_after())
+    assert [log.takes_writes for log in (stuck, bad, *others)] == [False, False, True, True]
+    assert [log.recovery_point for log in (bad, *others)] == [0, 1, 1]
+    assert [log.snapshots.offsets for log in (bad, others[1])] == [[], [1]]
 
 
 def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
@@ -1159,6 +1191,6 @@ def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
 
     monkeypatch.setattr(files.File, "sync", fails)
     for _ in range(3):
-        at_once(data.manager.write_back())
+        at_once(data.manager.look_after())
     assert len(syncs) == 1
     assert not log.takes_writes

@@ -230,7 +230,7 @@ class World(Process):
     def write_back(self) -> None:
         """Flush what is much, for nobody who waits."""
         self.steps.append("write back")
-        at_once(self.logs.write_back())
+        at_once(self.logs.look_after())
 
     def roll(self, topic: str, index: int) -> None:
         """Seal the active segment."""
