@@ -1086,7 +1086,7 @@ def test_what_a_failed_sync_has_taken_back_no_mending_brings_again(data: Folder)
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     log.health.distrust("a sync has failed")
     at_once(data.manager.delete_topic("t"))
-    at_once(data.manager.mend())
+    at_once(data.manager.look_after())
     assert not folder_identity.is_same_boot(data.path)
 
 
@@ -1095,10 +1095,10 @@ def test_P12_nothing_is_mended_while_the_disk_is_full(data: Folder) -> None:
     tried: list[bool] = []
     log.health.fail("something could not be saved", lambda: tried.append(data.manager.disk.is_full))
     data.manager.disk.is_full = True
-    at_once(data.manager.mend())
+    at_once(data.manager.look_after())
     assert not log.takes_writes
     data.manager.disk.look()
-    at_once(data.manager.mend())
+    at_once(data.manager.look_after())
     assert (log.takes_writes, tried) == (True, [False])
 
 
