@@ -762,6 +762,22 @@ def test_epochs_that_a_cut_left_and_batches_that_it_did_not_take_agree(tmp_path:
     assert (again.log_end_offset, again.epochs.entries) == (8, ((0, 0), (2, 8)))
 
 
+def test_I2_a_cut_that_a_kill_came_upon_is_on_disk_before_a_stop_vouches_for_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = made(tmp_path / "a", batches=4)
+    log.durability.flush()
+    folder = copied(log, tmp_path / "b", log.active.path(".log").read_bytes()[: positions(log)[1]])
+    synced: list[Path] = []
+    sync, sync_file = files.sync, files.File.sync
+    monkeypatch.setattr(files, "sync", lambda path: (synced.append(path), sync(path)))
+    monkeypatch.setattr(files.File, "sync", lambda file: (synced.append(file.path), sync_file(file)))
+    log = open_log(folder, recovery_point=2, **OPTIONS)  # as the checkpoint says before a cut
+    assert log.log_end_offset == log.recovery_point == 2
+    assert log.close()
+    assert log.active.path(".log") in synced
+
+
 def test_V10_what_no_flush_covers_is_cut_behind_damage_that_one_did(tmp_path: Path) -> None:
     log = made(tmp_path / "a")
     data, starts = bytearray(log.active.path(".log").read_bytes()), positions(log)
