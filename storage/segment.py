@@ -484,14 +484,16 @@ class Segment:
         """Have append times for what was found in the log, after a stop that may have taken some.
 
         All was appended by `bound_ms`. What nobody wrote down is bounded by that, or by what came after. Return them if
-        the file has yet to be replaced.
+        the file has yet to be replaced, or the summary vouches for entries that are gone: it would do so for others in
+        their place, and have them taken for those of another log.
         """
         data, summary = files.map_readonly(self.path(APPEND_INDEX)), self.summary
         index = self._append_index = self._mended(data, bound_ms, is_tail_lost=is_tail_lost)
         if index.data:
             summary.first_append_ms = index.entry(0).time_ms
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
-        return index if self.is_active and index.data != data[:] else None
+        is_known = index.data == data[:] and append_index.is_vouched(index.data, summary)
+        return index if self.is_active and not is_known else None
 
     def _mended(self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
         log = append_index.Described(self.file, self.size, self.base_offset, self.summary)

@@ -385,12 +385,16 @@ def test_what_is_left_of_a_damaged_index_is_believed_at_every_start(
     assert times_of(log)[-3:] == exact([NOW + 1001, NOW + 1002, NOW + 1003])
 
 
-def test_S52_what_was_appended_in_place_of_what_a_crash_took_keeps_its_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [(".log",), (".log", APPEND_INDEX)])
+def test_S52_what_was_appended_in_place_of_what_a_crash_took_keeps_its_times(
+    tmp_path: Path, lost: tuple[str, ...]
+) -> None:
     """As many entries as those for which the summary vouches, which are gone with their batches."""
     log = filled(tmp_path / "a", RISING)
     log.active.save()
     folder = crash(log, tmp_path / "b")
-    (folder / log.active.path(".log").name).write_bytes(b"")
+    for suffix in lost:
+        (folder / log.active.path(suffix).name).write_bytes(b"")
     log = open_log(folder)
     times = [NOW + 1000 + n for n in range(7)]
     for at in times:
