@@ -103,6 +103,14 @@ class AppendIndex(IndexFile):
         file.truncate(len(self.data))
         file.sync()
 
+    def mend_file(self) -> None:
+        """Have the file hold these entries if it holds others.
+
+        Call before a summary goes: without that nothing tells of entries which the file has lost.
+        """
+        if files.load(self.path) != bytes(self.data):
+            self.replace_file()
+
     def entry(self, number: int) -> AppendTime:
         """Return an entry."""
         return _entry(self.data, number)

@@ -359,6 +359,7 @@ class Segment:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
         self._become_sealed()
         with told_if_not_written(self.path(INDEX)):
+            self.append_index.mend_file()
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
             self.offset_index.forget_file()
@@ -579,13 +580,14 @@ class Segment:
 
     def truncate(self, position: int) -> None:
         """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
-        # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
-        files.remove(self.path(SUMMARY))
-        files.sync_folder(self.folder)
         # Whoever would have it let go of its files has done so, or will not.
         with self.shared.open_segments.lock:
             self.is_active = True
         index = self.append_index
+        index.mend_file()
+        # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
+        files.remove(self.path(SUMMARY))
+        files.sync_folder(self.folder)
         self.identity = next(self.shared.identities)
         self.size = position
         self.file.truncate(position)

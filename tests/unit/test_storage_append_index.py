@@ -1,9 +1,10 @@
 """F10: When batches were appended, which on most topics no batch tells: written with them, kept, mended, searched."""
 
 import errno
+import os
 import shutil
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,39 @@ def test_a_cut_takes_what_was_appended_after_it(tmp_path: Path) -> None:
     assert times_of(log) == exact([*RISING[:3], RISING[-1]])
     again = open_log(crash(log, tmp_path / "b"), was_cut_off=False, segment_bytes=300)
     assert times_of(again) == exact([*RISING[:3], RISING[-1]])
+
+
+def judged(log: Log) -> None:
+    log.judge(log.segments[0], PATIENT)
+
+
+def cut(log: Log) -> None:
+    log.truncate(3)
+
+
+@pytest.mark.parametrize("act", [judged, cut])
+def test_S52_what_only_the_summary_tells_of_a_short_index_outlives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Log], None]
+) -> None:
+    """A kill that comes once the summary is removed: an index without one says nothing of what it has lost."""
+    log = filled(tmp_path / "a", RISING)
+    log.roll(NOW + 90)
+    log.append(batch([NOW]), NOW + 91)
+    log.close()
+    folder, killed = crash(log, tmp_path / "b"), tmp_path / "c"
+    os.truncate(folder / log.segments[0].path(APPEND_INDEX).name, 16)
+    log = open_log(folder, clean=True, recovery_point=log.log_end_offset)
+    remove = files.remove
+
+    def watched(path: Path) -> None:
+        remove(path)
+        if path == log.segments[0].path(SUMMARY):
+            crash(log, killed)
+
+    monkeypatch.setattr(files, "remove", watched)
+    act(log)
+    again = open_log(killed, was_cut_off=False, now_ms=NOW + 1000)
+    assert_bounded(again, [*RISING, NOW + 91][: again.log_end_offset])
 
 
 @pytest.mark.parametrize("which", [".log", APPEND_INDEX])
