@@ -341,8 +341,10 @@ class Segment:
         summary.flushed = 1
         once_flushed = summary.encode()
         summary.flushed = int(flushed)
-        write = files.write_atomically if durably else files.write
-        write(self.path(SUMMARY), summary.encode())
+        if durably or not summary.is_file_to_stay:
+            write = files.write_atomically if durably else files.write
+            write(self.path(SUMMARY), summary.encode())
+            summary.told_ms = NONE if self.size else summary.last_append_ms
         self._finished_size = self.size if final else -1
         return once_flushed
 
@@ -415,6 +417,7 @@ class Segment:
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure costs time at the next start, nothing else."""
         with told_if_not_written(self.path(SUMMARY)):
+            self.summary.told_ms = NONE
             files.write(self.path(SUMMARY), data)
 
     # Loading.
@@ -586,8 +589,7 @@ class Segment:
         index = self.append_index
         index.mend_file()
         # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
-        files.remove(self.path(SUMMARY))
-        files.sync_folder(self.folder)
+        self.summary.replace_by_times(self.path(SUMMARY), self.base_offset)
         self.identity = next(self.shared.identities)
         self.size = position
         self.file.truncate(position)

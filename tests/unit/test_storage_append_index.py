@@ -233,7 +233,7 @@ def cut(log: Log) -> None:
 def test_S52_what_only_the_summary_tells_of_a_short_index_outlives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Log], None]
 ) -> None:
-    """A kill that comes once the summary is removed: an index without one says nothing of what it has lost."""
+    """A kill that comes once the summary has gone: an index without one says nothing of what it has lost."""
     log = filled(tmp_path / "a", RISING)
     log.roll(NOW + 90)
     log.append(batch([NOW]), NOW + 91)
@@ -241,14 +241,15 @@ def test_S52_what_only_the_summary_tells_of_a_short_index_outlives_it(
     folder, killed = crash(log, tmp_path / "b"), tmp_path / "c"
     os.truncate(folder / log.segments[0].path(APPEND_INDEX).name, 16)
     log = open_log(folder, clean=True, recovery_point=log.log_end_offset)
-    remove = files.remove
+    for real in (files.remove, files.write_atomically):
 
-    def watched(path: Path) -> None:
-        remove(path)
-        if path == log.segments[0].path(SUMMARY):
-            crash(log, killed)
+        def watched(path: Path, *data: bytes, real: Callable[..., None] = real) -> None:
+            real(path, *data)
+            if path == log.segments[0].path(SUMMARY):
+                shutil.rmtree(killed, ignore_errors=True)
+                crash(log, killed)
 
-    monkeypatch.setattr(files, "remove", watched)
+        monkeypatch.setattr(files, real.__name__, watched)
     act(log)
     again = open_log(killed, was_cut_off=False, now_ms=NOW + 1000)
     assert_bounded(again, [*RISING, NOW + 91][: again.log_end_offset])

@@ -308,7 +308,9 @@ class World(Process):
             after = after._replace(durable=min(survive, state.durable))
         else:
             after = after._replace(
-                former=(), bounded=min(state.bounded, len(kept)), start=min(state.start, target.log_end_offset)
+                former=(),
+                bounded=min(state.bounded, len(kept)),
+                start=min(state.start, target.log_end_offset),
             )
         end = target.log_end_offset
         # The first of the batches that went need not come right after those that stay: a start lay in between.
