@@ -22,7 +22,7 @@ from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
-from tidelog.broker.work import Work, begin
+from tidelog.broker.work import Held, Work, begin
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log import Log
@@ -54,6 +54,7 @@ class Broker:
         self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
+        self.held = Held()  # by reads and checks that are made in turns
         self.collector = Collector()
         # Answers about the broker's options, by how much is told of each; a new one whenever `config` is.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
@@ -68,7 +69,7 @@ class Broker:
         self._checkpointing = Periodic(
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint, clock
         )
-        self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look, clock)
+        self._looking = Periodic("snapshots", LOOK_EVERY_S, self.logs.look_after, clock)
         self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
         self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub, clock)
         self.loop: asyncio.AbstractEventLoop
@@ -135,12 +136,6 @@ class Broker:
     def _checkpoint(self) -> Task[None]:
         yield
         self.logs.checkpoint()
-
-    def _look(self) -> Task[None]:
-        self.logs.disk.look()
-        yield from self.logs.mend()
-        yield from self.logs.write_snapshots()
-        yield from self.logs.write_back()
 
     def _scrub(self) -> Task[float | None]:
         """Read again what a second is to read; return when to go on, None where all has been read."""

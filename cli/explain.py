@@ -36,7 +36,7 @@ from tidelog.storage.log_manager import LOG_STARTS
 from tidelog.storage.log_names import partition_of
 from tidelog.storage.retention import BEFORE_START, TOO_MUCH, Verdict
 from tidelog.storage.search import explained
-from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Timeline
 from tidelog.storage.search.explained import Step, Unread
 from tidelog.storage.segment import LOG, OFFSET_MAX
 
@@ -77,8 +77,12 @@ def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
 
 
+def _yes_or_dash(is_so: bool) -> str:
+    return "yes" if is_so else "-"
+
+
 def _time(timestamp_ms: int | None) -> str:
-    return "-" if timestamp_ms is None or timestamp_ms < 0 else times.show(timestamp_ms)
+    return "-" if timestamp_ms is None else times.show(timestamp_ms)
 
 
 _SEGMENT: Final = (
@@ -90,6 +94,7 @@ _SEGMENT: Final = (
 RETENTION: Final = (
     *_SEGMENT,
     Column("age_begins", "age begins", _time),
+    Column("age_bound", "or earlier", _yes_or_dash),
     Column("expires", "expires", _time),
     Column("why", "why"),
 )
@@ -98,7 +103,7 @@ OFFSET: Final = (
     Column("what", "is"),
     Column("largest_time", "largest time", _time),
     Column("entry_time", "index entry", _time),
-    Column("entry_bound", "or earlier", lambda is_bound: "yes" if is_bound else "-"),
+    Column("entry_bound", "or earlier", _yes_or_dash),
     Column("entry_offset", "to offset", _or_dash, is_number=True),
     Column("position", "from position", _or_dash, is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
@@ -140,6 +145,7 @@ def _verdict(verdict: Verdict, log: Log) -> dict[str, Any]:
         "bytes": segment.size,
         "age_begins": verdict.stamp.time_ms,
         "age_by": verdict.stamp.by,
+        "age_bound": retention.is_bound(segment, verdict.stamp),
         "rule": verdict.rule,
         "expires": verdict.due_ms,
         "held_by": verdict.held_by,
@@ -169,16 +175,13 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
 
 def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print how the first record at or after a time is found; return the exit code."""
-    _check_clock(clock_name)
     now_ms = clock.now_ms()
     at_ms = times.option("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     with _errors(where):
-        topic = _topic(where)
+        topic, name, timeline = _topic_and_clock(where, clock_name)
         for log in _logs(where, topic, now_ms):
-            name = clock_name or log.config.lookup_clock
-            timeline = CLOCKS[name]
             found = explained.first_at_or_after(log, at_ms, timeline)
             rows += [{"kind": "segment", "partition": log.partition, **_step(step)} for step in found.steps]
             answer = {
@@ -203,7 +206,6 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
 
 def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print the smallest range of offsets that has every record of a range of times; return the exit code."""
-    _check_clock(clock_name)
     now_ms = clock.now_ms()
     from_ms, to_ms = times.option("--from", since, now_ms), times.option("--to", until, now_ms)
     if from_ms > to_ms:
@@ -213,10 +215,8 @@ def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json
         )
     answers: list[dict[str, Any]] = []
     with _errors(where):
-        topic = _topic(where)
+        topic, name, timeline = _topic_and_clock(where, clock_name)
         for log in _logs(where, topic, now_ms):
-            name = clock_name or log.config.lookup_clock
-            timeline = CLOCKS[name]
             offsets, reads, bytes_read = explained.between(log, from_ms, to_ms, timeline)
             ends = (offsets[0], offsets[-1]) if offsets else ()
             answer = {
@@ -241,9 +241,13 @@ def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json
     return OK
 
 
-def _check_clock(name: str | None) -> None:
-    if name is not None and name not in CLOCKS:
-        raise CommandError(f"--clock {shown(name)}: it is one of {', '.join(CLOCKS)}", USAGE)
+def _topic_and_clock(where: Where, clock_name: str | None) -> tuple[_Topic, str, Timeline]:
+    """Return the topic, and the clock by which it is searched, its own unless one is named."""
+    if clock_name is not None and clock_name not in CLOCKS:
+        raise CommandError(f"--clock {shown(clock_name)}: it is one of {', '.join(CLOCKS)}", USAGE)
+    topic = _topic(where)
+    name = clock_name or topic.config.lookup_clock
+    return topic, name, CLOCKS[name]
 
 
 def _print_json(rows: Sequence[dict[str, Any]]) -> None:

@@ -16,7 +16,7 @@ held it is deleted, and a new segment begins with it.
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
+from tidelog.protocol.records.steps import Steps
 from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, folder_identity, verification
@@ -180,12 +181,12 @@ class Log:
         *,
         any_format: bool = False,
         fits_anywhere: bool = False,
-    ) -> Checked:
+    ) -> Steps[Checked]:
         """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError.
 
         With `fits_anywhere` it takes that whatever was appended meanwhile (`BatchRules.check`).
         """
-        return self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere)
+        return (yield from self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere))
 
     def append(
         self,
@@ -430,10 +431,6 @@ class Log:
         """Return the largest epoch up to this one and the offset after its records; (-1, -1) if there is none."""
         return self.epochs.end_of(leader_epoch, self.log_end_offset)
 
-    def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of an offset."""
-        return self.epochs.at(offset)
-
     # Durability, and taking no writes.
 
     def mend(self) -> None:
@@ -479,16 +476,14 @@ class Log:
                     )
                     self.producers.note(header, header.base_offset, append_ms)
 
-    def expire_producers(self, before_ms: int) -> None:
-        """Forget idempotent producers that have sent nothing since."""
-        self.producers.expire(before_ms)
-
     # Cutting.
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: int, checkpoint: Callable[[], None] = lambda: None) -> None:
         """Cut off the batch that holds `offset` and everything after it; on return that is on disk.
 
         No checkpoint may say by then that what is cut was flushed (`LogManager.truncate`): it would be taken for lost.
+        Where the log starts earlier from now on, `checkpoint` writes that down before anything is appended: a start
+        that was written down before would hide it.
         """
         with self.durability.lock, self.lock:
             if self.health.failure is not None:
@@ -499,8 +494,11 @@ class Log:
             kept = [segment for segment in self.segments if segment.base_offset <= offset] or [
                 self.segments[0]
             ]
+            start = self.log_start_offset
             try:
                 self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
+                if self.log_start_offset < start:
+                    checkpoint()
             except OSError as error:
                 raise self.health.distrust(f"a cut failed half way ({error})") from error
 

@@ -256,14 +256,18 @@ class LogManager:
             raise StorageError(f"topic {topic}: its folders cannot be deleted: {error}") from error
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Cut a log as `Log.truncate` does; the checkpoint says first that what goes need not be there."""
+        """Cut a log as `Log.truncate` does.
+
+        The checkpoint says before that what goes need not be there, and only after that the log starts earlier: else
+        a crash in between would bring back what lies before its start.
+        """
         log = self.logs[topic, partition]
         try:
             log.durability.recovery_point = min(log.recovery_point, log.batch_start(offset))
             self.checkpoint()
         except OSError as error:
             raise StorageError(f"{log}: not cut: {error}") from error
-        log.truncate(offset)
+        log.truncate(offset, self.checkpoint)
 
     def _strike_absent(self) -> None:
         """Write the checkpoints anew, durably, if they name a partition that is not here."""
@@ -291,18 +295,22 @@ class LogManager:
         """Tell whether a log is still here, and not another one by its name."""
         return self.logs.get((log.topic, log.partition)) is log
 
-    def write_snapshots(self) -> Steps[None]:
-        """Write the snapshots of producers that rolls and flushes have asked for."""
+    def look_after(self) -> Steps[None]:
+        """Do what logs have left to be done soon; none of it fails the others.
+
+        A log that waits for space takes writes again, if there is some. Snapshots of producers that rolls and flushes
+        have asked for are written. Where `flush.policy` leaves it to us, a log is flushed that much was appended to
+        since the last time: so what a kill leaves to be scanned is bounded, and the system never has so much to write
+        that appends wait.
+        """
+        self.disk.look()
         for log in list(self.logs.values()):
             yield
-            log.snapshots.write()
-
-    def mend(self) -> Steps[None]:
-        """Have logs that wait for space take writes again, if there is some."""
-        for log in list(self.logs.values()):
             if log.health.failure is not None and not self.disk.is_full:
-                yield
                 log.mend()
+            log.snapshots.write()
+            if log.config.flush_policy == "acks" and log.durability.is_flush_due:
+                self._group_sync.flush([log])
         if not self._is_boot_saved and not self.disk.is_full:
             with suppress(OSError):
                 self._save_boot()
@@ -335,7 +343,7 @@ class LogManager:
             due_ms = enforce_retention(log, self._now_ms(), self._flush_one)
             if before == (log.log_start_offset, len(log.deleted)):
                 break
-        log.expire_producers(self._now_ms() - self.defaults.producer_id_expiration_ms)
+        log.producers.expire(self._now_ms() - self.defaults.producer_id_expiration_ms)
         log.release()
         return due_ms
 
@@ -365,17 +373,6 @@ class LogManager:
                 log.last_flush_ms = now_ms
             self._group_sync.flush(due)
         return min((log.config.flush_ms for log in logs), default=None)
-
-    def write_back(self) -> Steps[None]:
-        """Flush logs that much was appended to since the last flush, where `flush.policy` leaves that to us.
-
-        So what a kill leaves to be scanned is bounded, and the system never has so much to write that appends wait.
-        """
-        yield
-        for log in [log for log in self.logs.values() if log.config.flush_policy == "acks"]:
-            if log.durability.is_flush_due and self._is_served(log):
-                yield
-                self._group_sync.flush([log])
 
     def close(self) -> bool:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go.

@@ -80,6 +80,14 @@ def stamp(segment: Segment, clock: str) -> Stamp:
     return by_record if clock == "record" else min(by_record, by_append, key=lambda each: each.time_ms)
 
 
+def is_bound(segment: Segment, begins: Stamp) -> bool:
+    """Tell whether a segment's age begins then or earlier: nobody noted its last append, and a bound stands in."""
+    if begins.by != "append":
+        return False
+    index = None if segment.is_known_by_index else segment.append_index
+    return index is None or index.entry(len(index) - 1).is_bound
+
+
 def stamp_ms(segment: Segment, clock: str) -> int:
     """Return the time of `stamp`."""
     return stamp(segment, clock).time_ms

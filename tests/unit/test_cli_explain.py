@@ -16,6 +16,7 @@ from tests.unit.test_handlers import make_topic
 from tidelog.broker.catalog import Catalog, CatalogError, TopicRecord, new_topic_id, read_topics
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
+from tidelog.protocol.records.compression import GZIP
 
 __all__ = ["connect", "serve"]  # fixtures
 
@@ -155,6 +156,9 @@ def test_S44_a_topic_that_is_searched_by_append_time_is_explained_by_it(folder: 
     assert (answer["clock"], answer["offset"], answer["timestamp"]) == ("append", 2, AT + 100)
     *_, answer = rows(*words, "--clock", "record")
     assert (answer["clock"], answer["offset"], answer["timestamp"]) == ("record", 4, 4102444800000)
+    words = ("range", "t", "--from", f"@{AT + 60}", "--to", f"@{AT + 101}", "-p", 1, "--data-dir", folder)
+    (answer,) = rows(*words)
+    assert (answer["clock"], answer["offset"], answer["end_offset"]) == ("append", 2, 6)
 
 
 def test_what_takes_the_appends_stays_unless_there_are_more(folder: Path) -> None:
@@ -264,6 +268,19 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
     assert options == {"lookup.clock": {"value": "record", "source": "default"}}
 
 
+def test_P4_a_lookup_reads_no_more_of_a_batch_than_the_broker_allows(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("big", new_topic_id(), 1, {"max.decompressed.bytes": "100000"}))
+    log = open_log(folder / "big-0", now_ms=AT, **FUTURE)
+    log.append(batch([AT, AT + 1], bytes(5000), codec=GZIP), AT)
+    log.close()
+    words = ["offset", "big", "--at", f"@{AT + 1}", "--data-dir", folder]
+    assert rows(*words)[-1]["offset"] == 1
+    code, _, error = run(*words, "--override", "max.decompressed.bytes=1000")
+    assert code == FAILED
+    assert "1000" in error
+
+
 def test_a_bound_is_called_one(folder: Path) -> None:
     """What came from elsewhere was appended by the time that its file was last changed."""
     for path in (folder / "t-1").iterdir():
@@ -281,6 +298,30 @@ def test_a_bound_is_called_one(folder: Path) -> None:
     assert (answer["offset"], answer["end_offset"], answer["bound"]) == (2, 6, True)
     code, out, _ = run(*words)
     assert "a bound is all that is known at an end" in out.splitlines()[-1]
+
+
+def test_S51_an_age_that_begins_with_a_bound_is_called_one(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("a", new_topic_id(), 2, {"retention.clock": "append"}))
+    log = open_log(folder / "a-0", now_ms=AT)
+    log.append(batch([AT]), AT)
+    log.close()
+    shutil.copytree(KAFKA_WRITTEN, folder / "a-1")
+    words = ["retention", "a", "--data-dir", folder]
+
+    def bounds() -> list[tuple[int, str, bool]]:
+        return [(row["partition"], row["age_by"], row["age_bound"]) for row in rows(*words)]
+
+    of_kafka = [(1, "append", True)] * len(list(KAFKA_WRITTEN.glob("*.log")))
+    assert bounds() == [(0, "append", False), *of_kafka]
+    for suffix in (".appendindex", ".summary"):
+        log.active.path(suffix).unlink()
+    assert bounds() == [(0, "append", True), *of_kafka]
+    _, out, _ = run(*words, "-p", 0)
+    assert "or earlier" in out.splitlines()[0]
+    assert "  yes  " in out.splitlines()[1]
+    # By a record's time nothing is bounded.
+    assert {row["age_bound"] for row in rows("retention", "t", "--data-dir", folder)} == {False}
 
 
 def test_P9_damage_that_was_stepped_over_is_named(folder: Path) -> None:
