@@ -7,7 +7,7 @@ when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; so
 partitions for somebody else. At a stop it is NOT_CONTROLLER, which clients try again: what has begun the next start
 brings to its end.
 Departures from Kafka: a topic that is being given partitions already is REQUEST_TIMED_OUT; Kafka's controller does one
-after the other.
+after the other. Internal topics keep their number of partitions, by which what is in them is found.
 """
 
 from collections import Counter
@@ -85,6 +85,9 @@ def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) ->
     topic = broker.topics.find(wanted.name, b"")
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+    if topic.is_internal:
+        message = f"what {topic.name} keeps is found by the number of its partitions, which stays as it is"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
     count, more = wanted.count, wanted.count - len(topic.partitions)
     if more == 0:
         raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")

@@ -134,6 +134,14 @@ async def test_what_is_not_begun_in_time_does_not_happen(serve: Serve, connect: 
     assert len(served.broker.topics.by_name["t"].partitions) == 1
 
 
+async def test_an_internal_topic_keeps_its_number_of_partitions(serve: Serve, connect: Connect) -> None:
+    """A group is in the partition that its name and their number say: with more it would be looked for elsewhere."""
+    client = await connect(await serve())
+    await make_topic(client, "__consumer_offsets", 2)
+    ((code, message),) = (await grow(client, ("__consumer_offsets", 4, None))).values()
+    assert (code, "stays as it is" in message) == (ErrorCode.INVALID_REQUEST, True)
+
+
 async def test_new_partitions_are_there_after_a_crash(serve: Serve, connect: Connect) -> None:
     served = await serve()
     client = await connect(served)
