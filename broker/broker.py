@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tidelog.broker.catalog import CATALOG_FILE, Catalog
+from tidelog.broker.answers import Elsewhere, Later
+from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
 from tidelog.broker.fetch_sessions import FetchSessions
@@ -14,15 +15,17 @@ from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups.coordinator import Coordinator
 from tidelog.broker.maintenance import LONGEST_WAIT_S, Maintenance, Periodic, Task
 from tidelog.broker.producer_ids import ProducerIds
-from tidelog.broker.quota import Quota
+from tidelog.broker.quota import Owner, Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
+from tidelog.broker.work import Held, Work, begin
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
+from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.scrub import Scrubber
 
@@ -51,8 +54,9 @@ class Broker:
         self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
+        self.held = Held()  # by reads and checks that are made in turns
         self.collector = Collector()
-        # Answers about the broker's options, which never change, by how much is told of each.
+        # Answers about the broker's options, by how much is told of each; a new one whenever `config` is.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
         # Why the broker must stop, if a thread has ended, or has not stopped as it should; `on_failure` is told of the
         # first, on the event loop.
@@ -65,7 +69,7 @@ class Broker:
         self._checkpointing = Periodic(
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint, clock
         )
-        self._looking = Periodic("snapshots", LOOK_EVERY_S, self._look, clock)
+        self._looking = Periodic("snapshots", LOOK_EVERY_S, self.logs.look_after, clock)
         self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
         self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub, clock)
         self.loop: asyncio.AbstractEventLoop
@@ -91,6 +95,10 @@ class Broker:
         loop = self.loop = asyncio.get_running_loop()
         self.logs.lock()
         self.catalog = Catalog(self.logs.directory / CATALOG_FILE, self.logs.disk.refused)
+        self._configure(self.catalog.changed(self.config))
+        for source, options in self.config.changes:
+            for name, value in options.items():
+                _log.info("option set while running option=%s value=%s for=%s", name, value, source.name)
         self.topics = Topics(self.catalog, self.logs, self.config, loop)
         self.topics.open()
         self.timers = Timers(loop, self.clock)
@@ -129,22 +137,84 @@ class Broker:
         yield
         self.logs.checkpoint()
 
-    def _look(self) -> Task[None]:
-        self.logs.disk.look()
-        yield from self.logs.mend()
-        yield from self.logs.write_snapshots()
-        yield from self.logs.write_back()
-
     def _scrub(self) -> Task[float | None]:
         """Read again what a second is to read; return when to go on, None where all has been read."""
         is_done = yield from self._scrubber.round()
         return None if is_done else 1.0
+
+    def change(
+        self, owner: Owner, size_bytes: int, task: Task[Any], refusal: Work[Any]
+    ) -> "Later | Elsewhere | Any":
+        """Change topics on the maintenance thread, for a client that is charged with so much until it is answered.
+
+        Where too much waits to be changed the answer is the refusal. Event loop only.
+        """
+        held = self.queued_topics.hold(owner, size_bytes)
+        if held is None:
+            return begin(refusal)
+        return self.maintenance.submit(task, owner=owner, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
 
     def create_topic(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
         """Create a topic, and look after it as soon as its options say. As `Topics.create`."""
         topic = yield from self.topics.create(name, partitions, options)
         self._look_after(topic)
         return topic
+
+    def alter_topic(self, topic: Topic, options: dict[str, str]) -> Task[None]:
+        """Have a topic go by other options, and do soon what they ask for. As `Topics.alter`."""
+        yield from self.topics.alter(topic, options)
+        self.retain_soon()
+        now = self.topics.find(None, topic.id)
+        if now is not None:
+            self._look_after(now)
+
+    def alter_options(self, broker: str, options: dict[str, str]) -> Task[None]:
+        """Have this broker, or all (`ALL_BROKERS`), have these options of those that can be changed, and no others.
+
+        They are in the catalogue before anything goes by them. Maintenance thread only. ConfigError, StorageError.
+        """
+        config = self.checked(broker, options)
+        before = dict(self.catalog.broker_options(broker))
+        texts = config.set_for(broker == ALL_BROKERS)
+        self.catalog.set_broker_options(broker, texts)
+        self._configure(config)
+        yield from self.topics.change_defaults(config.topic_defaults())
+        self.retain_soon()
+        self._flushing.hasten(0)
+        changed = sorted({name for name, _ in before.items() ^ texts.items()})
+        values = " ".join(f"{name}={texts.get(name, 'as before')}" for name in changed)
+        _log.info("options changed broker=%s %s", broker or "all", values or "none")
+
+    def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
+        """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""
+        own, everywhere = options, self.catalog.broker_options(ALL_BROKERS)
+        if broker == ALL_BROKERS:
+            own, everywhere = self.catalog.broker_options(str(self.node_id)), options
+        return self.config.changed(own, everywhere)
+
+    def _configure(self, config: BrokerConfig) -> None:
+        # In this order: whoever finds the new answers to be made finds the new options, too.
+        self.config = self.logs.defaults = config
+        self.described = {}
+
+    def save_log_starts(self, moved: list[Log]) -> bool:
+        """Put on disk where logs begin, and remove soon what lies before; tell whether that is on disk.
+
+        Maintenance thread only.
+        """
+        for log in moved:
+            _log.info("records deleted log=%s log_start_offset=%d", log, log.log_start_offset)
+        self.retain_soon()
+        try:
+            self.logs.checkpoint()
+        except OSError as error:
+            _log.error("log starts not on disk error=%r", str(error))
+            return False
+        return True
+
+    def retain_soon(self) -> None:
+        """Have what has expired, or lies before the start of its log, deleted next. Maintenance thread only."""
+        self._retention.hasten(0)
 
     def _reserve_producer_ids(self, reserved: Callable[[range | Exception], None]) -> None:
         def reserve() -> Task[range]:

@@ -1,4 +1,4 @@
-"""What the broker knows besides the logs: topics, their ids and options, and the producer ids given out.
+"""What the broker knows besides the logs: topics, their ids and options, its own options, the producer ids given out.
 
 One SQLite file in the data folder. Every change is one durable transaction, made before its effect is answered: it
 happens or raises StorageError, and then nothing of it is there. The file has room inside, and its journal is kept, so
@@ -11,18 +11,24 @@ import logging
 import secrets
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from tidelog.config.errors import ConfigError
+from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CATALOG_FILE = "catalog.sqlite"
-SCHEMA_VERSION = 1
+# 2 has the options of brokers. What is older is brought up to this, and can be read as it is.
+SCHEMA_VERSION = 2
 # Kafka hands ids out in blocks of this size too: a start after a crash skips at most one block.
 PRODUCER_ID_BLOCK = 1000
 # Where they may begin: far beyond those of a Kafka cluster, and with room for as many again.
@@ -44,6 +50,19 @@ CREATE TABLE topic_option (
 CREATE TABLE deletion (topic TEXT PRIMARY KEY) STRICT;
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
 """
+# Of one broker by its id, or of all by "".
+_SCHEMA_2 = """
+CREATE TABLE broker_option (
+    broker TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (broker, name)
+) STRICT;
+"""
+# What brings a catalogue of the version before up to each.
+_STEPS = {1: _SCHEMA, 2: _SCHEMA_2}
+# The options of a broker stand under its id, those of all brokers under this.
+ALL_BROKERS = ""
 
 
 class CatalogError(Exception):
@@ -89,8 +108,9 @@ class Catalog:
 
     def _migrate(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        if version in range(SCHEMA_VERSION):
+            steps = " ".join(_STEPS[step] for step in range(version + 1, SCHEMA_VERSION + 1))
+            self._db.executescript(f"BEGIN; {steps} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         elif version != SCHEMA_VERSION:
             message = (
                 f"{self.path}: written by another version of Tidelog (schema {version}); use that version"
@@ -126,6 +146,39 @@ class Catalog:
             self._db.execute("INSERT INTO topic VALUES (?, ?, ?)", (topic.name, topic.id, topic.partitions))
             rows = [(topic.name, name, value) for name, value in topic.options.items()]
             self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
+
+    def set_partitions(self, name: str, partitions: int) -> None:
+        """Have a topic have so many partitions, durably."""
+        with self._transaction():
+            self._db.execute("UPDATE topic SET partitions = ? WHERE name = ?", (partitions, name))
+
+    def set_options(self, name: str, options: Mapping[str, str]) -> None:
+        """Have a topic have these options and no others, durably."""
+        rows = [(name, option, value) for option, value in options.items()]
+        with self._transaction():
+            self._db.execute("DELETE FROM topic_option WHERE topic = ?", (name,))
+            self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
+
+    def broker_options(self, broker: str) -> dict[str, str]:
+        """Return what was set while a broker ran, by its id, or while all did (`ALL_BROKERS`)."""
+        with self._as_storage_error():
+            return _broker_options(self._db, broker)
+
+    def set_broker_options(self, broker: str, options: Mapping[str, str]) -> None:
+        """Have a broker, or all, have these options and no others, durably."""
+        rows = [(broker, option, value) for option, value in options.items()]
+        with self._transaction():
+            self._db.execute("DELETE FROM broker_option WHERE broker = ?", (broker,))
+            self._db.executemany("INSERT INTO broker_option VALUES (?, ?, ?)", rows)
+
+    def changed(self, config: BrokerConfig) -> BrokerConfig:
+        """Return a broker's configuration under what was set while it ran; raise CatalogError."""
+        try:
+            own, everywhere = (self.broker_options(each) for each in (str(config.node_id), ALL_BROKERS))
+            return config.changed(own, everywhere)
+        except ConfigError as error:
+            message = f"{self.path}: an option that was set while the broker ran cannot be honoured: {error}"
+            raise CatalogError(message) from error
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic and its options, durably; its folders are to be deleted until `deletion_done`."""
@@ -196,7 +249,17 @@ def new_topic_id() -> bytes:
 
 
 def read_topics(path: Path) -> list[TopicRecord]:
-    """Return every topic of a catalogue that a broker may have open: nothing is locked, and nothing written.
+    """Return every topic of a catalogue, as `_read` does."""
+    return _read(path, lambda db, _: _topics(db))
+
+
+def read_broker_options(path: Path, broker: str) -> dict[str, str]:
+    """Return what `Catalog.broker_options` does, as `_read` does."""
+    return _read(path, lambda db, version: _broker_options(db, broker) if version > 1 else {})
+
+
+def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
+    """Look into a catalogue that a broker may have open: nothing is locked, and nothing written.
 
     CatalogError where it cannot be read, or where a change to it is under way, or was never finished.
     """
@@ -208,11 +271,11 @@ def read_topics(path: Path) -> list[TopicRecord]:
     try:
         with closing(sqlite3.connect(uri, uri=True)) as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version != SCHEMA_VERSION:
+            if version not in range(1, SCHEMA_VERSION + 1):
                 raise CatalogError(
                     f"{path}: written by another version of Tidelog (schema {version}); use that"
                 )
-            found = _topics(db)
+            found = look(db, version)
     except sqlite3.Error as error:
         raise CatalogError(f"{path}: not a catalogue that can be read ({error}); try again") from error
     if _is_hot(journal):
@@ -244,3 +307,8 @@ def _topics(db: sqlite3.Connection) -> list[TopicRecord]:
         options.setdefault(topic, {})[name] = value
     rows = db.execute("SELECT name, id, partitions FROM topic ORDER BY name").fetchall()
     return [TopicRecord(name, id_, count, options.get(name, {})) for name, id_, count in rows]
+
+
+def _broker_options(db: sqlite3.Connection, broker: str) -> dict[str, str]:
+    rows = db.execute("SELECT name, value FROM broker_option WHERE broker = ? ORDER BY name", (broker,))
+    return dict(rows.fetchall())

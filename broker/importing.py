@@ -92,6 +92,7 @@ def _import(
     options: dict[str, str],
 ) -> Imported:
     name, partition = key
+    config = catalog.changed(config)
     record = _record(catalog, name, options)
     is_new = record is None
     if record is None:

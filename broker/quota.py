@@ -5,13 +5,14 @@ address, so that a small request is served; all that is held so, beyond the boun
 """
 
 from collections import Counter
+from collections.abc import Hashable
 from typing import Protocol
 
 # What a connection may hold whatever another one does.
 LITTLE_BYTES = 16 * 1024
 
 
-class Owner(Protocol):
+class Owner(Hashable, Protocol):
     """A connection, as far as it matters here."""
 
     address: str

@@ -1,8 +1,9 @@
-"""The topics being served: found by name or id on the event loop, created and deleted on the maintenance thread.
+"""The topics being served: found by name or id on the event loop, made, changed and deleted on the maintenance thread.
 
 The catalogue is the truth, the folders follow it: creating writes the catalogue first, deleting too. So after a
 crash between the two, `open` makes what is missing and removes what was deleted. Partition folders that the
-catalogue does not know (ones that Kafka wrote, say) are adopted, as a topic or as more partitions of one. What a
+catalogue does not know (ones that Kafka wrote, say) are adopted, as a topic or as more partitions of one. A change of
+options, or of the number of partitions, is in the catalogue before any log goes by it. What a
 creation that failed could not take back is taken back by the next one of that name; a start before that serves it, as
 it serves what a crash left.
 
@@ -13,17 +14,21 @@ change to the loop before the answer to whoever asked for it.
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.maintenance import Task, at_once
 from tidelog.broker.partition import Partition
+from tidelog.config.errors import ConfigError
+from tidelog.config.inert import NO_COMPACTION
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import LogDeleted, StorageError
+from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
+from tidelog.storage.log_names import OFFSETS_TOPIC, is_internal
 from tidelog.storage.troubles import Troubles
 
 _log = logging.getLogger(__name__)
@@ -35,13 +40,12 @@ MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 # One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
 MAX_PARTITIONS_PER_TOPIC = 10_000
-# What groups have committed; and the topics that brokers keep for themselves (Kafka's Topic.java).
-OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
-TOO_MANY_WAIT = "too many topics wait to be created or deleted (queued.max.topic.bytes); ask again"
+TOO_MANY_WAIT = "too many topics wait to be created, changed or deleted (queued.max.topic.bytes); ask again"
+# Of the name and the value of an option: Kafka's are far shorter, and what a topic was given is told again and again.
+MOST_OPTION_LENGTH = 1000
 
 
 class Topic:
@@ -49,9 +53,9 @@ class Topic:
 
     __slots__ = ("config", "id", "is_internal", "name", "options", "partitions")
 
-    def __init__(self, record: TopicRecord, config: TopicConfig, partitions: list[Partition]) -> None:
+    def __init__(self, record: TopicRecord, config: TopicConfig, partitions: Sequence[Partition]) -> None:
         self.name = record.name
-        self.is_internal = record.name in INTERNAL_TOPICS
+        self.is_internal = is_internal(record.name)
         self.id = record.id
         self.options = record.options
         self.config = config
@@ -80,6 +84,13 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def check_option(name: str, value: str) -> None:
+    """Raise ConfigError for an option that is too long to be kept."""
+    if len(name) > MOST_OPTION_LENGTH or len(value) > MOST_OPTION_LENGTH:
+        problem = f"{len(name)} and {len(value)} characters: at most {MOST_OPTION_LENGTH} each"
+        raise ConfigError(name[:MOST_OPTION_LENGTH], problem)
+
+
 def metric_name(name: str) -> str:
     """Return what stands for a topic in the names of metrics, where '.' and '_' are one (Kafka's Topic.java)."""
     return name.replace(".", "_")
@@ -91,6 +102,10 @@ class TopicExists(Exception):
 
 class BrokerStops(Exception):
     """A topic was not created because the broker stops."""
+
+
+class TopicIsGrowing(Exception):
+    """A topic is being given more partitions for somebody else."""
 
 
 class TopicNamesCollide(Exception):
@@ -128,6 +143,7 @@ class Topics:
         self._by_metric_name: dict[str, set[str]] = {}  # of those made and being created
         self._deleting: set[str] = set()
         self._leftovers: set[str] = set()
+        self._growing: set[bytes] = set()  # by id
         self._troubles = Troubles()
         # Set by the loop, looked at by the thread: what is half made is left.
         self.is_stopping = False
@@ -147,7 +163,7 @@ class Topics:
         config = self._config_of_broker
         if name == OFFSETS_TOPIC:
             # Retention would take what groups have committed and still need.
-            options = {"retention.ms": "-1", "retention.bytes": "-1"}
+            options = {"cleanup.policy": "compact"}
             options["segment.bytes"] = str(config.offsets_topic_segment_bytes)
             return config.offsets_topic_num_partitions, options
         return config.num_partitions, {}
@@ -241,9 +257,7 @@ class Topics:
         self._troubles.end(_HALF_MADE)
         self._loop.call_soon_threadsafe(self._serve, topic)
         _log.info("topic created topic=%s partitions=%d", name, partitions)
-        for option, why in topic.config.inert.items():
-            value = topic.config.overrides[option]
-            _log.info("option has no effect topic=%s option=%s value=%s reason=%r", name, option, value, why)
+        _tell_inert(topic, topic.config.overrides)
         return topic
 
     def _take_name(self, name: str) -> None:
@@ -272,7 +286,11 @@ class Topics:
             partitions.append(Partition(index, log))
         if made:
             self._logs.sync_made(made)
-        topic = Topic(record, config, partitions)
+        settled = self._config(record.name, record.options)
+        if settled != config:
+            for log in made:  # The broker's options have changed meanwhile.
+                log.update_config(settled)
+        topic = Topic(record, settled, partitions)
         self._made[topic.name] = self._made_by_id[topic.id] = topic
         self._take_name(topic.name)
         return topic
@@ -290,6 +308,123 @@ class Topics:
                     name,
                     str(error),
                 )
+
+    def alter(self, topic: Topic, options: dict[str, str]) -> Task[None]:
+        """Have a topic go by these options of its own and no others, durably. Maintenance thread only.
+
+        A step for each partition; before the first it is in the catalogue. Raises ConfigError, StorageError.
+        """
+        config = self.checked(options)
+        self._catalog.set_options(topic.name, dict(config.overrides))
+        changed = {name for name, _ in config.overrides.items() ^ topic.config.overrides.items()}
+        record = TopicRecord(topic.name, topic.id, len(topic.partitions), dict(config.overrides))
+        self._remake(Topic(record, config, topic.partitions))
+        yield from self._apply(topic.id)
+        values = " ".join(f"{name}={config.overrides.get(name, 'default')}" for name in sorted(changed))
+        _log.info("options changed topic=%s %s", topic.name, values or "none")
+        _tell_inert(self._made_by_id.get(topic.id), changed)
+
+    def checked(self, options: dict[str, str]) -> TopicConfig:
+        """Return what holds for a topic with these options; raise ConfigError for one that it cannot have."""
+        config = self._defaults.override(options)
+        most = self._defaults.max_decompressed_bytes
+        if config.max_decompressed_bytes > most:
+            value = str(config.max_decompressed_bytes)
+            raise ConfigError(
+                "max.decompressed.bytes", f"at most {most}, the broker's: raise that first", value=value
+            )
+        return config
+
+    def change_defaults(self, defaults: TopicConfig) -> Task[None]:
+        """Have topics go by other defaults of the broker: a step for each partition. Maintenance thread only."""
+        self._defaults = defaults
+        for topic_id in list(self._made_by_id):
+            topic = self._made_by_id.get(topic_id)
+            if topic is not None and not self.is_stopping:
+                config = self._config(topic.name, topic.options)
+                if config != topic.config:
+                    record = TopicRecord(topic.name, topic.id, len(topic.partitions), topic.options)
+                    self._remake(Topic(record, config, topic.partitions))
+                    yield from self._apply(topic_id)
+
+    def _remake(self, topic: Topic) -> None:
+        self._made[topic.name] = self._made_by_id[topic.id] = topic
+
+    def _apply(self, topic_id: bytes) -> Task[None]:
+        """Have the logs of a topic go by its options, and requests find it as it is now.
+
+        Those of the moment, at each step: they may change again meanwhile, and the topic go.
+        """
+        number = 0
+        while (topic := self._made_by_id.get(topic_id)) is not None and not self.is_stopping:
+            if number == len(topic.partitions):
+                self._loop.call_soon_threadsafe(self._serve, topic)
+                return
+            topic.partitions[number].log.update_config(topic.config)
+            number += 1
+            yield
+
+    def grow(self, topic: Topic, count: int) -> Task[None]:
+        """Give a topic more partitions, durably: a step for each of them. Maintenance thread only.
+
+        Raises TopicIsGrowing, LogDeleted where it was deleted meanwhile, StorageError, and then it has as many as
+        before, BrokerStops, and then the next start makes what is left.
+        """
+        if topic.id in self._growing:
+            raise TopicIsGrowing(f"topic {topic.name} is being given partitions already; ask again")
+        self._growing.add(topic.id)
+        try:
+            self._catalog.set_partitions(topic.name, count)
+            made = yield from self._make_more(topic, count)
+        except LogDeleted:
+            raise
+        except StorageError:
+            yield from self._take_partitions_back(topic)
+            raise
+        finally:
+            self._growing.discard(topic.id)
+        now = self._made_by_id[topic.id]
+        for log in made:
+            if log.config is not now.config:  # It has changed meanwhile.
+                log.update_config(now.config)
+        more = [Partition(log.partition, log) for log in made]
+        record = TopicRecord(now.name, now.id, count, now.options)
+        self._remake(Topic(record, now.config, (*now.partitions, *more)))
+        self._loop.call_soon_threadsafe(self._serve, self._made_by_id[topic.id])
+        _log.info("partitions added topic=%s partitions=%d", topic.name, count)
+
+    def _make_more(self, topic: Topic, count: int) -> Task[list[Log]]:
+        made: list[Log] = []
+        for index in range(len(topic.partitions), count):
+            if made:
+                yield  # What has begun is brought to an end, but for a stop.
+            if self.is_stopping:
+                raise BrokerStops(
+                    f"topic {topic.name}: the next start makes its partitions, the broker stops"
+                )
+            now = self._made_by_id.get(topic.id)
+            if now is None:
+                raise LogDeleted(f"topic {topic.name} was deleted meanwhile")
+            # One is there already if an earlier try could not take it back.
+            log = self._logs.logs.get((topic.name, index))
+            made.append(log or self._logs.create(topic.name, index, topic.id, now.config))
+        self._logs.sync_made(made)
+        return made
+
+    def _take_partitions_back(self, topic: Topic) -> Task[None]:
+        """Remove partitions that were made and are not served; what cannot be, the next start serves."""
+        if topic.id not in self._made_by_id:
+            return
+        first = len(topic.partitions)
+        try:
+            self._catalog.set_partitions(topic.name, first)
+            yield from self._logs.delete_topic(topic.name, first)
+        except StorageError as error:
+            _log.warning(
+                "partitions that could not be made are not removed, the next start serves them topic=%s error=%r",
+                topic.name,
+                str(error),
+            )
 
     def delete(self, topic: Topic) -> Task[None]:
         """Delete a topic and its data: a step for each of its files. Maintenance thread only. Raises StorageError.
@@ -348,3 +483,20 @@ class Topics:
         for partition in topic.partitions:
             partition.release()
         self.on_deleted(topic)
+
+
+def _tell_inert(topic: Topic | None, names: Collection[str]) -> None:
+    """Say in the log which of these options of a topic do nothing."""
+    if topic is None:
+        return
+    reasons = dict(topic.config.inert)
+    if topic.config.compacts:
+        reasons["cleanup.policy"] = f"{NO_COMPACTION}: every record is kept" + (
+            " until it expires" if topic.config.deletes else ""
+        )
+    for name, why in reasons.items():
+        if name in names:
+            value = topic.config.overrides.get(name)
+            _log.info(
+                "option has no effect topic=%s option=%s value=%s reason=%r", topic.name, name, value, why
+            )

@@ -10,7 +10,7 @@ import re
 import socket  # noqa: TID251  (one knock at the door, before a client library is loaded)
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import UNREACHABLE, USAGE
@@ -31,6 +31,8 @@ LOOKUP_CLOCK: Final = "lookup.clock"
 STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
 _CORRUPT_MESSAGE: Final = 2
 _UNKNOWN_TOPIC: Final = 3
+# Of an option that nobody has set, as DescribeConfigs tells it.
+_DEFAULT_SOURCE: Final = 5
 # Where those of kafka-python would not help the person who reads them.
 _OWN_WORDS: Final = {
     _UNKNOWN_TOPIC: "no such topic or partition",
@@ -136,6 +138,59 @@ def own_options(client: Client, topic: str) -> dict[str, str]:
     answer = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     (found,) = answer["topic"].values()
     return {name: option["value"] for name, option in sorted(found.items())}
+
+
+def alter_options(
+    client: Client, resource: "Resource", changes: dict[str, str | None], *, validate_only: bool = False
+) -> None:
+    """Set options of a topic or broker, and delete those that are None; raise CommandError for what is refused.
+
+    kafka-python 3.0.12 has the code and the message of a refusal in one text.
+    """
+    from kafka.admin import AlterConfigOp
+
+    steps = {
+        name: (AlterConfigOp.DELETE, None) if value is None else (AlterConfigOp.SET, value)
+        for name, value in changes.items()
+    }
+    request = client._alter_configs_request([resource.with_options(steps)], validate_only, incremental=True)
+    (answer,) = client._manager.run(client._manager.send, request, resource.node_id).responses
+    check(f"{resource} was not changed", answer.to_dict())
+
+
+def options(client: Client, resource: "Resource", *, every: bool) -> dict[str, dict[str, Any]]:
+    """Return the options of a topic or broker, by name: those that were set, or all of them."""
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    wanted = resource.with_options({})
+    request = DescribeConfigsRequest(resources=[(wanted.resource_type, wanted.name, None)], min_version=1)
+    (answer,) = client._manager.run(client._manager.send, request, resource.node_id).results
+    found = answer.to_dict()
+    check(str(resource), found)
+    return {
+        option["name"]: option
+        for option in sorted(found["configs"], key=lambda option: str(option["name"]))
+        if every or option["config_source"] != _DEFAULT_SOURCE
+    }
+
+
+class Resource(NamedTuple):
+    """What has options: a topic, or a broker by its number."""
+
+    topic: str | None
+    node_id: int | None = None
+
+    def __str__(self) -> str:
+        """Return it as it is told."""
+        return f"broker {self.node_id}" if self.topic is None else f"topic {self.topic}"
+
+    def with_options(self, options: dict[str, Any]) -> Any:
+        """Return it as kafka-python's ConfigResource."""
+        from kafka.admin import ConfigResource, ConfigResourceType
+
+        if self.topic is None:
+            return ConfigResource(ConfigResourceType.BROKER, str(self.node_id), options)
+        return ConfigResource(ConfigResourceType.TOPIC, self.topic, options)
 
 
 def lookup_clock(client: Client, topic: str) -> str:

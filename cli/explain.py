@@ -11,7 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
+from tidelog.broker.catalog import (
+    ALL_BROKERS,
+    CATALOG_FILE,
+    CatalogError,
+    read_broker_options,
+    read_topics,
+)
 from tidelog.broker.clock import Clock
 from tidelog.cli import times
 from tidelog.cli.broker_options import configure
@@ -30,13 +36,19 @@ from tidelog.storage.log_manager import LOG_STARTS
 from tidelog.storage.log_names import partition_of
 from tidelog.storage.retention import BEFORE_START, TOO_MUCH, Verdict
 from tidelog.storage.search import explained
-from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Timeline
 from tidelog.storage.search.explained import Step, Unread
 from tidelog.storage.segment import LOG, OFFSET_MAX
 
-RETENTION_OPTIONS: Final = ("retention.ms", "retention.bytes", "retention.clock")
+RETENTION_OPTIONS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "retention.clock")
 LOOKUP_OPTIONS: Final = ("lookup.clock",)
-_SOURCES: Final = {Source.TOPIC: "topic", Source.BROKER: "broker", Source.DEFAULT: "default"}
+_SOURCES: Final = {
+    Source.TOPIC: "topic",
+    Source.DYNAMIC_BROKER: "dynamic broker",
+    Source.DYNAMIC_DEFAULT: "dynamic default",
+    Source.BROKER: "broker",
+    Source.DEFAULT: "default",
+}
 CLOCKS: Final = {"record": RECORD_TIME, "append": APPEND_TIME}
 _BEGINS: Final = {"record": "its largest record time", "append": "its last append", "created": "its creation"}
 
@@ -65,8 +77,12 @@ def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
 
 
+def _yes_or_dash(is_so: bool) -> str:
+    return "yes" if is_so else "-"
+
+
 def _time(timestamp_ms: int | None) -> str:
-    return "-" if timestamp_ms is None or timestamp_ms < 0 else times.show(timestamp_ms)
+    return "-" if timestamp_ms is None else times.show(timestamp_ms)
 
 
 _SEGMENT: Final = (
@@ -78,6 +94,7 @@ _SEGMENT: Final = (
 RETENTION: Final = (
     *_SEGMENT,
     Column("age_begins", "age begins", _time),
+    Column("age_bound", "or earlier", _yes_or_dash),
     Column("expires", "expires", _time),
     Column("why", "why"),
 )
@@ -86,7 +103,7 @@ OFFSET: Final = (
     Column("what", "is"),
     Column("largest_time", "largest time", _time),
     Column("entry_time", "index entry", _time),
-    Column("entry_bound", "or earlier", lambda is_bound: "yes" if is_bound else "-"),
+    Column("entry_bound", "or earlier", _yes_or_dash),
     Column("entry_offset", "to offset", _or_dash, is_number=True),
     Column("position", "from position", _or_dash, is_number=True),
     Column("bytes_read", "bytes read", is_number=True),
@@ -128,6 +145,7 @@ def _verdict(verdict: Verdict, log: Log) -> dict[str, Any]:
         "bytes": segment.size,
         "age_begins": verdict.stamp.time_ms,
         "age_by": verdict.stamp.by,
+        "age_bound": retention.is_bound(segment, verdict.stamp),
         "rule": verdict.rule,
         "expires": verdict.due_ms,
         "held_by": verdict.held_by,
@@ -144,6 +162,8 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
         return f"goes: the segments after it hold retention.bytes={config.retention_bytes}"
     if verdict.rule is not None:
         return f"goes: {age}"
+    if not config.deletes:
+        return "stays: cleanup.policy=compact, so that nothing expires"
     if verdict.due_ms is None:
         is_empty = config.retention_ms != retention.UNLIMITED
         return "stays: it is empty, and takes the appends" if is_empty else "stays: retention.ms=-1"
@@ -155,16 +175,13 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
 
 def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print how the first record at or after a time is found; return the exit code."""
-    _check_clock(clock_name)
     now_ms = clock.now_ms()
     at_ms = times.option("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     with _errors(where):
-        topic = _topic(where)
+        topic, name, timeline = _topic_and_clock(where, clock_name)
         for log in _logs(where, topic, now_ms):
-            name = clock_name or log.config.lookup_clock
-            timeline = CLOCKS[name]
             found = explained.first_at_or_after(log, at_ms, timeline)
             rows += [{"kind": "segment", "partition": log.partition, **_step(step)} for step in found.steps]
             answer = {
@@ -189,7 +206,6 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
 
 def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print the smallest range of offsets that has every record of a range of times; return the exit code."""
-    _check_clock(clock_name)
     now_ms = clock.now_ms()
     from_ms, to_ms = times.option("--from", since, now_ms), times.option("--to", until, now_ms)
     if from_ms > to_ms:
@@ -199,10 +215,8 @@ def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json
         )
     answers: list[dict[str, Any]] = []
     with _errors(where):
-        topic = _topic(where)
+        topic, name, timeline = _topic_and_clock(where, clock_name)
         for log in _logs(where, topic, now_ms):
-            name = clock_name or log.config.lookup_clock
-            timeline = CLOCKS[name]
             offsets, reads, bytes_read = explained.between(log, from_ms, to_ms, timeline)
             ends = (offsets[0], offsets[-1]) if offsets else ()
             answer = {
@@ -227,9 +241,13 @@ def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json
     return OK
 
 
-def _check_clock(name: str | None) -> None:
-    if name is not None and name not in CLOCKS:
-        raise CommandError(f"--clock {shown(name)}: it is one of {', '.join(CLOCKS)}", USAGE)
+def _topic_and_clock(where: Where, clock_name: str | None) -> tuple[_Topic, str, Timeline]:
+    """Return the topic, and the clock by which it is searched, its own unless one is named."""
+    if clock_name is not None and clock_name not in CLOCKS:
+        raise CommandError(f"--clock {shown(clock_name)}: it is one of {', '.join(CLOCKS)}", USAGE)
+    topic = _topic(where)
+    name = clock_name or topic.config.lookup_clock
+    return topic, name, CLOCKS[name]
 
 
 def _print_json(rows: Sequence[dict[str, Any]]) -> None:
@@ -325,7 +343,11 @@ def _topic(where: Where) -> _Topic:
     folder, name = broker.log_dir, where.topic
     catalog = folder / CATALOG_FILE
     adopted = _partitions_by_folder(folder, name)
-    records = read_topics(catalog) if files.status(catalog) is not None else []
+    records = []
+    if files.status(catalog) is not None:
+        records = read_topics(catalog)
+        own, everywhere = (read_broker_options(catalog, each) for each in (str(broker.node_id), ALL_BROKERS))
+        broker = broker.changed(own, everywhere)
     record = next((record for record in records if record.name == name), None)
     if record is None and not adopted:
         raise CommandError(f"{folder}: there is no topic {shown(name)} in it")
@@ -336,8 +358,8 @@ def _topic(where: Where) -> _Topic:
         )
     made = range(record.partitions) if record is not None else ()
     defaults = broker.topic_defaults()
-    own = record.options if record is not None else {}
-    config = defaults.override(own, source=f"topic {name}").bounded_by(defaults)
+    options = record.options if record is not None else {}
+    config = defaults.override(options, source=f"topic {name}").bounded_by(defaults)
     return _Topic(name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)))
 
 

@@ -43,8 +43,8 @@ def run(
     except (StorageError, CatalogError) as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        # Of a copy for which there is no room the system names the source.
-        path = data_dir if error.errno in FULL else error.filename or folder
+        # Of a copy for which there is no room the system names the source, of a sync that fails nothing.
+        path = data_dir if error.errno in FULL else error.filename or data_dir
         raise CommandError(f"{path}: {error.strerror or error}") from error
     _warn(imported, config, folder, topic)
     staged = imported.staged

@@ -86,8 +86,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-topics = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+topics = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 app.add_typer(topics, name="topics")
+configs = typer.Typer(
+    help="Show and change the options of topics and of the broker while it runs.", no_args_is_help=True
+)
+app.add_typer(configs, name="configs")
 explain = typer.Typer(
     help="Say why, from the data folder of a broker that runs, or none: nothing is written.",
     no_args_is_help=True,
@@ -201,6 +205,74 @@ def describe_topic(name: Topic, as_json: Json = False, bootstrap: Bootstrap = LO
     return describe(name, as_json, bootstrap)
 
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", callback=_sent, help="Set an option; may be repeated."),
+]
+Deleted = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--delete-config",
+        metavar="NAME",
+        callback=_sent,
+        help="Have an option be as if never set; may be repeated.",
+    ),
+]
+OneTopic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", callback=_sent, help="The topic whose options are meant."),
+]
+Node = Annotated[
+    int | None, typer.Option("--broker", metavar="ID", min=0, max=INT_MAX, help="The broker, by its node.id.")
+]
+
+
+@topics.command("alter")
+def alter_topic(
+    name: Topic,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=INT_MAX, help="How many it shall have: more than it has.")
+    ] = None,
+    config: Settings = None,
+    delete_config: Deleted = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Give a topic more partitions, or other options."""
+    from tidelog.cli.topics import alter
+
+    return alter(name, partitions, config or [], delete_config or [], as_json, bootstrap)
+
+
+@configs.command("describe")
+def describe_configs(
+    topic: OneTopic = None,
+    broker: Node = None,
+    every: Annotated[bool, typer.Option("--all", help="Show those that have their defaults, too.")] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Show the options that were set on a topic or for a broker."""
+    from tidelog.cli.configs import describe
+
+    return describe(topic, broker, every, as_json, bootstrap)
+
+
+@configs.command("alter")
+def alter_configs(
+    topic: OneTopic = None,
+    broker: Node = None,
+    config: Settings = None,
+    delete_config: Deleted = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Change options of a topic or of a broker, which holds at once and after a restart."""
+    from tidelog.cli.configs import alter
+
+    return alter(topic, broker, config or [], delete_config or [], as_json, bootstrap)
+
+
 @topics.command("delete")
 def delete_topic(
     name: Topic,
@@ -295,6 +367,48 @@ def offsets(
     from tidelog.cli.offsets import run
 
     return run(topic, at, as_json, bootstrap, Clock())
+
+
+@app.command("delete-records")
+def delete_records(
+    topic: Topic,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, max=INT_MAX, help="Default: all; may be repeated."),
+    ] = None,
+    offset: Annotated[
+        int | None,
+        typer.Option("--offset", metavar="N", min=0, help="What lies before it goes, of one --partition."),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"What lies before the first record at or after it: {TIME_HELP}."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Delete the oldest records of a topic, and show where each partition begins now."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.delete_records import run
+
+    return run(topic, partition or [], offset, before, everything, yes, as_json, bootstrap, Clock())
+
+
+@app.command("log-dirs")
+def log_dirs(
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME", callback=_sent, help="Default: all; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Show what each partition takes on the broker's disk, and how full that is."""
+    from tidelog.cli.log_dirs import run
+
+    return run(topic or [], as_json, bootstrap)
 
 
 @app.command()

@@ -86,6 +86,12 @@ def _at(session: client.Client, chosen: list[Any], at_ms: int) -> list[dict[str,
     ]
 
 
+def first_at(session: client.Client, chosen: list[Any], at_ms: int) -> dict[Any, int]:
+    """Return the offset of each partition's first record at or after a time; -1 where there is none."""
+    found = session.list_partition_offsets(dict.fromkeys(chosen, at_ms))
+    return {key: found[key].offset for key in chosen}
+
+
 def _found(number: int) -> int | None:
     """Return a number of a ListOffsets answer; -1 says that there is none."""
     return None if number < 0 else number

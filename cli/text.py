@@ -1,8 +1,9 @@
 """Text that passes between a person and the rest: what may go to a broker, and what may be shown.
 
-Owns both answers, the name of the command, numbers with their nouns, and the line on standard error. Refuses to know
-what the text is about, and loads nothing, since `serve` is to start soon. Invariant: no control character reaches a
-terminal or a log, and no text that is not UTF-8 reaches the client library, whose threads end by it without a word.
+Owns both answers, the name of the command, numbers with their nouns, a question and the line on standard error.
+Refuses to know what the text is about, and loads nothing, since `serve` is to start soon. Invariant: no control
+character reaches a terminal or a log, and no text that is not UTF-8 reaches the client library, whose threads end by
+it without a word.
 """
 
 import os
@@ -56,3 +57,12 @@ def note(message: str) -> None:
     """Tell something on standard error that is not a part of the answer."""
     with suppress(OSError):  # where that is full, the exit code has to do
         print(f"tidelog: {shown(message)}", file=sys.stderr)
+
+
+def confirm(question: str) -> bool:
+    """Ask a person; no answer is no."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)  # Nobody has ended the line.
+    return answer.strip().lower() in ("y", "yes")

@@ -1,17 +1,16 @@
-"""`tidelog topics`: create, list, describe and delete.
+"""`tidelog topics`: create, list, describe, alter and delete.
 
 Owns the words of these verbs. Refuses to know what a topic's options mean: names and values go to the broker as they
 are, and its answer comes back.
 """
 
-import sys
 from collections.abc import Sequence
 
-from tidelog.cli import client, offsets
+from tidelog.cli import client, configs, offsets
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
-from tidelog.cli.text import counted
+from tidelog.cli.text import confirm, counted
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 DESCRIBED = (
@@ -26,7 +25,7 @@ def create(name: str, partitions: int | None, options: Sequence[str], bootstrap:
     wanted = {
         "num_partitions": BROKER_DEFAULT if partitions is None else partitions,
         "replication_factor": BROKER_DEFAULT,
-        "configs": parse_options(options),
+        "configs": configs.parse_options(options),
     }
     with client.admin(bootstrap) as session:
         (answer,) = session.create_topics({name: wanted}, raise_errors=False)["topics"]
@@ -74,36 +73,46 @@ def describe(name: str, as_json: bool, bootstrap: str) -> int:
     return OK
 
 
+def alter(
+    name: str,
+    partitions: int | None,
+    settings: Sequence[str],
+    deleted: Sequence[str],
+    as_json: bool,
+    bootstrap: str,
+) -> int:
+    """Give a topic more partitions and other options, all of that or nothing; return the exit code."""
+    changes = configs.changes(settings, deleted)
+    if partitions is None and not changes:
+        raise CommandError(
+            "nothing to change: give --partitions N, --config NAME=VALUE or --delete-config NAME", USAGE
+        )
+    with client.admin(bootstrap) as session:
+        client.describe(session, name)
+        resource = client.Resource(name)
+        if changes and partitions is not None:
+            client.alter_options(session, resource, changes, validate_only=True)
+        if partitions is not None:
+            (answer,) = session.create_partitions({name: partitions}, raise_errors=False).results
+            client.check(f"topic {name} was not changed", answer.to_dict())
+        if changes:
+            client.alter_options(session, resource, changes)
+    if as_json:
+        print(to_json({"topic": name, "partitions": partitions, **configs.told(changes)}))
+    else:
+        told = [counted(partitions, "partition")] if partitions is not None else []
+        print(f"topic {name} changed: {', '.join([*told, *configs.in_words(changes)])}")
+    return OK
+
+
 def delete(name: str, is_sure: bool, bootstrap: str) -> int:
     """Delete a topic, after asking unless the person is sure; return the exit code."""
     with client.admin(bootstrap) as session:
         client.describe(session, name)
-        if not is_sure and not _confirm(f"Delete topic {name} and all its records?"):
+        if not is_sure and not confirm(f"Delete topic {name} and all its records?"):
             print(f"topic {name} kept")
             return FAILED
         (answer,) = session.delete_topics([name], raise_errors=False)["topics"]
         client.check(f"topic {name} was not deleted", answer)
     print(f"topic {name} deleted")
     return OK
-
-
-def parse_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return topic options from name=value texts."""
-    options: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise CommandError(
-                f"--option {text}: write it as name=value, such as segment.bytes=1000000", USAGE
-            )
-        options[name.strip()] = value.strip()
-    return options
-
-
-def _confirm(question: str) -> bool:
-    """Ask a person; no answer is no."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    if not answer:
-        print(file=sys.stderr)  # Nobody has ended the line.
-    return answer.strip().lower() in ("y", "yes")

@@ -34,11 +34,16 @@ broker from starting; the message names the option, the value, where it stands a
 TOPIC = """\
 ## Options of topics
 
-Set with CreateTopics for one topic; the broker's option is the default for all others.
+Set with CreateTopics for one topic, and changed at any time (`tidelog topics alter`, `kafka-configs.sh`); the
+broker's option is the default for all others.
 """
 
 BROKER = """\
 ## Options of the broker
+
+Those that are marked, and the defaults of topics by their broker's names, can be changed while the broker runs
+(`tidelog configs`, `kafka-configs.sh`): what is set so is kept in the data folder, and goes before what the broker is
+started with.
 """
 
 IGNORED = """\
@@ -113,7 +118,8 @@ def _default(row: Option) -> str:
 
 def _doc(row: Option) -> str:
     why = f" No other value, because {row.because}." if row.because else ""
-    return f"{'Not in Kafka. ' if row.ours else ''}{row.doc}{why}"
+    live = " Can be changed while the broker runs." if row.live else ""
+    return f"{'Not in Kafka. ' if row.ours else ''}{row.doc}{why}{live}"
 
 
 def _reasons(table: Mapping[str, str]) -> str:

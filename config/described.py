@@ -13,6 +13,8 @@ class Source(IntEnum):
     """Where a value came from, numbered as in DescribeConfigs."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2  # set for this broker while it ran
+    DYNAMIC_DEFAULT = 3  # set for all brokers while they ran
     BROKER = 4
     DEFAULT = 5
 
@@ -34,3 +36,4 @@ class Described(NamedTuple):
     doc: str
     source: Source
     synonyms: tuple[Synonym, ...]
+    is_read_only: bool = False  # only a restart can change it

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import INERT, REFUSED, reason
+from tidelog.config.inert import INERT, NO_COMPACTION, REFUSED, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.nearest import nearest
 from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
@@ -65,6 +65,9 @@ def load(
     _check_queue(config, chosen)
     _check_groups(config, chosen)
     config = _resolve_listeners(config, chosen, notes)
+    if config.topic.compacts:
+        source = _source(chosen, "log.cleanup.policy")
+        notes.append(f"log.cleanup.policy ({source}): compact has no effect: {NO_COMPACTION}")
     return dataclasses.replace(config, notes=tuple(notes))
 
 

@@ -7,9 +7,11 @@ types and defaults are those of Kafka 4; where ours differ, the row says why.
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tidelog.config.described import Described, Source, Synonym
-from tidelog.config.inert import ONE_NODE
+from tidelog.config.errors import ConfigError
+from tidelog.config.inert import INERT, ONE_NODE, reason
 from tidelog.config.kinds import (
     BOOL,
     DIRECTORY,
@@ -22,6 +24,7 @@ from tidelog.config.kinds import (
     PROTOCOL_MAP,
     Listener,
 )
+from tidelog.config.nearest import nearest
 from tidelog.config.table import Option, option, options_of
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
@@ -94,6 +97,14 @@ class BrokerConfig:
         True,
         doc="Create a topic when a client first asks for its metadata.",
     )
+    tidelog_tolerate_replication_factor: bool = option(
+        "tidelog.tolerate.replication.factor",
+        BOOL,
+        False,
+        ours=True,
+        doc="Whether a topic may be created with more than one replica, as many programs ask for by default. It has "
+        "one then, and the answer says so. If not, they get INVALID_REPLICATION_FACTOR, as from one node of Kafka.",
+    )
     delete_topic_enable: bool = option("delete.topic.enable", BOOL, True, doc="Allow topics to be deleted.")
     log_retention_check_interval_ms: int = option(
         "log.retention.check.interval.ms",
@@ -156,6 +167,7 @@ class BrokerConfig:
         INT,
         10_000,
         at_least=1,
+        live=True,
         doc="Connections at once; one more is closed as it is accepted. Kafka's default is no limit; ours "
         "keeps descriptors free for segment files.",
     )
@@ -164,6 +176,7 @@ class BrokerConfig:
         INT,
         INT_MAX,
         at_least=1,
+        live=True,
         doc="Connections at once from one address.",
     )
     connections_max_idle_ms: int = option(
@@ -211,6 +224,7 @@ class BrokerConfig:
         INT,
         86_400_000,
         at_least=1,
+        live=True,
         doc="Time after its last record at which an idempotent producer is forgotten.",
     )
     producer_state_max_bytes: int = option(
@@ -376,6 +390,9 @@ class BrokerConfig:
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
     explicit: frozenset[str] = frozenset()  # names, as the table spells them, that somebody set
     notes: tuple[str, ...] = ()  # what was accepted though it does nothing, for the start-up log
+    # What was set while the broker ran, strongest first, and what holds without that.
+    changes: tuple[tuple[Source, Mapping[str, str]], ...] = ()
+    at_start: "BrokerConfig | None" = None
 
     def topic_defaults(self) -> TopicConfig:
         """Return what holds for a topic without overrides."""
@@ -398,23 +415,79 @@ class BrokerConfig:
             self, listeners=(first._replace(port=port), *others), explicit=self.explicit | {"listeners"}
         )
 
+    def changed(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> "BrokerConfig":
+        """Return what holds with what was set while the broker ran: its own options, and those of all brokers.
+
+        Raise ConfigError for the first bad one. What was changed before and is not named any more is as at the start.
+        """
+        start = self.at_start or self
+        changes: list[tuple[Source, Mapping[str, str]]] = []
+        values: dict[str, dict[str, Any]] = {"topic": {}, "broker": {}}
+        for source, settings in ((Source.DYNAMIC_DEFAULT, everywhere), (Source.DYNAMIC_BROKER, own)):
+            texts = {}
+            for name, text in settings.items():
+                row = dynamic_option(name, text)
+                value = row.read(text, given=name)
+                texts[name] = row.text(value)
+                values["topic" if row.broker else "broker"][row.attribute] = value
+            changes.insert(0, (source, texts))
+        topic = dataclasses.replace(start.topic, **values["topic"])
+        return dataclasses.replace(
+            start, **values["broker"], topic=topic, changes=tuple(changes), at_start=start
+        )
+
+    def set_for(self, all_brokers: bool) -> dict[str, str]:
+        """Return what was set while the broker ran: for all brokers, or for this one."""
+        source = Source.DYNAMIC_DEFAULT if all_brokers else Source.DYNAMIC_BROKER
+        return dict(dict(self.changes).get(source, {}))
+
     def synonyms(self, row: Option) -> tuple[Synonym, ...]:
         """Return what applies to an option of either table on this broker, strongest first."""
         name = row.broker or row.name
-        default = Synonym(name, row.text(row.default), Source.DEFAULT)
-        if name not in self.explicit:
-            return (default,)
-        value = getattr(self.topic if row.broker else self, row.attribute)
-        return Synonym(name, row.text(value), Source.BROKER), default
+        found = [Synonym(name, texts[name], source) for source, texts in self.changes if name in texts]
+        if name in self.explicit:
+            start = self.at_start or self
+            value = getattr(start.topic if row.broker else start, row.attribute)
+            found.append(Synonym(name, row.text(value), Source.BROKER))
+        return *found, Synonym(name, row.text(row.default), Source.DEFAULT)
 
     def describe(self) -> Iterator[Described]:
         """Yield every option of the broker, by its broker's name, with its value and where that came from."""
         for name, row in BROKER_OPTIONS.items():
             synonyms = self.synonyms(row)
-            yield Described(name, synonyms[0].text, row.kind, row.doc, synonyms[0].source, synonyms)
+            in_force = synonyms[0]
+            yield Described(
+                name, in_force.text, row.kind, row.doc, in_force.source, synonyms, not row.is_dynamic
+            )
+
+    def describe_everywhere(self) -> Iterator[Described]:
+        """Yield the options that were set for all brokers while they ran."""
+        for name, text in self.set_for(True).items():
+            row, synonym = BROKER_OPTIONS[name], Synonym(name, text, Source.DYNAMIC_DEFAULT)
+            yield Described(name, text, row.kind, row.doc, synonym.source, (synonym,))
 
 
 BROKER_OPTIONS: Mapping[str, Option] = {
     **{row.name: row for row in options_of(BrokerConfig)},
     **{row.broker: row for row in TOPIC_OPTIONS.values() if row.broker},
 }
+
+
+def dynamic_option(name: str, text: str | None = None) -> Option:
+    """Return the row of an option that can be changed while the broker runs; raise ConfigError for any other."""
+    row = BROKER_OPTIONS.get(name)
+    if row is None:
+        problem = f"no such option of the broker{nearest(name, BROKER_OPTIONS)}"
+        alias_of = next((other for other, row in BROKER_OPTIONS.items() if name in row.aliases), None)
+        if alias_of is not None:
+            problem = f"while the broker runs it is called {alias_of}"
+        elif reason(name, INERT):
+            problem = f"has no effect: {reason(name, INERT)}"
+        elif name in TOPIC_OPTIONS:
+            problem = f"a topic option; the broker's default for all topics is {TOPIC_OPTIONS[name].broker}"
+        raise ConfigError(name, problem, value=text)
+    if not row.is_dynamic:
+        raise ConfigError(
+            name, "cannot be changed dynamically: it is read when the broker starts", value=text
+        )
+    return row

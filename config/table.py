@@ -31,6 +31,7 @@ class Option:
     choices: tuple[str, ...] = ()
     because: str = ""  # why the bounds or choices are as narrow as they are
     ours: bool = False  # not an option of Kafka
+    live: bool = False  # of the broker, and looked up whenever it is used
     attribute: str = ""
 
     def read(self, text: str, *, source: str = "", given: str = "", unit: int = 1) -> Any:
@@ -46,6 +47,11 @@ class Option:
         except ValueError as error:
             raise ConfigError(given, str(error), value=text, source=source) from None
         return value
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the broker's value can be changed while it runs: the defaults of topics, and what is `live`."""
+        return bool(self.broker) or self.live
 
     def text(self, value: Any) -> str:
         """Return `value` as DescribeConfigs and server.properties spell it."""
@@ -88,10 +94,11 @@ def option(
     choices: tuple[str, ...] = (),
     because: str = "",
     ours: bool = False,
+    live: bool = False,
 ) -> T:
     """Declare a dataclass field that is an option; typed as its value, so that mypy sees the attribute."""
     row = Option(
-        name, kind, default, doc, broker, aliases or {}, at_least, at_most, choices, because, ours
+        name, kind, default, doc, broker, aliases or {}, at_least, at_most, choices, because, ours, live
     )  # fmt: skip
     field: Any = dataclasses.field(default=default, metadata={"option": row})
     return field  # type: ignore[no-any-return]

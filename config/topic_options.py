@@ -28,9 +28,9 @@ class TopicConfig:
         LIST,
         ("delete",),
         broker="log.cleanup.policy",
-        choices=("delete",),
-        because="log compaction is not built yet",
-        doc="What happens to old segments: `delete` removes those that have expired.",
+        choices=("delete", "compact"),
+        doc="What happens to old segments: `delete` removes those that have expired, `compact` is to keep the last "
+        "record of each key. Nothing is compacted yet, and with `compact` alone nothing expires either.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level",
@@ -315,6 +315,16 @@ class TopicConfig:
         if after == HOUR_MS and older != LONG_MAX:
             after = older
         return older if before == LONG_MAX else before, after
+
+    @property
+    def deletes(self) -> bool:
+        """Whether what has expired is deleted (`cleanup.policy`)."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the last record of each key is to be kept (`cleanup.policy`)."""
+        return "compact" in self.cleanup_policy
 
     @property
     def inert(self) -> Mapping[str, str]:

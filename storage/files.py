@@ -411,6 +411,12 @@ def free_bytes(folder: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def space_bytes(folder: Path) -> tuple[int, int]:
+    """Return how large the file system of a folder is, and how much this process may still write to it."""
+    status = os.statvfs(folder)
+    return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+
 def device_of(path: Path) -> int:
     """Return the number of the file system that a file or folder is on."""
     return os.stat(path).st_dev

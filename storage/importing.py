@@ -61,7 +61,8 @@ def stage(
 ) -> Staged:
     """Copy the log in a folder beside the folder that it is to be, and make what goes with it; all is on disk then.
 
-    CorruptLog, StorageError, OSError; what was made is removed; what is wrong with the log names the source.
+    CorruptLog, StorageError, OSError; what was made is removed. What is wrong with the log names the source, what the
+    copy cannot be given names the target.
     """
     bases = bases_in(source)
     if not bases:
@@ -77,15 +78,19 @@ def stage(
         log = recovery.load(folder, *key, config, Shared(folder, 0), known, now_ms)
         staged = _staged(folder, log, copied_bytes)
         if not log.close():
-            why = str(log.health.failure).replace(str(folder), str(target.parent))
-            raise StorageError(f"{target.parent}: the copy could not be put on disk: {why}")
+            raise StorageError(f"{folder}: the copy could not be put on disk: {log.health.failure}")
         for name, _ in files.list_folder(folder):
             files.sync(folder / name)
         files.sync_folder(folder)
-    except (OSError, StorageError) as error:
+    except StorageError as error:
         files.remove_folder(folder)
-        if isinstance(error, CorruptLog):
-            raise CorruptLog(str(error).replace(str(folder), str(source))) from error
+        named = source if isinstance(error, CorruptLog) else target
+        raise type(error)(str(error).replace(str(folder), str(named))) from error
+    except OSError as error:
+        files.remove_folder(folder)
+        # A sync that fails names nothing.
+        if Path(error.filename or folder).is_relative_to(folder):
+            error.filename = str(target)
         raise
     return staged
 

@@ -69,8 +69,7 @@ def _summary_of(segment: Segment, modified_ms: int, now_ms: int) -> Summary:
     if tail.max_timestamp > largest:
         raise ValueError("the last time entry is not the one that a clean stop adds")
     known = segment.summary
-    bound_ms = largest if tail.is_log_append_time else append_index.bound_ms(modified_ms, now_ms, largest)
-    return Summary(
+    summary = Summary(
         1,
         segment.size,
         tail.next_offset,
@@ -78,18 +77,19 @@ def _summary_of(segment: Segment, modified_ms: int, now_ms: int) -> Summary:
         known.index_interval_bytes,
         batch_count=tail.batches,
         max_timestamp=largest,
-        last_append_ms=bound_ms,
         minima=Minima.unknown(segment.size),
     )
+    is_stamped = tail.is_log_append_time
+    summary.last_append_ms = largest if is_stamped else append_index.bound_ms(summary, modified_ms, now_ms)
+    return summary
 
 
 def _tail(segment: Segment, offsets: _Entries) -> _Tail:
     """Verify the batches after the last offset entry. ValueError if that is not theirs."""
     count = len(offsets) // offset_index.ENTRY.size
     last, position = _offset_entry(offsets, count - 1)
-    before = _offset_entry(offsets, count - 2)[0] + 1 if count > 1 else 0
     batches, timestamp, is_named = 0, NONE, False
-    for header in _batches(segment, position, segment.size, before):
+    for header in _batches(segment, position, segment.size):
         batches += 1
         # Kafka's entry has the last offset of all batches that were appended at once.
         is_named |= header.last_offset == segment.base_offset + last
@@ -104,26 +104,26 @@ def _last_time(segment: Segment, offsets: _Entries, times: _Entries) -> int:
     """Return the time of the last time entry, NONE without one. ValueError if its batch does not have that."""
     if not times:
         return NONE
-    timestamp, relative_offset = time_index.ENTRY.unpack_from(times, len(times) - time_index.ENTRY.size)
+    timestamp, relative_offset = time_index.last_entry(times)
     after, _, _ = find_entry(offsets, offset_index.ENTRY.size, 4, relative_offset + 1)
     # From the entry before it, to the one after the next: that one's batches may hold the offset, none after them.
     _, position = _offset_entry(offsets, after - 1) if after else (0, 0)
     is_near_end = (after + 1) * offset_index.ENTRY.size >= len(offsets)
     end = segment.size if is_near_end else _offset_entry(offsets, after + 1)[1]
-    for header in _batches(segment, position, end, 0):
+    for header in _batches(segment, position, end):
         if header.last_offset - segment.base_offset >= relative_offset:
             if header.max_timestamp == timestamp:
-                return int(timestamp)
+                return timestamp
             break
     raise ValueError("the last time entry is of another log")
 
 
-def _batches(segment: Segment, start: int, end: int, relative_offset: int) -> Iterator[BatchHeader]:
+def _batches(segment: Segment, start: int, end: int) -> Iterator[BatchHeader]:
     """Yield the headers of the batches in a range, each verified. ValueError where there is anything else."""
     if not 0 <= start < end <= segment.size:
         raise ValueError("an entry names a place that is not in the log")
     base = segment.base_offset
-    for batch in walk.verified(segment.file, start, end, base, base + relative_offset):
+    for batch in walk.verified(segment.file, start, end, base, base):
         if batch.header is None:
             raise ValueError("there is damage, or no batch begins where an entry says")
         yield batch.header

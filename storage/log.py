@@ -16,7 +16,7 @@ held it is deleted, and a new segment begins with it.
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
+from tidelog.protocol.records.steps import Steps
 from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, folder_identity, verification
@@ -157,11 +158,15 @@ class Log:
         )
 
     def update_config(self, config: TopicConfig) -> None:
-        """Go by other options from now on; the index interval of a segment that has batches stays."""
-        self.config = config
-        self._segment_bytes = config.segment_bytes
-        self._rules = BatchRules(config)
+        """Go by other options from now on; the index interval of a segment that has batches stays.
+
+        Any thread. A batch that is being appended meanwhile is held to the options before or to these.
+        """
+        rules = BatchRules(config)
         with self.lock:
+            self.config = config
+            self._segment_bytes = config.segment_bytes
+            self._rules = rules
             self.active.bound_indexes(config.segment_index_bytes)
             if not self.active.size:
                 self.active.summary.index_interval_bytes = config.index_interval_bytes
@@ -176,12 +181,12 @@ class Log:
         *,
         any_format: bool = False,
         fits_anywhere: bool = False,
-    ) -> Checked:
+    ) -> Steps[Checked]:
         """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError.
 
         With `fits_anywhere` it takes that whatever was appended meanwhile (`BatchRules.check`).
         """
-        return self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere)
+        return (yield from self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere))
 
     def append(
         self,
@@ -211,7 +216,7 @@ class Log:
         # Not `with`, and not Appended(...): these two lines of Python would be a tenth of an append.
         self.lock.acquire()
         try:
-            return _new(Appended, self._store(data, valid, now_ms))
+            return _new(Appended, self._store(data, valid, now_ms, rules.log_append_time))
         except Mismatch as mismatch:
             unknown = mismatch.segment
         finally:
@@ -219,12 +224,15 @@ class Log:
         # The first append since the start finds that the indexes are not of this log.
         self.judge(unknown, PATIENT)
         with self.lock:
-            return _new(Appended, self._store(data, valid, now_ms))
+            return _new(Appended, self._store(data, valid, now_ms, rules.log_append_time))
 
     def _store(
-        self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int
+        self, data: bytearray | memoryview, valid: ValidBatch, now_ms: int, is_stamped: bool
     ) -> tuple[int, int, int, bool]:
-        """Give a valid batch its offsets and write it; return what Appended holds."""
+        """Give a valid batch its offsets and write it; return what Appended holds.
+
+        `is_stamped` as the rules said by which it was checked: others may hold by now (`update_config`).
+        """
         health = self.health
         if health.failure is not None and not health.is_mended():
             raise health.offline()
@@ -233,7 +241,7 @@ class Log:
         if producer_id >= 0:
             sent = self.producers.check(header)
             if sent is not None:
-                append_ms = sent.append_ms if self._rules.log_append_time else -1
+                append_ms = sent.append_ms if is_stamped else -1
                 return sent.base_offset, sent.last_offset, append_ms, True
         if now_ms < self.last_append_ms:
             now_ms = self.last_append_ms  # Append times never go back, whatever the clock does.
@@ -266,7 +274,7 @@ class Log:
         self.last_append_ms = now_ms
         self.last_batch_bytes = len(data)
         self.log_end_offset = last_offset + 1
-        return base_offset, last_offset, now_ms if self._rules.log_append_time else -1, False
+        return base_offset, last_offset, now_ms if is_stamped else -1, False
 
     def _may_roll(self, valid: ValidBatch, now_ms: int) -> bool:
         return self._quick_rolls.allows(self.segments, valid.max_timestamp, self.config, now_ms)
@@ -423,10 +431,6 @@ class Log:
         """Return the largest epoch up to this one and the offset after its records; (-1, -1) if there is none."""
         return self.epochs.end_of(leader_epoch, self.log_end_offset)
 
-    def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of an offset."""
-        return self.epochs.at(offset)
-
     # Durability, and taking no writes.
 
     def mend(self) -> None:
@@ -472,16 +476,14 @@ class Log:
                     )
                     self.producers.note(header, header.base_offset, append_ms)
 
-    def expire_producers(self, before_ms: int) -> None:
-        """Forget idempotent producers that have sent nothing since."""
-        self.producers.expire(before_ms)
-
     # Cutting.
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: int, checkpoint: Callable[[], None] = lambda: None) -> None:
         """Cut off the batch that holds `offset` and everything after it; on return that is on disk.
 
         No checkpoint may say by then that what is cut was flushed (`LogManager.truncate`): it would be taken for lost.
+        Where the log starts earlier from now on, `checkpoint` writes that down before anything is appended: a start
+        that was written down before would hide it.
         """
         with self.durability.lock, self.lock:
             if self.health.failure is not None:
@@ -492,8 +494,11 @@ class Log:
             kept = [segment for segment in self.segments if segment.base_offset <= offset] or [
                 self.segments[0]
             ]
+            start = self.log_start_offset
             try:
                 self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
+                if self.log_start_offset < start:
+                    checkpoint()
             except OSError as error:
                 raise self.health.distrust(f"a cut failed half way ({error})") from error
 

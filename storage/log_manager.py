@@ -68,10 +68,9 @@ class LogManager:
         self._absent: set[tuple[str, int]] = set()
         # What the checkpoints know of partitions of ours whose folder is not there, until it is made anew.
         self._lost: dict[tuple[str, int], recovery.Known] = {}
-        self._doomed: dict[
-            str, set[Path]
-        ] = {}  # by topic, folders that were renamed and have not been removed
-        self._defaults = defaults
+        # By topic, and the first partition that goes: folders that were renamed and have not been removed.
+        self._doomed: dict[tuple[str, int], set[Path]] = {}
+        self.defaults = defaults  # replaced whole where they are changed while the broker runs
         self._now_ms = now_ms
         self._lock: files.FolderLock | None = None
         self._is_boot_saved = False
@@ -79,9 +78,9 @@ class LogManager:
 
     def lock(self) -> None:
         """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
-        lock = folder_identity.lock(self.directory, self._defaults.node_id)
+        lock = folder_identity.lock(self.directory, self.defaults.node_id)
         with files.holding(lock):
-            identity = folder_identity.identify(self.directory, self._defaults.node_id)
+            identity = folder_identity.identify(self.directory, self.defaults.node_id)
             self._group_sync = GroupSync(self.directory)
         self.cluster_id, self.directory_id = identity
         self._lock = lock
@@ -101,7 +100,7 @@ class LogManager:
         assert self._lock is not None
         with files.holding(self._lock):
             clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
-            self._load(config_of or (lambda _: self._defaults.topic_defaults()), is_ours, clean)
+            self._load(config_of or (lambda _: self.defaults.topic_defaults()), is_ours, clean)
             if clean:
                 # Now that nothing was refused. On disk, too: a marker that comes back would vouch for what is written
                 # from now on.
@@ -221,18 +220,20 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"{self.directory}: cannot be synced: {error}") from error
 
-    def delete_topic(self, topic: str) -> Steps[None]:
-        """Delete a topic's logs and what the checkpoints say of them, so that its name is free.
+    def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:
+        """Delete a topic's logs, or those from partition `first` on, and what the checkpoints say of them.
 
         The folders get names that no start would load, are removed, and then the entries are struck: removing first
         frees the space that striking may need. A crash in between leaves entries without a folder, which the next
         start strikes. After a StorageError call it again; the logs take no writes any more.
         """
-        doomed = self._doomed.setdefault(topic, set())
+        doomed = self._doomed.setdefault((topic, first), set())
         try:
-            for key in [key for key in self.logs if key[0] == topic]:
+            going = [(key, log) for key, log in self.logs.items() if key[0] == topic and key[1] >= first]
+            for key, log in going:
                 yield
-                log = self.logs[key]
+                if not self._is_served(log):
+                    continue  # Deleted with the whole topic meanwhile.
                 suffix = f".{uuid.uuid4().hex}{DELETE_SUFFIX}"
                 folder = self.directory / (str(log)[: NAME_BYTES_MAX - len(suffix)] + suffix)
                 log.retire(folder)
@@ -241,7 +242,7 @@ class LogManager:
                 del self.logs[key]
                 if key in self._entries:
                     self._absent.add(key)
-            for key in [key for key in self._lost if key[0] == topic]:
+            for key in [key for key in self._lost if key[0] == topic and key[1] >= first]:
                 del self._lost[key]
                 self._absent.add(key)
             yield
@@ -249,20 +250,24 @@ class LogManager:
             files.sync_folder(self.directory)
             while doomed:
                 yield from _removed(doomed.pop())
-            del self._doomed[topic]
+            self._doomed.pop((topic, first), None)
             self._strike_absent()
         except OSError as error:
             raise StorageError(f"topic {topic}: its folders cannot be deleted: {error}") from error
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Cut a log as `Log.truncate` does; the checkpoint says first that what goes need not be there."""
+        """Cut a log as `Log.truncate` does.
+
+        The checkpoint says before that what goes need not be there, and only after that the log starts earlier: else
+        a crash in between would bring back what lies before its start.
+        """
         log = self.logs[topic, partition]
         try:
             log.durability.recovery_point = min(log.recovery_point, log.batch_start(offset))
             self.checkpoint()
         except OSError as error:
             raise StorageError(f"{log}: not cut: {error}") from error
-        log.truncate(offset)
+        log.truncate(offset, self.checkpoint)
 
     def _strike_absent(self) -> None:
         """Write the checkpoints anew, durably, if they name a partition that is not here."""
@@ -290,18 +295,22 @@ class LogManager:
         """Tell whether a log is still here, and not another one by its name."""
         return self.logs.get((log.topic, log.partition)) is log
 
-    def write_snapshots(self) -> Steps[None]:
-        """Write the snapshots of producers that rolls and flushes have asked for."""
+    def look_after(self) -> Steps[None]:
+        """Do what logs have left to be done soon; none of it fails the others.
+
+        A log that waits for space takes writes again, if there is some. Snapshots of producers that rolls and flushes
+        have asked for are written. Where `flush.policy` leaves it to us, a log is flushed that much was appended to
+        since the last time: so what a kill leaves to be scanned is bounded, and the system never has so much to write
+        that appends wait.
+        """
+        self.disk.look()
         for log in list(self.logs.values()):
             yield
-            log.snapshots.write()
-
-    def mend(self) -> Steps[None]:
-        """Have logs that wait for space take writes again, if there is some."""
-        for log in list(self.logs.values()):
             if log.health.failure is not None and not self.disk.is_full:
-                yield
                 log.mend()
+            log.snapshots.write()
+            if log.config.flush_policy == "acks" and log.durability.is_flush_due:
+                self._group_sync.flush([log])
         if not self._is_boot_saved and not self.disk.is_full:
             with suppress(OSError):
                 self._save_boot()
@@ -334,7 +343,7 @@ class LogManager:
             due_ms = enforce_retention(log, self._now_ms(), self._flush_one)
             if before == (log.log_start_offset, len(log.deleted)):
                 break
-        log.expire_producers(self._now_ms() - self._defaults.producer_id_expiration_ms)
+        log.producers.expire(self._now_ms() - self.defaults.producer_id_expiration_ms)
         log.release()
         return due_ms
 
@@ -365,17 +374,6 @@ class LogManager:
             self._group_sync.flush(due)
         return min((log.config.flush_ms for log in logs), default=None)
 
-    def write_back(self) -> Steps[None]:
-        """Flush logs that much was appended to since the last flush, where `flush.policy` leaves that to us.
-
-        So what a kill leaves to be scanned is bounded, and the system never has so much to write that appends wait.
-        """
-        yield
-        for log in [log for log in self.logs.values() if log.config.flush_policy == "acks"]:
-            if log.durability.is_flush_due and self._is_served(log):
-                yield
-                self._group_sync.flush([log])
-
     def close(self) -> bool:
         """Flush, save and checkpoint everything, leave the marker of a clean stop, and let the folder go.
 
@@ -384,7 +382,7 @@ class LogManager:
         if self._lock is None:
             return True
         # What is half deleted the next start deletes. What is not flushed together is flushed as it is closed.
-        logs = [log for log in self.logs.values() if log.topic not in self._doomed]
+        logs = [log for log in self.logs.values() if (log.topic, 0) not in self._doomed]
         self._group_sync.flush_together(logs)
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
             clean = all(list(pool.map(_closed, logs)))

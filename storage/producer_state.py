@@ -60,6 +60,14 @@ class SentBatch(NamedTuple):
     append_ms: int
 
 
+class Sender(NamedTuple):
+    """A producer, and the batch that it sent last."""
+
+    producer_id: int
+    epoch: int
+    last: SentBatch
+
+
 def last_sequence(header: BatchHeader) -> int:
     """Return the sequence of a batch's last record; after 2^31 - 1 comes 0."""
     return (header.base_sequence + header.last_offset_delta) & SEQUENCE_MAX
@@ -210,6 +218,14 @@ class ProducerState:
         """Return the producers as they are now, for `encode` on whatever thread."""
         with self._memory.lock:
             return self.producers.copy()
+
+    def senders(self) -> list[Sender]:
+        """Return the producers as they are now, those that sent longest ago first."""
+        found = []
+        for producer_id, producer in self.copy().items():
+            *_, last = batches_of(producer)
+            found.append(Sender(producer_id, epoch_of(producer), last))
+        return found
 
     def restore(self, data: bytes) -> bool:
         """Take over a snapshot's producers; False, and nobody is known, if it is damaged or of another version."""

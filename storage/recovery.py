@@ -102,9 +102,14 @@ def load(
     continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
+    if not known.clean and segments[-1].next_offset <= known.recovery_point:
+        # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
+        owed.write(partial(files.sync, segments[-1].path(LOG)))
     for segment in segments[:-1]:
         if segment.is_active:
             _seal(segment, shared)
+        elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
+            _finish(segment, owed)
     segments[-1].is_active = True
     for segment in segments:
         verification.tell_damage(segment)
@@ -219,7 +224,6 @@ def _open_segment(
             flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
         owed.write(partial(segment.save, final=not is_last, flushed=is_whole, durably=True))
     if not is_whole:
-        segment.summary.flushed = 0
         segment.size = size
         segment.file.forget_clean(summary.log_bytes)
         segment.scan(refuses)
@@ -229,9 +233,8 @@ def _open_segment(
 
 def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
     """Tell whether the time index ends with the largest timestamp, as sealing and closing leave it."""
-    times, entry = files.map_readonly(segment.path(TIME_INDEX)), time_index.ENTRY
-    last_ms = entry.unpack_from(times, len(times) - entry.size)[0] if len(times) >= entry.size else NONE
-    return bool(last_ms == summary.max_timestamp)
+    last_ms, _ = time_index.last_entry(files.map_readonly(segment.path(TIME_INDEX)))
+    return last_ms == summary.max_timestamp
 
 
 def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
@@ -281,6 +284,16 @@ def _seal(segment: Segment, shared: Shared) -> None:
         segment.seal()
 
 
+def _finish(segment: Segment, owed: Owed) -> None:
+    """Add the last time entry where the summary is of before the segment was sealed: a power cut took what came after.
+
+    A flush of anything behind it would have put that on disk.
+    """
+    if not _ends_as_closed(segment, segment.summary) and segment.load_indexes() is not None:
+        owed.write(partial(segment.finish, flushed=True))
+        segment.release()
+
+
 def _is_as_described(segment: Segment) -> bool:
     """Tell whether the last block that a summary describes is there, and the indexes if the log goes on after it."""
     try:
@@ -300,8 +313,7 @@ def _dated(segment: Segment, modified_ms: int, now_ms: int, known: Known, owed: 
 
     What tells of batches that are not there goes, before others get their offsets.
     """
-    by_ms = append_index.bound_ms(modified_ms, now_ms, segment.summary.max_timestamp)
-    bound_ms = max(segment.summary.last_append_ms, by_ms)
+    bound_ms = append_index.bound_ms(segment.summary, modified_ms, now_ms)
     mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
     if mended is not None:
         owed.write(mended.replace_file)

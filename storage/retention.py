@@ -3,7 +3,7 @@
 Owns the rules of `retention.ms` and `retention.bytes`: arithmetic over what is known of the segments. Knows nothing of
 logs and locks, or of what becomes of a segment that has expired. Segments go oldest first, up to the first that has not
 expired. Unless `retention.clock=record`, a record from the future keeps nothing: a segment is never younger than its
-last append.
+last append. With `cleanup.policy=compact` alone nothing expires; what lies before the log's start goes all the same.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,16 @@ from tidelog.storage.segment import Segment
 
 UNLIMITED = -1
 BEFORE_START, TOO_MUCH, TOO_OLD = _RULES = ("log start", "retention.bytes", "retention.ms")
+
+
+def limit_ms(config: TopicConfig) -> int:
+    """Return the age above which segments expire, UNLIMITED for none."""
+    return config.retention_ms if config.deletes else UNLIMITED
+
+
+def limit_bytes(config: TopicConfig) -> int:
+    """Return the size above which segments expire, UNLIMITED for none."""
+    return config.retention_bytes if config.deletes else UNLIMITED
 
 
 def expired(segments: Sequence[Segment], log_start_offset: int, config: TopicConfig, now_ms: int) -> int:
@@ -30,7 +40,7 @@ def _expired(
 ) -> tuple[int, int, int]:
     """Count what goes by each of `_RULES`."""
     before = _before_start(segments, log_start_offset)
-    surplus = _surplus(segments[before:], config.retention_bytes)
+    surplus = _surplus(segments[before:], limit_bytes(config))
     return before, surplus, _too_old(segments[before + surplus :], config, now_ms)
 
 
@@ -39,11 +49,11 @@ def next_due_ms(oldest: Segment, config: TopicConfig, now_ms: int) -> int | None
 
     Of an empty log, when a record that comes now would have: nobody has to look before.
     """
-    if config.retention_ms == UNLIMITED:
+    if limit_ms(config) == UNLIMITED:
         return None
     return (
         (now_ms if _has_nothing_to_expire(oldest) else stamp_ms(oldest, config.retention_clock))
-        + config.retention_ms
+        + limit_ms(config)
         + 1
     )
 
@@ -70,6 +80,14 @@ def stamp(segment: Segment, clock: str) -> Stamp:
     return by_record if clock == "record" else min(by_record, by_append, key=lambda each: each.time_ms)
 
 
+def is_bound(segment: Segment, begins: Stamp) -> bool:
+    """Tell whether a segment's age begins then or earlier: nobody noted its last append, and a bound stands in."""
+    if begins.by != "append":
+        return False
+    index = None if segment.is_known_by_index else segment.append_index
+    return index is None or index.entry(len(index) - 1).is_bound
+
+
 def stamp_ms(segment: Segment, clock: str) -> int:
     """Return the time of `stamp`."""
     return stamp(segment, clock).time_ms
@@ -77,7 +95,7 @@ def stamp_ms(segment: Segment, clock: str) -> int:
 
 def rests_on_index(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
     """Tell whether a segment that nobody has read yet has expired by its time index alone (`last_entries`)."""
-    by_append_ms = segment.summary.last_append_ms + config.retention_ms
+    by_append_ms = segment.summary.last_append_ms + limit_ms(config)
     return (
         segment.is_known_by_index
         and stamp(segment, config.retention_clock).by == "record"
@@ -114,8 +132,8 @@ def verdicts(
             found.append(Verdict(segment, begins, rule, now_ms, None))
             continue
         due_ms = None
-        if config.retention_ms != UNLIMITED and not _has_nothing_to_expire(segment):
-            own_ms = begins.time_ms + config.retention_ms + 1
+        if limit_ms(config) != UNLIMITED and not _has_nothing_to_expire(segment):
+            own_ms = begins.time_ms + limit_ms(config) + 1
             due_ms = max(own_ms, held_ms)
             if own_ms >= held_ms:
                 held_ms, held_by = own_ms, segment.base_offset
@@ -126,12 +144,12 @@ def verdicts(
 
 def would_keep_longer(segment: Segment, timestamp: int, config: TopicConfig, now_ms: int) -> bool:
     """Tell whether a segment would expire later, by more than `segment.min.ms`, with a record of a time in it."""
-    if config.retention_ms == UNLIMITED:
+    if limit_ms(config) == UNLIMITED:
         return False
     # What lies in the future expires by no one's clock before what is appended now.
     before_ms = min(stamp_ms(segment, config.retention_clock), now_ms)
     after_ms = now_ms if config.retention_clock == "append" else min(max(timestamp, before_ms), now_ms)
-    return after_ms - before_ms > config.segment_min_ms and now_ms - after_ms <= config.retention_ms
+    return after_ms - before_ms > config.segment_min_ms and now_ms - after_ms <= limit_ms(config)
 
 
 def _has_nothing_to_expire(segment: Segment) -> bool:
@@ -164,10 +182,10 @@ def _surplus(segments: Sequence[Segment], retention_bytes: int) -> int:
 def _too_old(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> int:
     """Count the segments that are too old, up to the first that is not."""
     number = 0
-    if config.retention_ms != UNLIMITED:
+    if limit_ms(config) != UNLIMITED:
         for segment in segments:
             age_ms = now_ms - stamp_ms(segment, config.retention_clock)
-            if _has_nothing_to_expire(segment) or age_ms <= config.retention_ms:
+            if _has_nothing_to_expire(segment) or age_ms <= limit_ms(config):
                 break
             number += 1
     return number

@@ -9,11 +9,20 @@ For an entry (T, o), every record of the segment with a timestamp above T has an
 
 from struct import Struct
 
+from tidelog.storage import files
 from tidelog.storage.index_file import IndexFile
 
 BEYOND = 1 << 31
 
 ENTRY = Struct(">qi")
+
+
+def last_entry(data: bytes | files.Map) -> tuple[int, int]:
+    """Return what the bytes of an index end with, as (timestamp, relative offset), each -1 where there is no entry."""
+    if len(data) < ENTRY.size:
+        return -1, -1
+    timestamp, relative_offset = ENTRY.unpack_from(data, len(data) - ENTRY.size)
+    return timestamp, relative_offset
 
 
 class TimeIndex(IndexFile):

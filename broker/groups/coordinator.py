@@ -33,7 +33,7 @@ from tidelog.broker.groups.states import DEAD, Asked
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.timers import Timers
-from tidelog.broker.topics import OFFSETS_TOPIC, BrokerStops, Topic, TopicExists, TopicNamesCollide, Topics
+from tidelog.broker.topics import BrokerStops, Topic, TopicExists, TopicNamesCollide, Topics
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
@@ -41,6 +41,7 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.wire.errors import EncodeError
 from tidelog.storage.errors import StorageError, TakesLong
+from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import GroupOffsets, restored
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
-from tidelog.broker.topics import OFFSETS_TOPIC, BrokerStops, Topic, Topics
+from tidelog.broker.topics import BrokerStops, Topic, Topics
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_group import ConsumerGroupMetadataKey
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataKey, GroupMetadataValue
@@ -24,6 +24,7 @@ from tidelog.protocol.records.build import Record, build_batch, read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.log import Log
+from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.sources import PATIENT
 
 _log = logging.getLogger(__name__)

@@ -1,12 +1,13 @@
 """CreateTopics.
 
 Versions: 0-7.
-Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when
-the answer leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1. `validate_only`
-says what would happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own
-`__cluster_metadata`. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen;
-at a stop it is NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, described, and named in
-the log; the options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
+Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when the answer
+leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1; with
+`tidelog.tolerate.replication.factor` a larger one is taken as 1, which the answer says. `validate_only` says what would
+happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own `__cluster_metadata`. What
+has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; at a stop it is
+NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, described, and named in the log; the
+options of a thousand topics are described in one answer. An option's value has 1000 characters at most.
 """
 
 from collections import Counter
@@ -17,16 +18,17 @@ from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import (
-    FEW_TOPICS_BYTES,
     MAX_PARTITIONS_PER_TOPIC,
+    MOST_OPTION_LENGTH,
     TOO_MANY_WAIT,
     BrokerStops,
     TopicExists,
     TopicNamesCollide,
+    check_option,
     metric_name,
     name_problem,
 )
-from tidelog.broker.work import Work, begin, made_of_many
+from tidelog.broker.work import Work, made_of_many
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -43,8 +45,6 @@ from tidelog.storage.log_names import CLUSTER_METADATA
 # What a topic in a request takes in memory until it is created, about, and each assignment of a partition.
 TOPIC_BYTES = 1000
 ASSIGNMENT_BYTES = 300
-# Of an option: Kafka's are far shorter, and what a topic was given is told again and again.
-MOST_VALUE_LENGTH = 1000
 # An answer describes the options of so many topics, 2 KB each; of the others it says why not, as Kafka does of those
 # whose options a client may not see.
 MOST_DESCRIBED = 1000
@@ -57,11 +57,8 @@ def handle(
     broker = session.broker
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(TOPIC_BYTES + len(topic.assignments) * ASSIGNMENT_BYTES for topic in request.topics)
-    held = broker.queued_topics.hold(session, size_bytes)
-    if held is None:
-        return begin(_turn_away({topic.name for topic in request.topics}))
     work = _create_all(broker, request, deadline_ms)
-    return broker.maintenance.submit(work, owner=session, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
+    return broker.change(session, size_bytes, work, _turn_away({topic.name for topic in request.topics}))
 
 
 def _turn_away(names: set[str]) -> Work[CreateTopicsResponse | OnLoop]:
@@ -119,14 +116,7 @@ def _create(
         raise TopicNamesCollide(wanted.name, other)
     partitions = _partition_count(broker, wanted)
     options = _options(wanted)
-    defaults = broker.config.topic_defaults()
-    config = defaults.override(options)
-    if config.bounded_by(defaults) != config:
-        most = defaults.max_decompressed_bytes
-        value = str(config.max_decompressed_bytes)
-        raise ConfigError(
-            "max.decompressed.bytes", f"at most {most}, the broker's: raise that first", value=value
-        )
+    config = broker.topics.checked(options)
     topic_id = bytes(16)
     if not validate_only:
         topic = yield from broker.create_topic(wanted.name, partitions, dict(config.overrides))
@@ -147,7 +137,8 @@ def _create(
 def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         return _assigned_partitions(broker, wanted)
-    if wanted.replication_factor not in (-1, 1):
+    is_tolerated = broker.config.tidelog_tolerate_replication_factor and wanted.replication_factor > 1
+    if wanted.replication_factor not in (-1, 1) and not is_tolerated:
         message = f"replication factor {wanted.replication_factor}: there is one node, so it is 1 (or -1)"
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     count = broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
@@ -177,12 +168,8 @@ def _options(wanted: CreatableTopic) -> dict[str, str]:
     options = {}
     for config in wanted.configs:
         if config.value is None:
-            raise ConfigError(config.name[:MOST_VALUE_LENGTH], "a value is needed")
-        if len(config.name) > MOST_VALUE_LENGTH or len(config.value) > MOST_VALUE_LENGTH:
-            problem = (
-                f"{len(config.name)} and {len(config.value)} characters: at most {MOST_VALUE_LENGTH} each"
-            )
-            raise ConfigError(config.name[:MOST_VALUE_LENGTH], problem)
+            raise ConfigError(config.name[:MOST_OPTION_LENGTH], "a value is needed")
+        check_option(config.name, config.value)
         options[config.name] = config.value
     return options
 

@@ -14,8 +14,8 @@ from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
-from tidelog.broker.topics import FEW_TOPICS_BYTES, TOO_MANY_WAIT, Topic
-from tidelog.broker.work import Work, begin, made_of_many
+from tidelog.broker.topics import TOO_MANY_WAIT, Topic
+from tidelog.broker.work import Work, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -38,11 +38,8 @@ def handle(
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     broker = session.broker
     size_bytes = len(wanted) * TOPIC_BYTES
-    held = broker.queued_topics.hold(session, size_bytes)
-    if held is None:
-        return begin(_turn_away(wanted))
     work = _delete_all(broker, wanted, deadline_ms)
-    return broker.maintenance.submit(work, owner=session, held=held, can_wait=size_bytes > FEW_TOPICS_BYTES)
+    return broker.change(session, size_bytes, work, _turn_away(wanted))
 
 
 def _turn_away(wanted: Sequence[DeleteTopicState | str]) -> Work[DeleteTopicsResponse | OnLoop]:

@@ -4,8 +4,9 @@ Versions: 1-4.
 Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
 it; no list of keys, or an empty one, asks for all. What is asked twice is answered once. The options are those of the
 table in config/: what is not there is not honoured, and described only for a topic that was created with it. A broker
-without a name stands for the defaults that were set for all brokers while they ran: there are none. An answer has a
-bound in bytes: a resource for which there is no room is answered INVALID_REQUEST.
+without a name stands for what was set for all brokers while they ran. Read-only is what IncrementalAlterConfigs does
+not change; nothing is sensitive. An answer has a bound in bytes: a resource for which there is no room is answered
+INVALID_REQUEST.
 """
 
 from tidelog.broker.answers import Elsewhere
@@ -111,8 +112,7 @@ def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeC
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return {
-            option.name: _result(option, request, False)
-            for option in topic.config.describe(broker.config.synonyms)
+            option.name: _result(option, request) for option in topic.config.describe(broker.config.synonyms)
         }
     if resource.resource_type != BROKER:
         message = f"resource type {resource.resource_type}: only topics (2) and the broker (4) have options"
@@ -121,12 +121,12 @@ def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeC
         message = f"there is one broker, {broker.node_id}, not {name[:MOST_NAME_LENGTH]!r}"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     if not name:
-        return {}
+        return {option.name: _result(option, request) for option in broker.config.describe_everywhere()}
     told = request.include_synonyms, request.include_documentation
-    if told not in broker.described:
-        options = broker.config.describe()
-        broker.described[told] = {option.name: _result(option, request, True) for option in options}
-    return broker.described[told]
+    described = broker.described  # Before the options: these may change, and then it is another one.
+    if told not in described:
+        described[told] = {option.name: _result(option, request) for option in broker.config.describe()}
+    return described[told]
 
 
 def _size_of(result: DescribeConfigsResourceResult) -> int:
@@ -137,14 +137,12 @@ def _size_of(result: DescribeConfigsResourceResult) -> int:
     return ENTRY_BYTES * (1 + len(result.synonyms)) + sum(len(text.encode()) for text in texts if text)
 
 
-def _result(
-    option: Described, request: DescribeConfigsRequest, read_only: bool
-) -> DescribeConfigsResourceResult:
+def _result(option: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = option.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=option.name,
         value=option.text,
-        read_only=read_only,
+        read_only=option.is_read_only,
         config_source=option.source,
         is_sensitive=False,
         synonyms=[DescribeConfigsSynonym(name=s.name, value=s.text, source=s.source) for s in synonyms],

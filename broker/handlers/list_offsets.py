@@ -155,7 +155,7 @@ def _find(log: Log, timestamp: int, isolation_level: int, source: Source) -> Fou
     if timestamp == LATEST:
         return Found(-1, log.readable_end(isolation_level), log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Found(-1, log.log_start_offset, log.epoch_at(log.log_start_offset))
+        return Found(-1, log.log_start_offset, log.epochs.at(log.log_start_offset))
     if timestamp == MAX_TIMESTAMP:
         return by_time.largest_timestamp(log, source)
     return None

@@ -37,7 +37,7 @@ from tidelog.protocol.messages.metadata import (
 )
 from tidelog.protocol.wire.types import ZERO_UUID
 from tidelog.storage.errors import StorageError
-from tidelog.storage.log_names import CLUSTER_METADATA
+from tidelog.storage.log_names import CLUSTER_METADATA, is_internal
 
 ASKED_BY_ID_SINCE = 12
 # What a name takes in memory until its topic is created, about.
@@ -189,7 +189,11 @@ def _missing(
         if name_problem(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponseTopic(
-        error_code=code, name=name, topic_id=asked.topic_id, is_internal=False, partitions=[]
+        error_code=code,
+        name=name,
+        topic_id=asked.topic_id,
+        is_internal=is_internal(name or ""),
+        partitions=[],
     )
 
 

@@ -16,7 +16,7 @@ is stored again. Transactions are not built yet: a transactional batch is refuse
 """
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from time import monotonic
 
@@ -28,7 +28,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.work import Lane, Work
+from tidelog.broker.work import Work, stepwise
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -40,6 +40,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
+from tidelog.protocol.records.steps import Steps
 from tidelog.storage.batch_rules import Checked
 from tidelog.storage.errors import LogOffline, StorageError, TakesLong
 from tidelog.storage.log import Log
@@ -61,7 +62,7 @@ _NO_ERROR = int(ErrorCode.NONE)
 
 # What is to be validated elsewhere, or None; what came of that.
 Appending = Generator[
-    Callable[[], Checked] | None,
+    Steps[Checked] | None,
     Checked | RecordsError | StorageError | None,
     ProduceResponse | Later | None,
 ]
@@ -73,7 +74,7 @@ def handle(
     """Append every batch of the request, at once or in several turns."""
     broker, topics = session.broker, request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
-        return _go_on(_append_all(session, request, version), None)
+        return _go_on(broker, _append_all(session, request, version), None)
     # Most requests have one batch, and need nothing of what makes turns.
     topic_data = topics[0]
     data = topic_data.partition_data[0]
@@ -81,7 +82,7 @@ def handle(
     try:
         answer = _append(session, topic, data, request.acks, version, broker.clock.now_ms())
     except TakesLong:
-        return _go_on(_append_all(session, request, version, takes_long=True), None)
+        return _go_on(broker, _append_all(session, request, version, takes_long=True), None)
     answers = TopicProduceResponse(
         name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
     )
@@ -98,7 +99,7 @@ def handle(
 
 
 def _go_on(
-    appending: Appending, checked: Checked | RecordsError | StorageError | None
+    broker: Broker, appending: Appending, checked: Checked | RecordsError | StorageError | None
 ) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
     """Append until all is done, the turn is over, or a batch is to be validated on a reader thread."""
     try:
@@ -107,21 +108,20 @@ def _go_on(
         response: ProduceResponse | Later | None = done.value
         return response
     if pending is None:
-        return NextTurn(partial(_go_on, appending, None))
-    return Elsewhere(_check(appending, pending))
+        return NextTurn(partial(_go_on, broker, appending, None))
+    return Elsewhere(_check(broker, appending, pending))
 
 
-def _check(appending: Appending, check: Callable[[], Checked]) -> Work[OnLoop]:
+def _check(broker: Broker, appending: Appending, steps: Steps[Checked]) -> Work[OnLoop]:
     """Validate a batch, which takes long."""
-    checked: Checked | RecordsError | StorageError
-    if (yield Lane.LONG) is Lane.NONE:
+    checked: Checked | RecordsError | StorageError | None
+    try:
+        checked = yield from stepwise(steps, broker.held)
+    except RecordsError as error:
+        checked = error
+    if checked is None:
         checked = LogOffline("the batch was not stored: the broker stops")
-    else:
-        try:
-            checked = check()
-        except RecordsError as error:
-            checked = error
-    return OnLoop(partial(_go_on, appending, checked))
+    return OnLoop(partial(_go_on, broker, appending, checked))
 
 
 def _append_all(
@@ -178,16 +178,14 @@ def _append_all(
 
 def _append_elsewhere(
     session: Session, topic: Topic, data: PartitionProduceData, acks: int, version: int
-) -> Generator[
-    Callable[[], Checked] | None, Checked | RecordsError | StorageError | None, PartitionProduceResponse
-]:
+) -> Generator[Steps[Checked] | None, Checked | RecordsError | StorageError | None, PartitionProduceResponse]:
     """Append one batch that is validated elsewhere: again where what others have appended meanwhile changes it."""
     log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
     check = partial(log.check, records, any_format=version < BATCHES_SINCE)
     tries = 0
     while True:
         tries += 1
-        checked = yield partial(check, session.broker.clock.now_ms(), fits_anywhere=tries > TRIES)
+        checked = yield check(session.broker.clock.now_ms(), fits_anywhere=tries > TRIES)
         try:
             return _append(session, topic, data, acks, version, session.broker.clock.now_ms(), checked)
         except TakesLong:

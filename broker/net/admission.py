@@ -5,7 +5,10 @@ Owns which connections there are, and how many of each address. Knows nothing of
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from tidelog.config.options import BrokerConfig
 
 C = TypeVar("C")
 
@@ -13,9 +16,9 @@ C = TypeVar("C")
 class Admission(Generic[C]):
     """The connections of type `C` that were admitted and are not gone."""
 
-    def __init__(self, max_connections: int, max_per_address: int) -> None:
-        self._max_connections = max_connections
-        self._max_per_address = max_per_address
+    def __init__(self, config: Callable[[], BrokerConfig]) -> None:
+        """Have the limits that the options say at the moment."""
+        self._config = config
         self._per_address: Counter[str] = Counter()
         self._left = asyncio.Event()
         self.connections: set[C] = set()
@@ -25,10 +28,11 @@ class Admission(Generic[C]):
         """Take a connection in, or say why not."""
         if self.is_stopping:
             return "the broker is stopping"
-        if len(self.connections) >= self._max_connections:
-            return f"max.connections={self._max_connections} reached"
-        if self._per_address[address] >= self._max_per_address:
-            return f"max.connections.per.ip={self._max_per_address} reached"
+        config = self._config()
+        if len(self.connections) >= config.max_connections:
+            return f"max.connections={config.max_connections} reached"
+        if self._per_address[address] >= config.max_connections_per_ip:
+            return f"max.connections.per.ip={config.max_connections_per_ip} reached"
         self.connections.add(connection)
         self._per_address[address] += 1
         return None

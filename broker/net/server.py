@@ -50,7 +50,7 @@ class Server:
         config = broker.config
         self.broker = broker
         self.shared = Shared(
-            Admission(config.max_connections, config.max_connections_per_ip),
+            Admission(lambda: broker.config),
             Outbox(broker.loop),
             BusyPoll(broker.loop),
             FrameMemory(config.queued_max_request_bytes),

@@ -196,7 +196,7 @@ def _largest_in_segment(log: Log, segment: Segment, source: Source, start: int) 
     summary = segment.summary
     offset = summary.max_timestamp_offset
     if offset >= start:
-        return Found(summary.max_timestamp, offset, log.epoch_at(offset))
+        return Found(summary.max_timestamp, offset, log.epochs.at(offset))
     if segment.base_offset >= start:
         return _first_by_record_time(log, segment, source, start, summary.max_timestamp)
     if source.prompt:

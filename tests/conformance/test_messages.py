@@ -31,8 +31,16 @@ from tidelog.protocol.wire.types import UUID, Array, WireType
 
 # What Kafka has and we leave out, and the other way round.
 UNSTABLE = {"InitProducerId": 6, "OffsetCommit": 10, "OffsetFetch": 10}
-OLDEST_UPSTREAM = {"Produce": 3, "Fetch": 4, "ListOffsets": 1, "CreateTopics": 2, "DeleteTopics": 1}
-OLDEST_UPSTREAM |= {"OffsetCommit": 2, "OffsetFetch": 1}
+OLDEST_UPSTREAM = {
+    "Produce": 3,
+    "Fetch": 4,
+    "ListOffsets": 1,
+    "CreateTopics": 2,
+    "DeleteTopics": 1,
+    "DescribeLogDirs": 1,
+    "OffsetCommit": 2,
+    "OffsetFetch": 1,
+}
 
 
 def snake_case(name: str) -> str:
@@ -214,9 +222,9 @@ def translated(value: Any, version: int, cls: Any) -> Any:
         if field.versions.has(version)
         and (field.tag is None or getattr(value, field.name) != default_of(field))
     }
-    # kafka-python calls the bits of allowed operations by another name, and wants them as a set.
-    for name in ("cluster_authorized_operations", "topic_authorized_operations", "authorized_operations"):
-        if name in arguments:
+    # kafka-python calls the bits of allowed operations by another name, as a rule, and wants them as a set then.
+    for name in ("authorized_operations", "cluster_authorized_operations", "topic_authorized_operations"):
+        if name in arguments and "authorized_operations" in cls._struct.fields:
             bits = arguments.pop(name)
             arguments["authorized_operations"] = {bit for bit in range(32) if bits >> bit & 1}
     return cls(version=version, **arguments)

@@ -212,6 +212,22 @@ def test_a_summary_that_says_flushed_is_not_believed_of_other_bytes_of_the_same_
     assert not caplog.records
 
 
+def test_a_summary_that_ends_elsewhere_than_was_flushed_is_held_against_the_log_at_once(
+    tmp_path: Path,
+) -> None:
+    two = batch([NOW, NOW], bytes(50))
+    one = next(each for each in (batch([NOW], bytes(n)) for n in range(200)) if len(each) == len(two))
+    for name, data in (("a", two), ("b", one)):
+        log = open_log(tmp_path / name, **OPTIONS)
+        log.append(data, NOW)
+        log.close()
+    name = log.active.path(".summary").name
+    (tmp_path / "b" / name).write_bytes((tmp_path / "a" / name).read_bytes())
+    log = open_log(tmp_path / "b", clean=True, recovery_point=1, **OPTIONS)
+    assert log.append(batch([NOW]), NOW).base_offset == 1
+    assert [row.offset for row in scan(log)] == [0, 1]
+
+
 def test_a_summary_of_more_than_there_is_goes_before_the_log_takes_an_append(tmp_path: Path) -> None:
     log = open_log(tmp_path / "a", **OPTIONS)
     fill(log, [[NOW], [NOW + 10], [NOW + 20]], now_ms=NOW + 77)
@@ -307,6 +323,9 @@ def test_damage_at_the_end_is_followed_by_the_next_offsets(
     with pytest.raises(CorruptLog, match="read on from 10"):
         again.read(8, 100, True, PATIENT)
     assert again.append(batch([NOW]), NOW).base_offset == 10
+    # A start that finds it has nothing more written there.
+    again = open_log(damaged(log, tmp_path / "d", 4, place=78), recovery_point=10, **OPTIONS)
+    assert [segment.base_offset for segment in again.segments] == [0, 10]
 
 
 def test_damage_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -76,7 +76,7 @@ def whole(folder: Path, *, clean: bool) -> Whole:
             NOW + number,
         )
     log.durability.flush()
-    at_once(manager.write_snapshots())
+    at_once(manager.look_after())
     log.active.save()
     manager.checkpoint()
     times = [NOW - 1, *sorted({row.timestamp for row in scan(log)}), NOW + 1000]

@@ -68,7 +68,7 @@ def go_on(manager: LogManager, number: int) -> int:
         lambda: log_of(manager).durability.flush(),
         manager.checkpoint,
         lambda: at_once(manager.enforce_retention()),
-        lambda: at_once(manager.write_snapshots()),
+        lambda: at_once(manager.look_after()),
         lambda: log_of(manager).save_epochs(),
     ):
         with suppress(StorageError, OSError):

@@ -18,7 +18,16 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaNewTopic
 
@@ -110,6 +119,22 @@ def kafka_python_admin(address: str) -> None:
     admin.describe_cluster()
     admin.list_topics()
     admin.describe_configs([kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, TOPIC)])
+    admin.create_partitions({"made": 3})
+    topic, broker = kafka.admin.ConfigResourceType.TOPIC, kafka.admin.ConfigResourceType.BROKER
+    append = {"cleanup.policy": (kafka.admin.AlterConfigOp.APPEND, "compact")}
+    admin.alter_configs([kafka.admin.ConfigResource(topic, "made", append)])
+    admin.alter_configs(
+        [kafka.admin.ConfigResource(broker, "1", {"log.flush.interval.ms": "1"})], raise_on_unknown=False
+    )
+    admin.alter_configs([kafka.admin.ConfigResource(topic, "made", {"flush.ms": "1"})], incremental=False)
+    admin.delete_records({kafka.TopicPartition(TOPIC, 0): -1})
+    admin.describe_log_dirs()
+    admin.describe_topic_partitions([TOPIC], 1)
+    admin.elect_leaders(0, {TOPIC: [0]})
+    admin.alter_partition_reassignments({kafka.TopicPartition(TOPIC, 0): [1]})
+    admin.list_partition_reassignments()
+    admin.list_config_resources()
+    admin.describe_producers([kafka.TopicPartition(TOPIC, 0)])
     admin.delete_topics(["made"])
     admin.list_groups()
     admin.describe_groups([GROUP])
@@ -169,9 +194,15 @@ def confluent(address: str) -> None:
 
 def confluent_admin(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    entry = ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
     wanted = [
         admin.create_topics([NewTopic("made-too", 2, 1)]),
         admin.describe_configs([ConfigResource(ResourceType.TOPIC, TOPIC)]),
+        admin.create_partitions([NewPartitions("made-too", 3)]),
+        admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, "made-too", incremental_configs=[entry])]
+        ),
+        admin.delete_records([TopicPartition(TOPIC, 0, -1)]),
         admin.list_offsets({TopicPartition(TOPIC, 0): OffsetSpec.latest()}),
         admin.delete_topics(["made-too"]),
         {None: admin.list_consumer_groups()},

@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 
 from tidelog.broker.catalog import (
+    ALL_BROKERS,
     PRODUCER_ID_BLOCK,
     ROOM_BYTES,
     Catalog,
     CatalogError,
     TopicRecord,
     new_topic_id,
+    read_broker_options,
+    read_topics,
 )
+from tidelog.config.options import BrokerConfig
 from tidelog.storage.errors import StorageError
 
 
@@ -73,6 +77,81 @@ def test_producer_ids_begin_with_the_one_that_is_drawn(
     monkeypatch.setattr("tidelog.broker.catalog.secrets.randbelow", lambda _: 0)
     with closing(Catalog(tmp_path / "catalog")) as catalog:
         assert catalog.reserve_producer_ids() == range(PRODUCER_ID_BLOCK)
+
+
+def test_options_and_partitions_are_changed_without_touching_the_rest(tmp_path: Path) -> None:
+    id_ = new_topic_id()
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        catalog.add_topic(TopicRecord("tides", id_, 3, {"retention.ms": "1", "segment.bytes": "2"}))
+        catalog.add_topic(TopicRecord("waves", new_topic_id(), 1, {"retention.ms": "1"}))
+        catalog.set_options("tides", {"segment.ms": "3"})
+        catalog.set_partitions("tides", 5)
+        catalog.set_options("gone", {})
+        catalog.set_partitions("gone", 5)
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        tides, waves = catalog.topics()
+    assert tides == TopicRecord("tides", id_, 5, {"segment.ms": "3"})
+    assert (waves.partitions, waves.options) == (1, {"retention.ms": "1"})
+
+
+def test_options_of_brokers_are_kept_for_each_and_for_all(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    with closing(Catalog(path)) as catalog:
+        catalog.set_broker_options("1", {"log.retention.ms": "1", "log.segment.bytes": "2"})
+        catalog.set_broker_options("1", {"log.retention.ms": "3"})
+        catalog.set_broker_options("2", {"log.retention.ms": "4"})
+        catalog.set_broker_options(ALL_BROKERS, {"log.segment.bytes": "50"})
+    with closing(Catalog(path)) as catalog:
+        found = {broker: catalog.broker_options(broker) for broker in ("1", "2", "3", ALL_BROKERS)}
+        changed = catalog.changed(BrokerConfig(node_id=1))
+    assert found == {
+        "1": {"log.retention.ms": "3"},
+        "2": {"log.retention.ms": "4"},
+        "3": {},
+        ALL_BROKERS: {"log.segment.bytes": "50"},
+    }
+    assert {broker: read_broker_options(path, broker) for broker in found} == found
+    assert (changed.topic.retention_ms, changed.topic.segment_bytes) == (3, 50)
+
+
+def test_an_option_that_cannot_be_honoured_any_more_is_named_with_its_place(tmp_path: Path) -> None:
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        catalog.set_broker_options("1", {"log.retention.ms": "soon"})
+        with pytest.raises(CatalogError, match=r"catalog: .*log.retention.ms=soon: not an integer"):
+            catalog.changed(BrokerConfig(node_id=1))
+
+
+OLDEST = """
+CREATE TABLE topic (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL) STRICT;
+CREATE TABLE topic_option (
+    topic TEXT NOT NULL REFERENCES topic (name) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (topic, name)
+) STRICT;
+CREATE TABLE deletion (topic TEXT PRIMARY KEY) STRICT;
+CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+INSERT INTO topic VALUES ('tides', x'00112233445566778899aabbccddeeff', 3);
+INSERT INTO topic_option VALUES ('tides', 'retention.ms', '7');
+INSERT INTO deletion VALUES ('gone');
+INSERT INTO counter VALUES ('producer_id', 5000);
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_catalogue_of_the_first_schema_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(OLDEST)
+    topic = TopicRecord("tides", bytes.fromhex("00112233445566778899aabbccddeeff"), 3, {"retention.ms": "7"})
+    assert (read_topics(path), read_broker_options(path, "1")) == ([topic], {})
+    for _ in range(2):
+        with closing(Catalog(path)) as catalog:
+            assert (catalog.topics(), catalog.deletions()) == ([topic], ["gone"])
+            catalog.set_broker_options("1", {"log.retention.ms": "3"})
+    assert (read_topics(path), read_broker_options(path, "1")) == ([topic], {"log.retention.ms": "3"})
+    with closing(Catalog(path)) as catalog:
+        assert catalog.reserve_producer_ids().start == 5000
 
 
 def test_what_the_disk_refuses_is_not_there_and_can_be_done_again(

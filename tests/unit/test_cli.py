@@ -16,6 +16,7 @@ from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog.cli import client, formats, output
+from tidelog.cli.configs import parse_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
 from tidelog.cli.formats import Record
@@ -23,7 +24,6 @@ from tidelog.cli.main import app
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.produce import split
 from tidelog.cli.text import shown
-from tidelog.cli.topics import parse_options
 
 pytestmark = LEAVES_SOCKETS
 
@@ -49,6 +49,28 @@ def run(*arguments: str) -> tuple[int, str, str]:
             ["topics", "create", "x", "--option", "segment.bytes"],
             "--option segment.bytes: write it as name=value",
         ),
+        (
+            ["topics", "alter", "x"],
+            "nothing to change: give --partitions N, --config NAME=VALUE or --delete-config",
+        ),
+        (["topics", "alter", "x", "--config", "a"], "--config a: write it as name=value"),
+        (
+            ["topics", "alter", "x", "--config", "a=1", "--delete-config", "a"],
+            "--delete-config a: --config sets it",
+        ),
+        (["configs", "alter", "--config", "a=1"], "name either a --topic or a --broker"),
+        (["configs", "describe", "--topic", "x", "--broker", "1"], "name either a --topic or a --broker"),
+        (
+            ["configs", "alter", "--topic", "x"],
+            "nothing to change: give --config NAME=VALUE or --delete-config",
+        ),
+        (["delete-records", "x"], "say what goes: --offset N, --before TIME or --all"),
+        (
+            ["delete-records", "x", "--all", "--before", "now"],
+            "say what goes: --offset N, --before TIME or --all",
+        ),
+        (["delete-records", "x", "--offset", "5"], "--offset N goes with one --partition"),
+        (["delete-records", "x", "--before", "soon"], "--before: 'soon' is not a time"),
         (["tail", "x", "--offset", "5"], "--offset N goes with one --partition, and without --since"),
         (["tail", "x", "--offset", "5", "-p", "0", "-p", "1"], "--offset N goes with one --partition"),
         (["tail", "x", "--offset", "5", "-p", "0", "--since", "now"], "and without --since"),

@@ -16,6 +16,7 @@ from tests.unit.test_handlers import make_topic
 from tidelog.broker.catalog import Catalog, CatalogError, TopicRecord, new_topic_id, read_topics
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
+from tidelog.protocol.records.compression import GZIP
 
 __all__ = ["connect", "serve"]  # fixtures
 
@@ -96,6 +97,25 @@ def test_the_brokers_own_options_are_taken_from_its_file(folder: Path) -> None:
     assert "retention.ms" in error
 
 
+def test_what_was_set_while_the_broker_ran_is_judged_by_too(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("t", new_topic_id(), 2, {}))
+        catalog.set_broker_options("1", {"log.retention.ms": "-1"})
+        catalog.set_broker_options("", {"log.retention.ms": "5", "log.retention.bytes": "0"})
+    options, found = told("retention", "t", "--data-dir", folder, "-p", 1)
+    assert options["retention.ms"] == {"value": "-1", "source": "dynamic broker"}
+    assert options["retention.bytes"] == {"value": "0", "source": "dynamic default"}
+    assert [row["rule"] for row in found] == ["log start", "retention.bytes", "retention.bytes", None]
+
+
+def test_with_compaction_alone_segments_stay_and_it_is_said_why(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.set_options("t", {"cleanup.policy": "compact", "retention.ms": "1"})
+    first, *found = rows("retention", "t", "--data-dir", folder, "-p", 1)
+    assert first["rule"] == "log start"
+    assert {row["why"] for row in found} == {"stays: cleanup.policy=compact, so that nothing expires"}
+
+
 def test_V5_a_lookup_is_told_step_by_step(folder: Path) -> None:
     before = files_of(folder)
     *steps, answer = rows("offset", "t", "--at", f"@{AT + 30}", "-p", 1, "--data-dir", folder)
@@ -136,6 +156,9 @@ def test_S44_a_topic_that_is_searched_by_append_time_is_explained_by_it(folder: 
     assert (answer["clock"], answer["offset"], answer["timestamp"]) == ("append", 2, AT + 100)
     *_, answer = rows(*words, "--clock", "record")
     assert (answer["clock"], answer["offset"], answer["timestamp"]) == ("record", 4, 4102444800000)
+    words = ("range", "t", "--from", f"@{AT + 60}", "--to", f"@{AT + 101}", "-p", 1, "--data-dir", folder)
+    (answer,) = rows(*words)
+    assert (answer["clock"], answer["offset"], answer["end_offset"]) == ("append", 2, 6)
 
 
 def test_what_takes_the_appends_stays_unless_there_are_more(folder: Path) -> None:
@@ -161,7 +184,8 @@ def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
     assert code == OK
     assert out.splitlines()[0].split()[:2] == ["partition", "segment"]
     assert out.splitlines()[-1] == (
-        "judged by retention.bytes=-1 (default), retention.clock=record (topic), retention.ms=1000 (topic)"
+        "judged by cleanup.policy=delete (default), retention.bytes=-1 (default), retention.clock=record (topic), "
+        "retention.ms=1000 (topic)"
     )
     assert len(out.splitlines()) == 7
 
@@ -229,6 +253,7 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
     started = ["--data-dir", folder, "--config", config, "--override", "retention.clock=append"]
     options, found = told("retention", "t", "-p", 1, *started)
     assert options == {
+        "cleanup.policy": {"value": "delete", "source": "default"},
         "retention.bytes": {"value": "0", "source": "broker"},
         "retention.clock": {"value": "append", "source": "broker"},
         "retention.ms": {"value": "-1", "source": "topic"},
@@ -241,6 +266,19 @@ def test_options_are_those_that_the_broker_was_started_with(folder: Path, tmp_pa
     assert found[-1]["clock"] == "append"
     options, _ = told("range", "t", "--from", "@0", "--to", "now", "--data-dir", folder)
     assert options == {"lookup.clock": {"value": "record", "source": "default"}}
+
+
+def test_P4_a_lookup_reads_no_more_of_a_batch_than_the_broker_allows(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("big", new_topic_id(), 1, {"max.decompressed.bytes": "100000"}))
+    log = open_log(folder / "big-0", now_ms=AT, **FUTURE)
+    log.append(batch([AT, AT + 1], bytes(5000), codec=GZIP), AT)
+    log.close()
+    words = ["offset", "big", "--at", f"@{AT + 1}", "--data-dir", folder]
+    assert rows(*words)[-1]["offset"] == 1
+    code, _, error = run(*words, "--override", "max.decompressed.bytes=1000")
+    assert code == FAILED
+    assert "1000" in error
 
 
 def test_a_bound_is_called_one(folder: Path) -> None:
@@ -260,6 +298,30 @@ def test_a_bound_is_called_one(folder: Path) -> None:
     assert (answer["offset"], answer["end_offset"], answer["bound"]) == (2, 6, True)
     code, out, _ = run(*words)
     assert "a bound is all that is known at an end" in out.splitlines()[-1]
+
+
+def test_S51_an_age_that_begins_with_a_bound_is_called_one(folder: Path) -> None:
+    with closing(Catalog(folder / "catalog.sqlite")) as catalog:
+        catalog.add_topic(TopicRecord("a", new_topic_id(), 2, {"retention.clock": "append"}))
+    log = open_log(folder / "a-0", now_ms=AT)
+    log.append(batch([AT]), AT)
+    log.close()
+    shutil.copytree(KAFKA_WRITTEN, folder / "a-1")
+    words = ["retention", "a", "--data-dir", folder]
+
+    def bounds() -> list[tuple[int, str, bool]]:
+        return [(row["partition"], row["age_by"], row["age_bound"]) for row in rows(*words)]
+
+    of_kafka = [(1, "append", True)] * len(list(KAFKA_WRITTEN.glob("*.log")))
+    assert bounds() == [(0, "append", False), *of_kafka]
+    for suffix in (".appendindex", ".summary"):
+        log.active.path(suffix).unlink()
+    assert bounds() == [(0, "append", True), *of_kafka]
+    _, out, _ = run(*words, "-p", 0)
+    assert "or earlier" in out.splitlines()[0]
+    assert "  yes  " in out.splitlines()[1]
+    # By a record's time nothing is bounded.
+    assert {row["age_bound"] for row in rows("retention", "t", "--data-dir", folder)} == {False}
 
 
 def test_P9_damage_that_was_stepped_over_is_named(folder: Path) -> None:

@@ -126,7 +126,7 @@ def test_the_last_of_a_repeated_property_wins(tmp_path: Path) -> None:
         ("log.retention.hours", "9223372036854775807", "must be at most 2562047788015"),
         ("auto.create.topics.enable", "yes", "neither true nor false"),
         ("default.replication.factor", "3", "there is one node"),
-        ("log.cleanup.policy", "compact", "compaction is not built yet"),
+        ("log.cleanup.policy", "forget", "must be delete or compact"),
         ("ssl.keystore.location", "k", "refused: the broker can neither authenticate nor encrypt"),
         ("sasl.enabled.mechanisms", "PLAIN", "refused"),
         ("authorizer.class.name", "A", "refused"),

@@ -67,6 +67,11 @@ def test_a_batch_becomes_messages(magic: int, codec: int) -> None:
         assert list(by_kafka_python(part)) == as_in(magic, MANY)
 
 
+def test_S76_the_attributes_of_v0_name_a_codec_and_no_clock() -> None:
+    (part,) = converted(build_batch(MANY[:1], log_append_time=True), 0)
+    assert part[17] == 0
+
+
 @EVERY_CODEC
 def test_log_append_time_is_kept(codec: int) -> None:
     """S48, S70: of a batch, and of messages, all have the time of the append."""
@@ -219,6 +224,12 @@ def test_records_that_are_damaged_are_named() -> None:
 @pytest.mark.parametrize("base", [-1, 2**63 - 1])
 def test_offsets_that_no_message_has_are_corrupt(base: int) -> None:
     assert isinstance(refusal(bytes(changed(build_batch(MANY), base_offset=base))), CorruptBatch)
+
+
+def test_the_last_offset_that_a_message_can_have_is_kept() -> None:
+    data = build_batch([Record(0, 0, None, b"x"), Record(1, 0, None, b"y")])
+    found = read(converted(bytes(changed(data, base_offset=2**63 - 2)), 1))
+    assert [record.offset for record in found] == [2**63 - 2, 2**63 - 1]
 
 
 @pytest.mark.parametrize("base_time", [-2, -(2**63), 2**63 - 1])

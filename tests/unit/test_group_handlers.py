@@ -554,7 +554,7 @@ async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(
     (topic,) = (await client.ask(METADATA, 9, request)).topics
     assert (topic.error_code, len(topic.partitions)) == (NONE, 1)
     made = served.broker.topics.by_name["__consumer_offsets"]
-    assert (made.config.retention_ms, made.config.segment_bytes) == (-1, 100 << 20)
+    assert (made.config.cleanup_policy, made.config.segment_bytes) == (("compact",), 100 << 20)
 
 
 def test_a_group_is_in_the_partition_that_kafka_has_it_in() -> None:
@@ -590,7 +590,7 @@ async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
         one.group = name
         assert await one.offsets() == {("t", 0): number}
     topic = served.broker.topics.by_name["__consumer_offsets"]
-    assert (len(topic.partitions), topic.config.retention_ms) == (4, -1)
+    assert (len(topic.partitions), topic.config.cleanup_policy) == (4, ("compact",))
     assert await one.commit("t", 77) == [NONE]
     await served.stop()
     one.client = await connect(await serve(offsets_topic_num_partitions="50"))

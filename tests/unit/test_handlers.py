@@ -14,9 +14,13 @@ from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, 
 from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import create_topics as create
+from tidelog.protocol.messages.alter_configs import ALTER_CONFIGS
+from tidelog.protocol.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from tidelog.protocol.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from tidelog.protocol.messages.create_partitions import CREATE_PARTITIONS
+from tidelog.protocol.messages.delete_records import DELETE_RECORDS
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.messages.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from tidelog.protocol.messages.describe_configs import (
@@ -24,14 +28,21 @@ from tidelog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
+from tidelog.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
+from tidelog.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
+from tidelog.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from tidelog.protocol.messages.elect_leaders import ELECT_LEADERS
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
 from tidelog.protocol.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from tidelog.protocol.messages.list_config_resources import LIST_CONFIG_RESOURCES
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from tidelog.protocol.messages.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
@@ -56,6 +67,20 @@ __all__ = ["connect", "serve"]  # fixtures
 
 T0 = 1_700_000_000_000
 NO_ID = bytes(16)
+# These are asked in test_administration.py.
+ADMINISTRATION = {
+    ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    CREATE_PARTITIONS,
+    DELETE_RECORDS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
+    LIST_PARTITION_REASSIGNMENTS,
+}
 
 
 def versions(api: Api) -> pytest.MarkDecorator:
@@ -95,6 +120,7 @@ async def produce(
 def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
     asked = {PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, create.CREATE_TOPICS, DELETE_TOPICS}
     asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER}
+    asked |= ADMINISTRATION
     asked |= ASKED  # those of groups
     asked |= {CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE}  # test_consumer_group_handlers.py
     assert asked == set(APIS.values())
@@ -586,7 +612,8 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
         "option": (topic("option", retention="1"), ErrorCode.INVALID_CONFIG),
         "value": (topic("value", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
         "null": (topic("null", retention_ms=None), ErrorCode.INVALID_CONFIG),
-        "compact": (topic("compact", cleanup_policy="compact"), ErrorCode.INVALID_CONFIG),
+        "forgets": (topic("forgets", cleanup_policy="forget"), ErrorCode.INVALID_CONFIG),
+        "compact": (topic("compact", cleanup_policy="compact,delete"), ErrorCode.NONE),
         "inflated": (topic("inflated", max_decompressed_bytes=str(1 << 32)), ErrorCode.INVALID_CONFIG),
         "elsewhere": (assigned("elsewhere", [1], [2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         "here": (assigned("here", [1], [1]), ErrorCode.NONE),
@@ -711,7 +738,7 @@ async def test_describe_configs(serve: Serve, connect: Connect, version: int) ->
     assert bool(segment.documentation) == (version >= 3)
     broker = await ask(4, "1")
     assert {"log.retention.ms", "num.partitions"} <= {config.name for config in broker.configs}
-    assert all(config.read_only for config in broker.configs)
+    assert {config.read_only for config in broker.configs if config.name.startswith("queued.")} == {True}
     for kind, name in ((2, "t"), (4, "1")):
         assert (await ask(kind, name, [])).configs == (await ask(kind, name)).configs
         assert (await ask(kind, name, ["no"])).configs == []

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -462,6 +463,38 @@ def test_a_full_disk_is_that_of_the_data_folder(
         patch.setattr(files, step, fails)
         assert command(*words) == (FAILED, "", f"tidelog: {data}: No space left on device\n")
     assert command(*words)[0] == OK
+
+
+@pytest.mark.parametrize("name", ["fsync", "fdatasync", "open"])
+def test_a_disk_that_fails_is_that_of_the_partition_to_be(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Nobody knows the name of the copy that is made first, and the source is only read."""
+    source = Path(shutil.copytree(M2[2], tmp_path / "kafka-1"))
+    calls, do, told = 0, getattr(os, name), []
+
+    def fails(what: int | Path, *rest: int) -> int | None:
+        nonlocal calls
+        calls += 1
+        if calls == failing:
+            raise OSError(errno.EIO, "Input/output error", *([str(what)] if name == "open" else []))
+        done: int | None = do(what, *rest)
+        return done
+
+    for failing in count(1):
+        calls = 0
+        shutil.rmtree(data, ignore_errors=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fails)
+            code, _, error = command(source, "--topic", "old", "--data-dir", data)
+        if calls < failing:
+            break
+        told += [error] if code else []
+    assert not [error for error in told if str(source) in error or "-delete" in error]
+    assert [error for error in told if error == f"tidelog: {data}/old-1: Input/output error\n"]
+    assert [
+        error for error in told if error.startswith("tidelog: old-1: takes no writes since a flush failed")
+    ]
 
 
 def test_the_number_is_that_of_the_name_or_of_what_a_link_names(

@@ -13,6 +13,7 @@ from tests.support.messages import as_in, shifted, some
 from tidelog.protocol.records import compression, convert
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set, read_records
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import converted, verification
 from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
@@ -22,7 +23,9 @@ MANY = [replace(record, value=bytes(record.offset % 50)) for record in some(3000
 
 def appended(log: Log, data: bytes) -> None:
     """Append what may be large."""
-    log.append(bytearray(data), NOW_MS, log.check(bytearray(data), NOW_MS, any_format=True), any_format=True)
+    log.append(
+        bytearray(data), NOW_MS, at_once(log.check(bytearray(data), NOW_MS, any_format=True)), any_format=True
+    )
 
 
 Parts = list[bytearray | FileSlice]
@@ -66,6 +69,18 @@ def test_a_large_entry_is_read_answer_by_answer(
         answers += 1
     assert answers > 20
     assert found == as_in(magic, [*MANY, *shifted(MANY, 3000)])
+
+
+@pytest.mark.parametrize("length", [-12, 1])
+def test_a_length_that_no_entry_has_ends_what_is_given(tmp_path: Path, length: int) -> None:
+    log = open_log(tmp_path / "t-0")
+    for _ in range(2):
+        appended(log, build_batch(MANY[:3]))
+    path = log.active.path(".log")
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2 + 8)
+        file.write(length.to_bytes(4, "big", signed=True))
+    assert records_of(answer(log, 0, 1, 1 << 20)) == as_in(1, MANY[:3])
 
 
 def test_a_large_batch_is_never_in_memory_whole(tmp_path: Path) -> None:

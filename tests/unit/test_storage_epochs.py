@@ -153,7 +153,7 @@ def test_retention_leaves_the_epochs_of_what_is_left(tmp_path: Path) -> None:
     with log.lock:
         log.drop_segments(1, NOW)
     assert list(log.epochs.entries) == [(2, 4), (3, 6)]
-    assert [log.epoch_at(offset) for offset in (3, 4, 6)] == [-1, 2, 3]
+    assert [log.epochs.at(offset) for offset in (3, 4, 6)] == [-1, 2, 3]
     assert [log.epoch_end(epoch) for epoch in range(5)] == [(0, 4), (1, 4), (2, 6), (3, 8), (-1, -1)]
     log.close()
     again = open_log(tmp_path, clean=True, recovery_point=8)

@@ -715,22 +715,20 @@ def test_a_repair_keeps_the_times_of_a_summary_of_which_the_log_has_less(tmp_pat
     assert (summary.created_ms, summary.next_offset) == (NOW - 5000, 2)
 
 
-def test_I5_indexes_of_another_interval_leave_out_what_is_damaged(folder: Path, tmp_path: Path) -> None:
-    log = open_log(tmp_path / "other", index_interval_bytes=0)
-    segment = min(folder.glob("*.log"))
-    data = segment.read_bytes()
-    for at, end in zip(batch_positions(segment), [*batch_positions(segment)[1:], None], strict=True):
-        log.append(bytearray(data[at:end]), NOW)
-    log.close()
-    position = batch_positions(segment)[2]
-    for each in (folder, tmp_path / "other"):
-        change(each / segment.name, position + 7, b"\x70")  # no checksum covers it
-        assert (segment.name, position) in places(each, repair=True)
+def test_I5_indexes_of_another_interval_leave_out_what_is_damaged(tmp_path: Path) -> None:
+    ours, other = tmp_path / "ours-0", tmp_path / "other-0"
+    for folder, interval in ((ours, 1 << 20), (other, 0)):
+        log = open_log(folder, index_interval_bytes=interval)
+        fill(log, [[NOW]] * 6)
+        log.close()
+        path = log.active.path(".log")
+        position = batch_positions(path)[3]
+        change(path, position + 15, b"\x70")  # the leader epoch, which no checksum covers
+        assert (path.name, position) in places(folder, repair=True)
+    assert index_bytes(ours) != index_bytes(other)
     for suffix in (".index", ".timeindex"):
-        name = segment.with_suffix(suffix).name
-        assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
-        shutil.copy(tmp_path / "other" / name, folder / name)
-    assert places(folder) == [(segment.name, position)]
+        shutil.copy(other / path.with_suffix(suffix).name, ours)
+    assert places(ours) == [(path.name, position)]
 
 
 @pytest.mark.parametrize("tail", [append_index.encoded([AppendTime(NOW + 9, 3, False)], 0), b"torn"])

@@ -303,12 +303,16 @@ def test_S13_S24_a_time_index_that_is_not_there_expires_nothing(
     assert all(segment.summary.max_timestamp > NOW - 10**6 for segment in log.segments)
 
 
-def test_I8_what_only_an_index_says_has_expired_is_read_before_it_goes(tmp_path: Path) -> None:
+def test_I8_what_only_an_index_says_has_expired_is_read_before_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its last entries were cut off, where they name a time in the midst of older ones: nothing shows it."""
     log = open_log(tmp_path / "t-0", index_interval_bytes=300)
+    log.append(batch([NOW - 10**6]), NOW)
+    log.roll(NOW)
     for number in range(40):
-        times = [NOW - 10**6 + number] if number != 20 else [NOW - 1000]
-        log.append(batch(times, bytes(300)), NOW)
+        at = NOW - 1000 if number == 20 else NOW - 10**6 + number % 20
+        log.append(batch([at], bytes(300)), NOW)
     log.roll(NOW)
     log.append(batch([NOW - 10**6]), NOW)
     folder = as_kafka_leaves_it(log)
@@ -316,14 +320,17 @@ def test_I8_what_only_an_index_says_has_expired_is_read_before_it_goes(tmp_path:
         data = path.read_bytes()
         entries = [data[at : at + 12] for at in range(0, len(data), 12)]
         path.write_bytes(b"".join(each for each in entries if int.from_bytes(each[:8], "big") < NOW - 1000))
-    log = open_log(folder, clean=True, recovery_point=41, retention_ms=500_000)
-    enforce_retention(log, NOW)
-    assert log.log_start_offset == 0
-    assert not any(known_by_index(log)[:1])
+    for now_ms in (NOW, MTIME_MS + 500_000):
+        copy = Path(shutil.copytree(folder, tmp_path / f"copy-{now_ms}"))
+        log = open_log(copy, clean=True, recovery_point=42, now_ms=now_ms, retention_ms=500_000)
+        assert known_by_index(log)[:2] == [False, True]
+        enforce_retention(log, now_ms)
+        assert (log.log_start_offset, known_by_index(log)[0]) == (1, False)
     # As soon as it is old by the time of its file, too, nobody has to look.
-    log = open_log(folder, clean=True, recovery_point=41, retention_ms=500_000)
-    enforce_retention(log, NOW + 500_001)
-    assert log.log_start_offset == 41
+    monkeypatch.setattr(Log, "judge", None)
+    log = open_log(folder, clean=True, recovery_point=42, now_ms=now_ms + 1, retention_ms=500_000)
+    enforce_retention(log, now_ms + 1)
+    assert log.log_start_offset == 42
 
 
 def test_S52_kafkas_clock_may_have_been_set_back(tmp_path: Path) -> None:
@@ -374,6 +381,27 @@ def test_S13_S26_messages_without_times_name_nobody(tmp_path: Path, read_bytes: 
     assert [row.offset for row in fetch_all(log)] == list(range(end))
 
 
+def test_S13_S26_epochs_that_begin_behind_messages_without_are_believed(
+    tmp_path: Path, read_bytes: list[int]
+) -> None:
+    """As Kafka leaves a log that it has gone on with in the format of 0.11."""
+    log = open_log(tmp_path / "t-0", message_format_version="1")
+    for number in range(100):
+        log.append(batch([NOW + number], bytes(1000)), NOW)
+    log.close()
+    log = open_log(tmp_path / "t-0", clean=True, recovery_point=100)
+    log.roll(NOW)
+    for number in range(100):
+        log.append(batch([NOW + number], bytes(1000)), NOW)
+    folder = as_kafka_leaves_it(log)
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 100\n")
+    read_bytes.clear()
+    log = opened(folder, 200)
+    assert known_by_index(log) == [True, True, False]
+    assert sum(read_bytes) < 20_000
+    assert list(log.epochs.entries) == [(0, 100)]
+
+
 def test_producers_and_epochs_come_from_what_kafka_has_left(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     for number in range(100):
@@ -384,7 +412,7 @@ def test_producers_and_epochs_come_from_what_kafka_has_left(tmp_path: Path) -> N
     assert known_by_index(log) == [True, False]
     again = batch([NOW], bytes(1000), producer_id=7, producer_epoch=0, base_sequence=99)
     assert log.append(again, NOW).duplicate
-    assert log.epoch_at(0) == 0
+    assert log.epochs.at(0) == 0
     # Without them the batches tell.
     shutil.rmtree(folder.with_name("bare"), ignore_errors=True)
     bare = Path(shutil.copytree(folder, folder.with_name("bare")))
@@ -393,7 +421,7 @@ def test_producers_and_epochs_come_from_what_kafka_has_left(tmp_path: Path) -> N
     log = opened(bare, end)
     again = batch([NOW], bytes(1000), producer_id=7, producer_epoch=0, base_sequence=99)
     assert log.append(again, NOW).duplicate
-    assert log.epoch_at(0) == 0
+    assert log.epochs.at(0) == 0
 
 
 def test_explain_reads_such_a_folder_and_leaves_it_alone(folder: Path) -> None:

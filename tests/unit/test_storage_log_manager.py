@@ -24,9 +24,10 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record
 from tidelog.protocol.records.message_set import build_message_set
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files, folder_identity, log_manager
 from tidelog.storage.append_index import AppendIndex
-from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, StorageError
+from tidelog.storage.checkpoints import OffsetsByPartition
+from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, LogOffline, StorageError
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
@@ -224,7 +225,7 @@ def test_a_deletion_goes_in_steps_and_others_go_on_in_between(data: Folder) -> N
     rounds = [
         data.manager.enforce_retention(),
         data.manager.flush_intervals(),
-        data.manager.write_snapshots(),
+        data.manager.look_after(),
     ]
     for each in rounds:
         next(each)
@@ -850,6 +851,48 @@ def test_a_cut_is_no_loss_after_a_crash(data: Folder) -> None:
     assert (again.log_end_offset, again.damaged) == (4, ())
 
 
+def test_a_cut_before_the_start_that_was_written_down_hides_nothing_that_is_appended_after_it(
+    data: Folder,
+) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 5)
+    log.advance_start(4)
+    data.manager.truncate("t", 0, 2)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    fill(log, [[NOW]])
+    log.durability.flush()
+    data.crash()
+    again = data.manager.logs["t", 0]
+    assert (again.log_start_offset, again.log_end_offset, len(scan(again))) == (2, 3, 1)
+
+
+def test_a_log_takes_no_appends_that_a_start_which_was_written_down_would_hide(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 5)
+    log.advance_start(4)
+    save, written = log_manager.save_offsets, list[tuple[str, int]]()
+
+    def failing(path: Path, offsets: OffsetsByPartition) -> None:
+        if path.name == "log-start-offset-checkpoint" and log.log_start_offset < 4:
+            raise OSError(errno.EIO, "bad disk")
+        written.append((path.name, offsets["t", 0]))
+        save(path, offsets)
+
+    monkeypatch.setattr(log_manager, "save_offsets", failing)
+    with pytest.raises(LogOffline, match="bad disk"):
+        data.manager.truncate("t", 0, 2)
+    # As long as nothing is cut the lower start is not written down: a crash would bring back what lies before 4.
+    assert written[1] == ("log-start-offset-checkpoint", 4)
+    with pytest.raises(LogOffline):
+        fill(log, [[NOW]])
+    monkeypatch.undo()
+    data.crash()
+    again = data.manager.logs["t", 0]
+    assert (again.log_start_offset, again.log_end_offset, scan(again)) == (4, 4, [])
+
+
 def test_a_new_id_never_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = iter([bytes([0xF8] + [0] * 15), bytes([0xFB] * 16), bytes([0x04] + [0] * 15)])
     monkeypatch.setattr(folder_identity.uuid, "uuid4", lambda: SimpleNamespace(bytes=next(ids)))
@@ -1076,10 +1119,41 @@ def test_S52_a_start_that_owes_append_times_is_no_start_for_the_next(
     manager = data.crash()
     is_full = False
     assert manager.logs["t", 0].active.append_index.time_at(1)[2]
-    manager.disk.look()
-    at_once(manager.mend())
+    at_once(manager.look_after())
     assert folder_identity.is_same_boot(data.path)
     assert data.crash().logs["t", 0].active.append_index.time_at(1)[2]
+
+
+def test_what_a_failed_sync_has_taken_back_no_mending_brings_again(data: Folder) -> None:
+    """As the log that it happened to may have been deleted, and all others are well."""
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    log.health.distrust("a sync has failed")
+    at_once(data.manager.delete_topic("t"))
+    at_once(data.manager.look_after())
+    assert not folder_identity.is_same_boot(data.path)
+
+
+def test_P12_nothing_is_mended_while_the_disk_is_full(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    tried: list[bool] = []
+    log.health.fail("something could not be saved", lambda: tried.append(data.manager.disk.is_full))
+    disk = data.manager.disk
+    monkeypatch.setattr(type(disk), "look", lambda _: None)
+    disk.is_full = True
+    at_once(data.manager.look_after())
+    assert not log.takes_writes
+    disk.is_full = False
+    at_once(data.manager.look_after())
+    assert (log.takes_writes, tried) == (True, [False])
+
+
+def test_what_lies_before_the_logs_start_has_expired(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(retention_ms=-1))
+    fill(log, [[NOW]])
+    log.roll(NOW)
+    assert not data.manager.has_expired([log])
+    log.advance_start(1)
+    assert data.manager.has_expired([log])
 
 
 def test_I5_an_empty_log_gets_no_index_back_that_a_power_cut_has_left(data: Folder) -> None:
@@ -1099,20 +1173,53 @@ def test_P7_what_nobody_waits_for_is_put_on_disk_where_it_is_much(
     monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1000)
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(flush_policy=policy))
     fill(log, [[NOW]], value=bytes(300))
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     assert log.recovery_point == 0
     fill(log, [[NOW]] * 2, value=bytes(300))
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     assert log.recovery_point == (3 if is_flushed else 0)
     summary = Summary.load(log.active.path(".summary"))
     assert (summary is not None and summary.flushed == 1) == is_flushed
     # A sealed segment is, whatever its size.
     fill(log, [[NOW]])
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     log.roll(NOW)
     assert log.recovery_point == (3 if is_flushed else 0)
-    at_once(data.manager.write_back())
+    at_once(data.manager.look_after())
     assert log.recovery_point == (4 if is_flushed else 0)
+
+
+def test_P12_what_one_log_cannot_do_the_others_do(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    stuck, bad, *others = [data.manager.create("t", number, TOPIC_ID, TopicConfig()) for number in range(4)]
+    for log in (bad, *others):
+        fill(log, [[NOW]])
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    stuck.health.fail("it is full", refuse)
+    bad.snapshots.keep(1, bad.producers.copy())
+    others[0].health.fail("it was full", lambda: None)
+    others[1].snapshots.keep(1, others[1].producers.copy())
+    sync, write = files.File.sync, files.write
+
+    def sync_others(file: files.File) -> None:
+        if file is bad.active.file:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(file)
+
+    def write_others(path: Path, data: bytes) -> None:
+        if path.parent == bad.directory and path.suffix == ".snapshot":
+            refuse()
+        write(path, data)
+
+    monkeypatch.setattr(files.File, "sync", sync_others)
+    monkeypatch.setattr(files, "write", write_others)
+    at_once(data.manager.look_after())
+    assert [log.takes_writes for log in (stuck, bad, *others)] == [False, False, True, True]
+    assert [log.recovery_point for log in (bad, *others)] == [0, 1, 1]
+    assert [log.snapshots.offsets for log in (bad, others[1])] == [[], [1]]
 
 
 def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
@@ -1129,6 +1236,6 @@ def test_F8_a_log_that_takes_no_writes_is_not_flushed_again(
 
     monkeypatch.setattr(files.File, "sync", fails)
     for _ in range(3):
-        at_once(data.manager.write_back())
+        at_once(data.manager.look_after())
     assert len(syncs) == 1
     assert not log.takes_writes

@@ -267,7 +267,7 @@ def test_a_producer_is_forgotten_when_it_has_been_silent_for_long(tmp_path: Path
     log = open_log(tmp_path)
     send(log, 0, producer=1)
     log.append(batch([5], producer_id=2, producer_epoch=0, base_sequence=0), NOW + 50)
-    log.expire_producers(NOW + 50)
+    log.producers.expire(NOW + 50)
     assert list(log.producers.producers) == [2]
     assert send(log, 40, producer=1).base_offset == 2
 
@@ -396,7 +396,7 @@ def test_expiry_goes_through_all_that_are_silent(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for number in range(1000):
         log.producers.note(new_header(number), number, NOW + number)
-    log.expire_producers(NOW + 700)
+    log.producers.expire(NOW + 700)
     assert list(log.producers.producers) == list(range(700, 1000))
 
 

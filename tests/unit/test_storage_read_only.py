@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.logs import KEEP_ALL, NOW, batch, crash, fill, open_log, scan
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, read_only
+from tidelog.storage import files, read_only, retention
 from tidelog.storage.errors import LogOffline, ReadFailed, TakesLong
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_time, time_range
@@ -165,6 +165,25 @@ def test_of_what_nothing_tells_the_append_time_it_was_before_now(tmp_path: Path)
         os.utime(log.active.path(".log"), (modified_ms / 1000, modified_ms / 1000))
         index = read(tmp_path).active.append_index
         assert tuple(index.entry(0)) == (bound_ms, 0, True)
+
+
+def test_I8_an_empty_segment_of_which_nothing_tells_was_made_before_now(tmp_path: Path) -> None:
+    path = tmp_path / ("0" * 20 + ".log")
+    path.write_bytes(b"")
+    for modified_ms, created_ms in ((NOW + 500, NOW + 500), (NOW + 10**7, NOW + 1000)):
+        os.utime(path, (modified_ms / 1000, modified_ms / 1000))
+        assert retention.stamp(read(tmp_path).active, "bounded") == (created_ms, "created")
+
+
+def test_S52_a_bound_of_append_times_lies_no_earlier_than_the_last_one_that_is_known(tmp_path: Path) -> None:
+    """The clock, and so the time of the file, may have gone back since; append times do not."""
+    log = open_log(tmp_path)
+    fill(log, [[NOW]], NOW + 5000)
+    log.active.save()
+    fill(log, [[NOW]], NOW + 5000)
+    log.active.path(".appendindex").unlink()
+    os.utime(log.active.path(".log"), (NOW / 1000, NOW / 1000))
+    assert tuple(read(tmp_path).active.append_index.entry(0)) == (NOW + 5000, 0, True)
 
 
 def test_a_segment_that_stands_for_lost_offsets_takes_no_appends_and_a_torn_one_ends_before_that(

@@ -1,5 +1,6 @@
 """What a start does with the files that it finds in a partition's folder."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, new_shared, open_log, scan
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, recovery
+from tidelog.storage import files, recovery, retention
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
 from tidelog.storage.sources import PATIENT
@@ -142,9 +143,11 @@ def test_a_write_that_never_finished_is_cut_wherever_the_log_comes_from(
     assert [row.offset for row in scan(log)] == list(range(7))
 
 
+@pytest.mark.parametrize("clean", [True, False])
 def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_it_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
 ) -> None:
+    """Also if its folder then came to a broker that was stopped cleanly."""
     monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
     log = open_log(tmp_path, index_interval_bytes=1 << 20)
     fill(log, [[NOW], [NOW + 50], [NOW + 2]])
@@ -152,7 +155,7 @@ def test_S12_a_log_that_was_saved_before_a_crash_gets_its_last_time_entry_when_i
     summary = Summary.load(tmp_path / name(0, ".summary"))
     assert summary is not None
     assert (summary.flushed, summary.log_bytes) == (1, log.size_bytes)
-    log = open_log(tmp_path, recovery_point=3, index_interval_bytes=1 << 20)
+    log = open_log(tmp_path, clean=clean, recovery_point=3, index_interval_bytes=1 << 20)
     assert log.close()
     entry = (NOW + 50).to_bytes(8, "big") + (1).to_bytes(4, "big")
     assert (tmp_path / name(0, ".timeindex")).read_bytes() == entry
@@ -187,3 +190,52 @@ def test_V10_where_nothing_tells_of_batches_from_elsewhere_a_gap_is_damage(tmp_p
     log = open_log(tmp_path, was_cut_off=False, recovery_point=3)
     assert [row.offset for row in scan(log)] == [0, 1]
     assert is_damaged(log, 2)
+
+
+def test_S51_what_was_lost_of_append_times_was_not_before_what_the_summary_tells(tmp_path: Path) -> None:
+    """A file that was copied may be older than the appends in it."""
+    log = open_log(tmp_path)
+    fill(log, [[NOW]], NOW)
+    log.active.save()
+    fill(log, [[NOW]], NOW)
+    log.active.path(".appendindex").unlink()
+    os.utime(log.active.path(".log"), (1, 1))
+    index = open_log(tmp_path, now_ms=NOW + 9).active.append_index
+    assert [tuple(index.entry(number)) for number in range(len(index))] == [(NOW, 0, True)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("modified_ms", [NOW - 500, NOW + 500])
+def test_I8_an_empty_segment_of_which_nothing_tells_was_made_before_now(
+    tmp_path: Path, clean: bool, modified_ms: int
+) -> None:
+    path = tmp_path / name(0, ".log")
+    path.touch()
+    os.utime(path, (modified_ms / 1000, modified_ms / 1000))
+    log = open_log(tmp_path, clean=clean)
+    assert retention.stamp(log.active, "bounded") == (min(modified_ms, NOW), "created")
+
+
+def test_I5_an_empty_log_gets_no_index_back_that_a_crash_has_left(tmp_path: Path) -> None:
+    for suffix in (".log", ".timeindex"):
+        (tmp_path / name(0, suffix)).touch()
+    (tmp_path / name(0, ".index")).write_bytes(bytes(8))
+    open_log(tmp_path).close()
+    assert (tmp_path / name(0, ".index")).read_bytes() == b""
+
+
+def test_V10_an_offset_that_changed_behind_what_the_summary_tells_of_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 2)
+    log.durability.flush()
+    fill(log, [[NOW]] * 2)
+    path = log.active.path(".log")
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 4 * 3 + 7)
+        file.write(b"\5")  # the last offset, which no checksum covers
+    log = open_log(tmp_path, was_cut_off=False, recovery_point=4)
+    assert [row.offset for row in scan(log)] == [0, 1, 2]
+    assert is_damaged(log, 3)

@@ -260,8 +260,8 @@ class Judge:
         for base, data in found:
             if base >= max(start, self.state.start):
                 epoch = entries.peek(data).leader_epoch
-                if epoch >= 0 and log.epoch_at(base) != epoch:
-                    self.fail("epochs", f"{base} has epoch {epoch}, the log says {log.epoch_at(base)}")
+                if epoch >= 0 and log.epochs.at(base) != epoch:
+                    self.fail("epochs", f"{base} has epoch {epoch}, the log says {log.epochs.at(base)}")
         if log.leader_epoch <= lost_epoch:
             self.fail("lost epoch", f"epoch {log.leader_epoch} goes on, a lost batch had {lost_epoch}")
 

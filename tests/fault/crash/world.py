@@ -13,6 +13,7 @@ from tests.fault.crash.process import Process
 from tidelog.broker.maintenance import at_once
 from tidelog.broker.topics import Topic
 from tidelog.protocol.records import batch as record_batch
+from tidelog.protocol.records import steps
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.compression import GZIP, NONE
 from tidelog.storage.errors import StorageError
@@ -85,7 +86,7 @@ class World(Process):
         )
         checked = None
         if target.magic != record_batch.MAGIC:
-            checked = target.check(data, self.now_ms)
+            checked = steps.at_once(target.check(data, self.now_ms))
             data = bytearray(checked[0])  # what is converted is stored in its place
             checked = data, checked[1]
         place = len(self.disk.journal)
@@ -230,7 +231,7 @@ class World(Process):
     def write_back(self) -> None:
         """Flush what is much, for nobody who waits."""
         self.steps.append("write back")
-        at_once(self.logs.write_back())
+        at_once(self.logs.look_after())
 
     def roll(self, topic: str, index: int) -> None:
         """Seal the active segment."""
@@ -294,6 +295,7 @@ class World(Process):
             durable=min(len(kept), state.durable),
             written=min(len(kept), state.written),
             bounded=len(state.sent),  # what is to go may come back without its append times
+            certain_start=min(state.certain_start, kept[-1].last + 1 if kept else 0),
         )
         self.put(topic, index, after)
         self.mark(place)
@@ -306,9 +308,14 @@ class World(Process):
             kept = tuple(each for each in state.sent if each.last < target.log_end_offset)
             after = after._replace(durable=min(survive, state.durable))
         else:
-            after = after._replace(former=(), bounded=min(state.bounded, len(kept)))
+            after = after._replace(
+                former=(),
+                bounded=min(state.bounded, len(kept)),
+                start=min(state.start, target.log_end_offset),
+            )
         end = target.log_end_offset
-        if end != (kept[-1].last + 1 if kept else 0) and end != state.start:
+        # The first of the batches that went need not come right after those that stay: a start lay in between.
+        if end != (state.sent[len(kept)].base if len(kept) < len(state.sent) else state.end):
             raise Violation("I2", f"{target}: ends at {end} after a cut to {offset}")
         after = after._replace(
             sent=kept,
@@ -316,7 +323,6 @@ class World(Process):
             seen=len(kept),
             durable=min(len(kept), after.durable),
             end=end,
-            start=min(state.start, end),
             certain_start=min(state.certain_start, end),
         )
         self.put(topic, index, after)

@@ -1,0 +1,140 @@
+"""Changes to the options of topics and of the broker, one resource after another, on the maintenance thread.
+
+Owns what may be changed of what, and the code that says why not; it is Kafka's (`ConfigAdminManager`,
+`ConfigurationControlManager`). What is asked for each resource it is handed as a function, as the APIs differ in that.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.catalog import ALL_BROKERS
+from tidelog.broker.codes import Refused, error_code
+from tidelog.broker.maintenance import Task
+from tidelog.broker.topics import check_option
+from tidelog.config.errors import ConfigError
+from tidelog.config.inert import TOPIC_INERT
+from tidelog.config.kinds import LIST
+from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.table import Option
+from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.storage.errors import StorageError
+
+# Types of resources, as everywhere in Kafka.
+TOPIC, BROKER = 2, 4
+# What a resource in a request takes in memory until it is changed, about, and each of its options.
+RESOURCE_BYTES = 400
+OPTION_BYTES = 300
+
+Options = dict[str, str]
+# The items of an option that is a list, as they hold now; None for one that is none.
+ItemsOf = Callable[[str], tuple[str, ...] | None]
+
+
+class Wanted(NamedTuple):
+    """A resource, the names of the options that shall change, and what makes its new own options of those it has."""
+
+    type: int
+    name: str
+    names: Sequence[str]
+    settle: Callable[[Options, ItemsOf], Options]
+
+
+class Outcome(NamedTuple):
+    """What became of a resource."""
+
+    code: ErrorCode
+    message: str | None
+    type: int
+    name: str
+
+
+def change_all(broker: Broker, resources: Sequence[Wanted], validate_only: bool) -> Task[list[Outcome]]:
+    """Change each resource, or only say what would become of it. Maintenance thread."""
+    yield
+    times = Counter((wanted.type, wanted.name) for wanted in resources)
+    outcomes = []
+    for wanted in {(wanted.type, wanted.name): wanted for wanted in resources}.values():
+        is_dropped = yield
+        code, message = ErrorCode.NONE, None
+        try:
+            if is_dropped:
+                raise Refused(ErrorCode.NOT_CONTROLLER, "not changed, the broker stops")
+            if times[wanted.type, wanted.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "each resource may stand once in a request")
+            yield from _change(broker, wanted, validate_only)
+        except Refused as refused:
+            code, message = refused.code, str(refused)
+        except ConfigError as error:
+            # Kafka tells what is wrong with a broker's option by another code (KAFKA-13609).
+            code = ErrorCode.INVALID_CONFIG if wanted.type == TOPIC else ErrorCode.INVALID_REQUEST
+            message = str(error)
+        except StorageError as error:
+            code, message = error_code(error), str(error)
+        outcomes.append(Outcome(code, message, wanted.type, wanted.name))
+    return outcomes
+
+
+def _change(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
+    twice = [name for name, times in Counter(wanted.names).items() if times > 1]
+    if twice:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"options that stand twice: {', '.join(sorted(twice))}")
+    if wanted.type == TOPIC:
+        yield from _change_topic(broker, wanted, validate_only)
+    elif wanted.type == BROKER:
+        yield from _change_broker(broker, wanted, validate_only)
+    else:
+        message = f"resource type {wanted.type}: only topics (2) and the broker (4) have options"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
+    topic = broker.topics.find(wanted.name, b"")
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {wanted.name!r} does not exist")
+    config = topic.config
+    options = wanted.settle(dict(config.overrides), lambda name: _items_of_topic(config, name))
+    _check(options)
+    broker.topics.checked(options)
+    if not validate_only:
+        yield from broker.alter_topic(topic, options)
+
+
+def _change_broker(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
+    if wanted.name not in (ALL_BROKERS, str(broker.node_id)):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"there is one broker, {broker.node_id}, not {wanted.name[:100]!r}"
+        )
+    options = wanted.settle(
+        broker.catalog.broker_options(wanted.name), lambda name: _items_of_broker(broker, name)
+    )
+    _check(options)
+    broker.checked(wanted.name, options)
+    if not validate_only:
+        yield from broker.alter_options(wanted.name, options)
+
+
+def _check(options: Options) -> None:
+    for name, value in options.items():
+        check_option(name, value)
+
+
+def _items_of_topic(config: TopicConfig, name: str) -> tuple[str, ...] | None:
+    inert = TOPIC_INERT.get(name)
+    if inert is not None:
+        return LIST.parse(config.overrides.get(name, "")) if inert.kind is LIST else None
+    return _items(TOPIC_OPTIONS.get(name), config)
+
+
+def _items_of_broker(broker: Broker, name: str) -> tuple[str, ...] | None:
+    row = BROKER_OPTIONS.get(name)
+    return _items(row, broker.config.topic if row is not None and row.broker else broker.config)
+
+
+def _items(row: Option | None, config: TopicConfig | BrokerConfig) -> tuple[str, ...] | None:
+    if row is None or row.kind is not LIST:
+        return None
+    items: tuple[str, ...] = getattr(config, row.attribute)
+    return items

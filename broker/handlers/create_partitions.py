@@ -1,0 +1,115 @@
+"""CreatePartitions.
+
+Versions: 0-3.
+Behaviour: each topic succeeds or fails on its own, with a message; its new partitions are durable and can be written
+when the answer leaves. `validate_only` says what would happen. Assignments name this node alone. What has not begun
+when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; so is a topic that is being given
+partitions for somebody else. At a stop it is NOT_CONTROLLER, which clients try again: what has begun the next start
+brings to its end.
+Departures from Kafka: a topic that is being given partitions already is REQUEST_TIMED_OUT; Kafka's controller does one
+after the other. Internal topics keep their number of partitions, by which what is in them is found.
+"""
+
+from collections import Counter
+
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.broker import Broker
+from tidelog.broker.codes import Refused, error_code
+from tidelog.broker.maintenance import Task
+from tidelog.broker.session import Session
+from tidelog.broker.topics import MAX_PARTITIONS_PER_TOPIC, TOO_MANY_WAIT, BrokerStops, TopicIsGrowing
+from tidelog.broker.work import Work, made_of_many
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from tidelog.storage.errors import StorageError
+
+# What a topic in a request takes in memory until it is changed, about, and each assignment of a partition.
+TOPIC_BYTES = 400
+ASSIGNMENT_BYTES = 300
+
+
+def handle(
+    session: Session, request: CreatePartitionsRequest, _version: int
+) -> CreatePartitionsResponse | Later | Elsewhere | OnLoop:
+    """Add the partitions on the maintenance thread."""
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
+    size_bytes = sum(
+        TOPIC_BYTES + len(topic.assignments or ()) * ASSIGNMENT_BYTES for topic in request.topics
+    )
+    work = _grow_all(session.broker, request, deadline_ms)
+    return session.broker.change(session, size_bytes, work, _turn_away(request.topics))
+
+
+def _turn_away(topics: list[CreatePartitionsTopic]) -> Work[CreatePartitionsResponse | OnLoop]:
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    results = yield from made_of_many(lambda topic: _result(topic.name, code, TOO_MANY_WAIT), topics)
+    return NO_ANSWER if results is None else CreatePartitionsResponse(results=results)
+
+
+def _grow_all(
+    broker: Broker, request: CreatePartitionsRequest, deadline_ms: int
+) -> Task[CreatePartitionsResponse]:
+    yield
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for wanted in {topic.name: topic for topic in request.topics}.values():
+        is_dropped = yield
+        code, message = ErrorCode.NONE, None
+        try:
+            if is_dropped:
+                raise Refused(ErrorCode.NOT_CONTROLLER, "no partitions added, the broker stops")
+            if broker.clock.monotonic_ms() >= deadline_ms:
+                why = f"not begun within timeout_ms={request.timeout_ms}, no partitions added"
+                raise Refused(ErrorCode.REQUEST_TIMED_OUT, why)
+            if times[wanted.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands twice in the request")
+            yield from _grow(broker, wanted, request.validate_only)
+        except Refused as refused:
+            code, message = refused.code, str(refused)
+        except TopicIsGrowing as error:
+            code, message = ErrorCode.REQUEST_TIMED_OUT, str(error)
+        except BrokerStops as error:
+            code, message = ErrorCode.NOT_CONTROLLER, str(error)
+        except StorageError as error:
+            code, message = error_code(error), str(error)
+        results.append(_result(wanted.name, code, message))
+    return CreatePartitionsResponse(results=results)
+
+
+def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> Task[None]:
+    topic = broker.topics.find(wanted.name, b"")
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+    if topic.is_internal:
+        message = f"what {topic.name} keeps is found by the number of its partitions, which stays as it is"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    count, more = wanted.count, wanted.count - len(topic.partitions)
+    if more == 0:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+    if more < 0:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {len(topic.partitions)} partition(s); "
+            f"{count} would not be an increase.",
+        )
+    if count > MAX_PARTITIONS_PER_TOPIC:
+        message = f"{count} partitions: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}"
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != more:
+            message = f"{more} partition(s) to be added, and {len(wanted.assignments)} assignment(s)"
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        if any(each.broker_ids != [broker.node_id] for each in wanted.assignments):
+            message = f"each partition is on node {broker.node_id} alone"
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    if not validate_only:
+        yield from broker.topics.grow(topic, count)
+
+
+def _result(name: str, code: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)

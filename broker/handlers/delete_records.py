@@ -1,0 +1,123 @@
+"""DeleteRecords.
+
+Versions: 0-2.
+Behaviour: a partition begins at the offset that is named, or at its high watermark (-1), durably when the answer
+leaves; what lies before is not given to readers any more, and segments of which all does are removed soon. An offset
+before the start changes nothing, one after the high watermark is OFFSET_OUT_OF_RANGE. Internal topics are refused
+(INVALID_TOPIC_EXCEPTION), and those with `cleanup.policy=compact` alone (POLICY_VIOLATION), as in Kafka. Where the disk
+is full it is KAFKA_STORAGE_ERROR, but room is made all the same: whoever asks again succeeds. What has not begun when
+`timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen.
+Departures from Kafka: the answer waits until the new start is on disk; Kafka writes it down within a minute.
+"""
+
+from collections.abc import Iterable
+
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
+from tidelog.broker.broker import Broker
+from tidelog.broker.codes import Refused
+from tidelog.broker.maintenance import Task
+from tidelog.broker.session import Session
+from tidelog.broker.topics import Topic
+from tidelog.broker.work import Work, made_of_many
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+from tidelog.storage.log import Log
+
+# What a topic and a partition in a request take in memory until they are changed, about.
+TOPIC_BYTES = 300
+PARTITION_BYTES = 200
+HIGH_WATERMARK = -1
+
+# The logs that begin at or after the offset asked for, and whether one begins later than before.
+_Done = list[tuple[DeleteRecordsPartitionResult, Log, bool]]
+
+
+def handle(
+    session: Session, request: DeleteRecordsRequest, _version: int
+) -> DeleteRecordsResponse | Later | Elsewhere | OnLoop:
+    """Let the logs begin later on the maintenance thread."""
+    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
+    size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
+    work = _delete_all(session.broker, request.topics, deadline_ms)
+    return session.broker.change(session, size_bytes, work, _turn_away(request.topics))
+
+
+def _turn_away(topics: list[DeleteRecordsTopic]) -> Work[DeleteRecordsResponse | OnLoop]:
+    def refuse(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
+        return _all(topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+    results = yield from made_of_many(refuse, topics)
+    return NO_ANSWER if results is None else DeleteRecordsResponse(topics=results)
+
+
+def _delete_all(
+    broker: Broker, topics: list[DeleteRecordsTopic], deadline_ms: int
+) -> Task[DeleteRecordsResponse]:
+    yield
+    done: _Done = []
+    results = []
+    for wanted in topics:
+        is_dropped = yield
+        if is_dropped or broker.clock.monotonic_ms() >= deadline_ms:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_dropped else ErrorCode.REQUEST_TIMED_OUT
+            results.append(_all(wanted, code))
+        else:
+            partitions = yield from _delete(broker, wanted, done)
+            results.append(DeleteRecordsTopicResult(name=wanted.name, partitions=partitions))
+    # Also where none was moved: an earlier request may have done so, and found no room to write it down.
+    if done and not broker.save_log_starts([log for _, log, is_later in done if is_later]):
+        for result, *_ in done:
+            result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+    return DeleteRecordsResponse(topics=results)
+
+
+def _delete(
+    broker: Broker, wanted: DeleteRecordsTopic, done: _Done
+) -> Task[list[DeleteRecordsPartitionResult]]:
+    topic = broker.topics.find(wanted.name, b"")
+    results = []
+    for asked in wanted.partitions:
+        yield
+        try:
+            log = _log_of(topic, asked)
+            offset = log.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+            if not 0 <= offset <= log.high_watermark:
+                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "")
+        except Refused as refused:
+            results.append(_result(asked.partition_index, refused.code))
+        else:
+            is_later = offset > log.log_start_offset
+            log.advance_start(offset)
+            result = _result(asked.partition_index, ErrorCode.NONE, log.log_start_offset)
+            done.append((result, log, is_later))
+            results.append(result)
+    return results
+
+
+def _log_of(topic: Topic | None, asked: DeleteRecordsPartition) -> Log:
+    partition = topic.partition(asked.partition_index) if topic is not None else None
+    if topic is None or partition is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    if topic.is_internal:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "")
+    if not topic.config.deletes:
+        raise Refused(ErrorCode.POLICY_VIOLATION, "")
+    return partition.log
+
+
+def _all(topic: DeleteRecordsTopic, code: ErrorCode) -> DeleteRecordsTopicResult:
+    partitions: Iterable[DeleteRecordsPartition] = topic.partitions
+    return DeleteRecordsTopicResult(
+        name=topic.name, partitions=[_result(each.partition_index, code) for each in partitions]
+    )
+
+
+def _result(index: int, code: ErrorCode, low_watermark: int = -1) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=low_watermark, error_code=code)

@@ -1,0 +1,84 @@
+"""DescribeProducers.
+
+Versions: 0.
+Behaviour: the idempotent producers that each partition remembers, with the batch that each sent last; the time is when
+it was appended. There are no transactions yet: no producer has one. A partition that is not there is
+UNKNOWN_TOPIC_OR_PARTITION. An answer has a bound in producers: a partition for which there is no room is
+INVALID_REQUEST.
+Departures from Kafka: the time of a producer is that of the append, not that of its last record; an answer has a bound.
+"""
+
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
+from tidelog.broker.session import Session
+from tidelog.broker.topics import Topic
+from tidelog.broker.work import LONG, LOOP, NONE, Work, begin
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from tidelog.storage.log import Log
+
+# Of one answer, 40 bytes each, and ten times that in memory; and those that the event loop has time for, 1 us each.
+MOST_PRODUCERS = 100_000
+MOST_AT_ONCE = 500
+
+
+def handle(
+    session: Session, request: DescribeProducersRequest, _version: int
+) -> DescribeProducersResponse | Elsewhere | OnLoop:
+    """Describe the producers of each partition; on a reader thread where they are many."""
+    return begin(_respond(session.broker.topics.by_name, request))
+
+
+def _respond(
+    by_name: dict[str, Topic], request: DescribeProducersRequest
+) -> Work[DescribeProducersResponse | OnLoop]:
+    left = MOST_PRODUCERS
+    topics = []
+    for asked in request.topics:
+        if (yield LOOP) is NONE:
+            return NO_ANSWER
+        topic = by_name.get(asked.name)
+        partitions = []
+        for number in asked.partition_indexes:
+            partition = topic.partition(number) if topic is not None else None
+            count = len(partition.log.producers.producers) if partition is not None else 0
+            if (yield LOOP if count <= MOST_AT_ONCE else LONG) is NONE:
+                return NO_ANSWER
+            if partition is None:
+                partitions.append(_failed(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+                continue
+            left -= count
+            if left < 0:
+                message = f"an answer has {MOST_PRODUCERS} producers at most: ask for less at once"
+                partitions.append(_failed(number, ErrorCode.INVALID_REQUEST, message))
+                continue
+            active = _producers(partition.log)
+            partitions.append(
+                PartitionResponse(partition_index=number, error_code=ErrorCode.NONE, active_producers=active)
+            )
+        topics.append(TopicResponse(name=asked.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
+
+
+def _producers(log: Log) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=sender.producer_id,
+            producer_epoch=sender.epoch,
+            last_sequence=sender.last.last_sequence,
+            last_timestamp=sender.last.append_ms,
+            coordinator_epoch=-1,
+        )
+        for sender in log.producers.senders()
+    ]
+
+
+def _failed(number: int, code: ErrorCode, message: str | None) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=number, error_code=code, error_message=message, active_producers=[]
+    )

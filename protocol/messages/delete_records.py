@@ -1,0 +1,69 @@
+"""DeleteRecords: let logs begin later (KIP-107)."""
+
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import INT16, INT32, INT64, STRING, Array
+
+__all__ = [
+    "DELETE_RECORDS",
+    "DeleteRecordsPartition",
+    "DeleteRecordsPartitionResult",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "DeleteRecordsTopic",
+    "DeleteRecordsTopicResult",
+]
+
+
+@message
+class DeleteRecordsPartition:
+    """The offset at which a partition shall begin; -1 for its high watermark."""
+
+    partition_index: int = field(INT32)
+    offset: int = field(INT64)
+
+
+@message
+class DeleteRecordsTopic:
+    """The partitions of one topic."""
+
+    name: str = field(STRING)
+    partitions: list[DeleteRecordsPartition] = field(Array(DeleteRecordsPartition))
+
+
+@message
+class DeleteRecordsRequest:
+    """Ask for what lies before some offsets to be deleted; what has not begun within timeout_ms is not done."""
+
+    topics: list[DeleteRecordsTopic] = field(Array(DeleteRecordsTopic))
+    timeout_ms: int = field(INT32)
+
+
+@message
+class DeleteRecordsPartitionResult:
+    """Where a partition begins now."""
+
+    partition_index: int = field(INT32)
+    low_watermark: int = field(INT64)
+    error_code: int = field(INT16)
+
+
+@message
+class DeleteRecordsTopicResult:
+    """What became of the partitions of one topic."""
+
+    name: str = field(STRING)
+    partitions: list[DeleteRecordsPartitionResult] = field(Array(DeleteRecordsPartitionResult))
+
+
+@message
+class DeleteRecordsResponse:
+    """Answer with one result a partition."""
+
+    throttle_time_ms: int = field(INT32, default=0)
+    topics: list[DeleteRecordsTopicResult] = field(Array(DeleteRecordsTopicResult))
+
+
+DELETE_RECORDS = Api(
+    key=21, versions="0-2", flexible="2+", request=DeleteRecordsRequest, response=DeleteRecordsResponse
+)
