@@ -19,6 +19,11 @@ from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
+from tidelog.protocol.messages.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
@@ -232,6 +237,18 @@ async def test_topics_that_are_made_deleted_and_made_again_are_followed(
         await one.heartbeat()
         await one.heartbeat()
         assert one.owned == []
+
+
+async def test_partitions_that_are_added_are_read(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 2)
+    await one.heartbeat()
+    topic = CreatePartitionsTopic(name="t", count=5, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=9000, validate_only=False)
+    assert (await one.client.ask(CREATE_PARTITIONS, 3, request)).results[0].error_code == NONE
+    await one.heartbeat(subscribed_topic_names=None)
+    assert one.partitions == [0, 1, 2, 3, 4]
 
 
 async def test_groups_go_on_in_their_epoch_after_a_restart(serve: Serve, connect: Connect) -> None:
