@@ -25,7 +25,6 @@ from tidelog.broker.groups.consumer_member import (
     Owned,
     Progress,
     Subscription,
-    indexes_in,
     reconciled,
 )
 from tidelog.broker.groups.consumer_parts import (
@@ -35,18 +34,18 @@ from tidelog.broker.groups.consumer_parts import (
     ConsumerSurroundings,
     GroupState,
     Member,
+    Owners,
     Refused,
     check_epoch,
     epoch_problem,
+    merged,
     updated,
 )
 from tidelog.broker.groups.states import Asked
 from tidelog.protocol.error_codes import ErrorCode
 
-# What a group takes in memory, about, beside its members; a member beside what it says; a partition that it has.
+# What a group takes in memory, about, beside its members.
 GROUP_BYTES: Final = 2000
-MEMBER_BYTES: Final = 1600
-PARTITION_BYTES: Final = 250
 # So often at most all topics are matched anew because there are others.
 REFRESH_MS: Final = 1000
 
@@ -73,7 +72,7 @@ class ConsumerGroup:
         self._end_code = ErrorCode.NONE
         self._instances: dict[str, str] = {}  # member ids
         self._by_regex: Counter[str] = Counter()  # how many members subscribe by it
-        self._owners: dict[tuple[bytes, int], str] = {}  # member ids
+        self._owners = Owners()
         self._topics: frozenset[str] | None = None  # that members read; None where that is to be found out
         self._ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # of the topics of a subscription
         self._has_new_topics = False  # and they may match
@@ -104,11 +103,6 @@ class ConsumerGroup:
         return self.epoch
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nobody is a member."""
-        return not self.members
-
-    @property
     def is_awaited(self) -> bool:
         """Whether somebody waits for an answer."""
         return bool(self._waiting)
@@ -116,11 +110,10 @@ class ConsumerGroup:
     @property
     def assignor(self) -> str:
         """The assignor that most members ask for."""
-        named = Counter(
-            each.subscription.assignor for each in self.members.values() if each.subscription.assignor
+        named = Counter(filter(None, (member.subscription.assignor for member in self)))
+        return next(
+            (name for name, _ in named.most_common() if name in ASSIGNORS), self._around.default_assignor
         )
-        known = [(name, count) for name, count in named.most_common() if name in ASSIGNORS]
-        return known[0][0] if known else self._around.default_assignor
 
     def heartbeat_of(self, beat: Beat, answer: Callable[[Answer], None]) -> None:
         """Let a member join or take note that it is alive; it is answered with what it is to read by now."""
@@ -144,8 +137,7 @@ class ConsumerGroup:
             return
         told = Answer(ErrorCode.NONE, None, member.id, beat.epoch)
         if beat.epoch == LEAVES_FOR_A_WHILE:
-            left = member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING)
-            self._set_current(member, left)
+            self._set_current(member, member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING))
         else:
             self._remove([member])
         self._flush(lambda code: answer(Answer(code) if code else told))
@@ -157,10 +149,8 @@ class ConsumerGroup:
         if epoch < 0 and not self.members:
             return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
         member = self.members.get(member_id)
-        if member is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        is_classic = member.subscription.classic is not None
-        if not is_classic and is_old:
+        is_classic = member is not None and member.subscription.classic is not None
+        if member is not None and not is_classic and is_old:
             return ErrorCode.UNSUPPORTED_VERSION
         if is_classic and instance_id is not None and self._instances.get(instance_id) != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
@@ -170,8 +160,7 @@ class ConsumerGroup:
         """Return why what was committed is not told to a member; who is none may ask too (OffsetFetch 9)."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
-        member = self.members.get(member_id or "")
-        return ErrorCode.UNKNOWN_MEMBER_ID if member is None else epoch_problem(member, epoch)
+        return epoch_problem(self.members.get(member_id or ""), epoch)
 
     def deletion_problem(self, asked: Asked) -> ErrorCode:
         """Return why the group, or offsets of it, may not be deleted."""
@@ -194,15 +183,9 @@ class ConsumerGroup:
             self._ids.clear()
 
     def tombstones(self) -> Changes:
-        """Return what takes back all that was stored of the group, in the order that Kafka's replay asks for."""
-        taken_back: Changes = dict.fromkeys((*self._unstored, *self._changes))
-        for key in (records.current_key, records.target_key):
-            taken_back.update((key(self.id, member_id), None) for member_id in self.members)
-        taken_back[records.target_epoch_key(self.id)] = None
-        taken_back.update((records.member_key(self.id, member_id), None) for member_id in self.members)
-        taken_back.update((records.regex_key(self.id, regex), None) for regex in self.regexes)
-        taken_back[records.group_key(self.id)] = None
-        return taken_back
+        """Return what takes back all that was stored of the group, and what was to be."""
+        to_come = dict.fromkeys((*self._unstored, *self._changes))
+        return {**to_come, **records.tombstones(self.id, self.members, self.regexes)}
 
     def take_back(self, changes: Changes) -> None:
         """Have what another group of this id has stored taken back with the first change."""
@@ -276,7 +259,7 @@ class ConsumerGroup:
 
     def _added(self, member_id: str) -> Member:
         member = self.members[member_id] = Member(member_id)
-        self._measure(member)
+        self._grow(member.measure())
         return member
 
     def _renamed(self, old: Member, member_id: str) -> Member:
@@ -434,24 +417,18 @@ class ConsumerGroup:
             return
         self._reconcile(member, beat.owned)
         is_news = beat.epoch == 0 or beat.is_full or member.current.assigned != before
-        told = Answer(
-            ErrorCode.NONE,
-            None,
-            member.id,
-            member.current.epoch,
-            member.current.assigned if is_news else None,
-        )
+        current = member.current
+        told = Answer(ErrorCode.NONE, None, member.id, current.epoch, current.assigned if is_news else None)
         self._flush(lambda code: answer(Answer(code) if code else told))
 
     def _reconcile(self, member: Member, owned: Owned) -> None:
-        owners = self._owners
         current = reconciled(
             member.current,
             member.target,
             self.target_epoch,
             self._topic_ids(member.subscription),
             owned,
-            lambda topic, index: (topic, index) not in owners,
+            self._owners.is_free,
         )
         self._set_current(member, current)
 
@@ -474,7 +451,7 @@ class ConsumerGroup:
         self._look_at_topics(is_changed=True)
 
     def _forget(self, member: Member) -> None:
-        self._drop_owned(member)
+        self._owners.drop(member)
         self._put(records.current_key(self.id, member.id), None)
         self._put(records.target_key(self.id, member.id), None)
         self._put(records.member_key(self.id, member.id), None)
@@ -532,7 +509,7 @@ class ConsumerGroup:
             self._count_regex(before.regex, -1)
         self._forget_topics()
         self._put(records.member_key(self.id, member.id), records.member_value(subscription))
-        self._measure(member)
+        self._grow(member.measure())
 
     def _count_regex(self, regex: str, more: int) -> None:
         if not regex:
@@ -547,16 +524,16 @@ class ConsumerGroup:
         if target != member.target:
             member.target = target
             self._put(records.target_key(self.id, member.id), records.target_value(target))
-            self._measure(member)
+            self._grow(member.measure())
 
     def _set_current(self, member: Member, current: Current) -> None:
         if current == member.current:
             return
-        self._drop_owned(member)
+        self._owners.drop(member)
         member.current = current
-        self._take_owned(member)
+        self._owners.take(member)
         self._put(records.current_key(self.id, member.id), records.current_value(current))
-        self._measure(member)
+        self._grow(member.measure())
         if member.rebalance_timer is not None:
             member.rebalance_timer.cancel()
             member.rebalance_timer = None
@@ -569,43 +546,6 @@ class ConsumerGroup:
             partial(self._revocation_over, member, member.current.epoch),
         )
 
-    def _drop_owned(self, member: Member) -> None:
-        for assignment in (member.current.assigned, member.current.revoking):
-            for partition in indexes_in(assignment):
-                if self._owners.get(partition) == member.id:
-                    del self._owners[partition]
-
-    def _take_owned(self, member: Member) -> None:
-        for assignment in (member.current.assigned, member.current.revoking):
-            for partition in indexes_in(assignment):
-                assert self._owners.setdefault(partition, member.id) == member.id, partition
-
-    def _not_owned(self, assignment: Assignment) -> Assignment:
-        """Return what of an assignment nobody has."""
-        free = {
-            topic: frozenset(index for index in indexes if (topic, index) not in self._owners)
-            for topic, indexes in assignment.items()
-        }
-        return {topic: indexes for topic, indexes in free.items() if indexes}
-
-    def _measure(self, member: Member) -> None:
-        said = member.subscription
-        texts = (
-            said.regex,
-            said.client_id,
-            said.client_host,
-            said.instance_id or "",
-            said.rack_id or "",
-            *said.topics,
-        )
-        protocols = () if said.classic is None else said.classic.protocols
-        size_bytes = MEMBER_BYTES + 2 * len(member.id) + sum(len(text) + 60 for text in texts)
-        size_bytes += sum(len(name) + len(metadata) + 100 for name, metadata in protocols)
-        for assignment in (member.target, member.current.assigned, member.current.revoking):
-            size_bytes += PARTITION_BYTES * sum(map(len, assignment.values()))
-        self._grow(size_bytes - member.size_bytes)
-        member.size_bytes = size_bytes
-
     def _grow(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes
         self._around.hold(size_bytes)
@@ -617,7 +557,7 @@ class ConsumerGroup:
 
     def _flush(self, then: Callable[[ErrorCode], None] | None = None) -> None:
         """Have what has changed stored, and go on when it is on disk."""
-        changes, self._changes, self._unstored = _merged(self._unstored, self._changes), {}, {}
+        changes, self._changes, self._unstored = merged(self._unstored, self._changes), {}, {}
         if not changes:
             if then is not None:
                 then(ErrorCode.NONE)
@@ -626,7 +566,7 @@ class ConsumerGroup:
 
     def _stored(self, changes: Changes, then: Callable[[ErrorCode], None] | None, code: ErrorCode) -> None:
         if code:
-            self._unstored = _merged(changes, self._unstored)
+            self._unstored = merged(changes, self._unstored)
         if then is not None:
             then(code)
 
@@ -647,17 +587,12 @@ class ConsumerGroup:
             if said.regex:
                 self._by_regex[said.regex] += 1
             # Whatever was written: nobody has what another one has.
-            assigned, revoking = map(self._not_owned, (member.current.assigned, member.current.revoking))
+            assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
             member.current = member.current._replace(assigned=assigned, revoking=revoking)
-            self._take_owned(member)
-            self._measure(member)
+            self._owners.take(member)
+            self._grow(member.measure())
             self._lives(member)
             if member.current.progress is Progress.UNREVOKED_PARTITIONS and said.classic is None:
                 self._expect_revocation(member)
         # Topics may have changed after the last record.
         self._topics, self._is_topic_changed, self._has_new_topics = None, True, bool(self._by_regex)
-
-
-def _merged(older: Changes, newer: Changes) -> Changes:
-    """Return what is left to be written: the last of each key, in the order of the last ones."""
-    return {**{key: value for key, value in older.items() if key not in newer}, **newer}

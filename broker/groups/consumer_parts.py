@@ -5,12 +5,17 @@ Owns the form of these; the rules are `consumer`'s.
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidelog.broker.groups.assignors import Assignment, Counts, Members
-from tidelog.broker.groups.consumer_member import NEW, NOTHING, Owned, Subscription, is_within
+from tidelog.broker.groups.consumer_member import NEW, NOTHING, Owned, Subscription, indexes_in, is_within
 from tidelog.broker.groups.member import Timer
 from tidelog.protocol.error_codes import ErrorCode
+
+# What a member takes in memory, about, beside what it says; a text that it says; a partition that it has.
+MEMBER_BYTES: Final = 1600
+TEXT_BYTES: Final = 60
+PARTITION_BYTES: Final = 250
 
 Changes = dict[bytes, bytes | None]  # records: by key a value, None to take it back
 
@@ -116,12 +121,63 @@ class Member:
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
 
+    def measure(self) -> int:
+        """Find out about how much it takes in memory; return how much more that is than before."""
+        before = self.size_bytes
+        said = self.subscription
+        names = (said.regex, said.client_id, said.client_host, said.instance_id or "", said.rack_id or "")
+        protocols = () if said.classic is None else said.classic.protocols
+        size_bytes = MEMBER_BYTES + 2 * len(self.id)
+        size_bytes += sum(len(text) + TEXT_BYTES for text in (*names, *said.topics))
+        size_bytes += sum(len(name) + len(metadata) + 2 * TEXT_BYTES for name, metadata in protocols)
+        for assignment in (self.target, self.current.assigned, self.current.revoking):
+            size_bytes += PARTITION_BYTES * sum(map(len, assignment.values()))
+        self.size_bytes = size_bytes
+        return size_bytes - before
+
     def cancel_timers(self) -> None:
         """Wait for nothing of it any more."""
         for timer in (self.session_timer, self.rebalance_timer, self.join_timer, self.sync_timer):
             if timer is not None:
                 timer.cancel()
         self.session_timer = self.rebalance_timer = self.join_timer = self.sync_timer = None
+
+
+class Owners:
+    """Who has each partition of a group, be it that it has to give it up."""
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[bytes, int], str] = {}  # their ids
+
+    def is_free(self, topic: bytes, index: int) -> bool:
+        """Tell whether nobody has a partition."""
+        return (topic, index) not in self._members
+
+    def are_free_for(self, member: Member, assignment: Assignment) -> bool:
+        """Tell whether nobody but this member has any of these."""
+        partitions = indexes_in(assignment)
+        return all(self._members.get(partition, member.id) == member.id for partition in partitions)
+
+    def free_of(self, assignment: Assignment) -> Assignment:
+        """Return what of an assignment nobody has."""
+        free = {
+            topic: frozenset(index for index in indexes if self.is_free(topic, index))
+            for topic, indexes in assignment.items()
+        }
+        return {topic: indexes for topic, indexes in free.items() if indexes}
+
+    def drop(self, member: Member) -> None:
+        """Take note that a member has nothing any more."""
+        for assignment in (member.current.assigned, member.current.revoking):
+            for partition in indexes_in(assignment):
+                if self._members.get(partition) == member.id:
+                    del self._members[partition]
+
+    def take(self, member: Member) -> None:
+        """Take note of what a member has."""
+        for assignment in (member.current.assigned, member.current.revoking):
+            for partition in indexes_in(assignment):
+                assert self._members.setdefault(partition, member.id) == member.id, partition
 
 
 def updated(said: Subscription, beat: Beat) -> Subscription:
@@ -151,8 +207,10 @@ def check_epoch(member: Member, beat: Beat) -> None:
         )
 
 
-def epoch_problem(member: Member, epoch: int) -> ErrorCode:
-    """Return why a member of that epoch may not commit, or be told what was committed."""
+def epoch_problem(member: Member | None, epoch: int) -> ErrorCode:
+    """Return why who says that epoch may not commit, or be told what was committed; None is no member."""
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
     if epoch == member.current.epoch:
         return ErrorCode.NONE
     is_classic = member.subscription.classic is not None
@@ -165,3 +223,8 @@ def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[by
     for topic, indexes in topic_partitions:
         owned[topic] = owned.get(topic, frozenset()).union(indexes)
     return owned
+
+
+def merged(older: Changes, newer: Changes) -> Changes:
+    """Return what is left to be written: the last of each key, in the order of the last ones."""
+    return {**{key: value for key, value in older.items() if key not in newer}, **newer}

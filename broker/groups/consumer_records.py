@@ -132,6 +132,18 @@ def regex_value(topics: frozenset[str], now_ms: int) -> bytes:
     return forms.written_value(value)
 
 
+def tombstones(group: str, member_ids: Iterable[str], regexes: Iterable[str]) -> dict[bytes, None]:
+    """Return the keys of all that is stored of a group, in the order in which Kafka's replay has them taken back."""
+    ids = list(member_ids)
+    keys = [current_key(group, member_id) for member_id in ids]
+    keys += [target_key(group, member_id) for member_id in ids]
+    keys.append(target_epoch_key(group))
+    keys += [member_key(group, member_id) for member_id in ids]
+    keys += [regex_key(group, regex) for regex in regexes]
+    keys.append(group_key(group))
+    return dict.fromkeys(keys)
+
+
 def metadata_hash(topics: Iterable[tuple[str, tuple[bytes, int] | None]]) -> int:
     """Return what differs where one of these topics is another one, has more partitions or is gone.
 

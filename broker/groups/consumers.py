@@ -17,6 +17,7 @@ from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
 from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused
 from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.states import DEAD, EMPTY
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import Topics
@@ -28,6 +29,7 @@ from tidelog.protocol.coordinator.consumer_protocol import (
     written_subscription,
 )
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.coordinator.records import group_key
 from tidelog.protocol.coordinator.subscription import CONSUMER
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.wire.errors import WireError
@@ -112,6 +114,21 @@ def _outcome(later: Later, otherwise: Any) -> Any:
         _log.error("groups: not done", exc_info=later.response)
         return otherwise
     return later.response
+
+
+def is_empty(group: ClassicGroup | MixedGroup) -> bool:
+    """Tell whether nobody is a member."""
+    return not group.members if isinstance(group, MixedGroup) else group.state is EMPTY
+
+
+def is_dead(group: ClassicGroup | MixedGroup) -> bool:
+    """Tell whether it is no more."""
+    return group.is_dead if isinstance(group, MixedGroup) else group.state is DEAD
+
+
+def tombstones(group: ClassicGroup | MixedGroup) -> Changes:
+    """Return what takes back all that was stored of a group."""
+    return group.tombstones() if isinstance(group, MixedGroup) else {group_key(group.id): None}
 
 
 def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:

@@ -25,6 +25,7 @@ from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_parts import Changes, Refused
+from tidelog.broker.groups.consumers import is_dead, is_empty
 from tidelog.broker.groups.member import Surroundings
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
@@ -247,7 +248,7 @@ class Coordinator:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
-            self.append(group_id, list(group.tombstones().items()))
+            self.append(group_id, list(consumers.tombstones(group).items()))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self._group_of_any_kind(group_id)
 
@@ -268,7 +269,7 @@ class Coordinator:
             return group
         if not joins:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"consumer group {group_id[:100]} not found")
-        if group is not None and not group.is_empty:
+        if group is not None and not is_empty(group):
             if self._config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
                 raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id[:100]} is not to be upgraded")
             made = consumers.upgraded(group, self._around_consumers)
@@ -277,7 +278,7 @@ class Coordinator:
             made = MixedGroup(group_id, self._around_consumers)
             self._hold(made.size_bytes)
         if group is not None:
-            made.take_back(group.tombstones())
+            made.take_back(consumers.tombstones(group))
             group.release(ErrorCode.REBALANCE_IN_PROGRESS)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.groups[group_id] = made
@@ -405,7 +406,7 @@ class Coordinator:
             offsets = self.offsets.get(group.id)
         if code := group.deletion_problem(Asked.DELETE):
             return code  # Somebody has joined meanwhile.
-        appended = self.append(group.id, list(group.tombstones().items()))
+        appended = self.append(group.id, list(consumers.tombstones(group).items()))
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
@@ -482,14 +483,14 @@ class Coordinator:
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
         """Serve a group no longer; who still waits for it is answered."""
-        if not group.is_dead:
+        if not is_dead(group):
             group.end(code)
         del self.groups[group.id]
         self._hold(-group.size_bytes)
 
     def forget_if_unused(self, group: Group) -> None:
         """Forget a group that was made for one who could not join it: nothing of it was written down."""
-        is_unused = not group.generation and group.is_empty and not group.is_awaited
+        is_unused = not group.generation and is_empty(group) and not group.is_awaited
         if is_unused and self.groups.get(group.id) is group and group.id not in self.offsets:
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
@@ -542,10 +543,10 @@ class Coordinator:
                 if not (yield from self._clean_topic(group_id, topic)):
                     return  # The disk takes nothing: the next round tries again.
             group = self.groups.get(group_id)
-            if group is None or not group.is_empty or group.is_awaited or group_id in self.offsets:
+            if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self.append(group_id, list(group.tombstones().items()))
+                self.append(group_id, list(consumers.tombstones(group).items()))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:

@@ -18,7 +18,6 @@ from tidelog.broker.groups.consumer_member import (
     Current,
     Progress,
     Subscription,
-    indexes_in,
 )
 from tidelog.broker.groups.consumer_parts import Member, Refused, owned_of
 from tidelog.broker.groups.member import Joined, Joining, Synced, refused_join
@@ -48,7 +47,7 @@ class MixedGroup(ConsumerGroup):
             member = self._added(member_id)
             self._set_subscription(member, subscription)
             # Its leader may have given one partition to two.
-            free = self._not_owned(assigned)
+            free = self._owners.free_of(assigned)
             self._set_target(member, free)
             self._set_current(member, Current(generation, generation, Progress.STABLE, free, NOTHING))
             self._lives(member)
@@ -237,8 +236,7 @@ class MixedGroup(ConsumerGroup):
         """Tell whether all that a member has waited for is free by now."""
         if member.current.progress is not Progress.UNRELEASED_PARTITIONS:
             return False
-        owners = (self._owners.get(partition, member.id) for partition in indexes_in(member.target))
-        return all(owner == member.id for owner in owners)
+        return self._owners.are_free_for(member, member.target)
 
     def _expect_join(self, member: Member) -> None:
         """Wait for a member that was told to join again."""

@@ -15,9 +15,8 @@ from typing import Final
 
 from tidelog.broker.answers import Later
 from tidelog.broker.groups.assignors import Assignment
-from tidelog.broker.groups.consumer import MEMBER_BYTES
 from tidelog.broker.groups.consumer_member import LEAVES, LEAVES_FOR_A_WHILE
-from tidelog.broker.groups.consumer_parts import Answer, Beat, Refused, owned_of
+from tidelog.broker.groups.consumer_parts import MEMBER_BYTES, Answer, Beat, Refused, owned_of
 from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import consumer_group_heartbeat as messages
