@@ -7,7 +7,6 @@ what stores it, and what takes each answer (`ConsumerSurroundings`).
 
 Invariant: no partition is had by two members. Whoever asks is answered once. An answer that tells of a change is given
 when that is on disk; what could not be stored is stored with the next change.
-
 What is not said otherwise is as in Kafka's GroupMetadataManager.
 """
 
@@ -44,12 +43,13 @@ from tidelog.broker.groups.consumer_parts import (
 from tidelog.broker.groups.states import Asked
 from tidelog.protocol.error_codes import ErrorCode
 
-# What a group takes in memory, about, beside its members.
+# What a group takes in memory, about, beside its members; a topic that matches a regular expression.
 GROUP_BYTES: Final = 2000
+NAME_BYTES: Final = 100
 # So often at most all topics are matched anew because there are others.
 REFRESH_MS: Final = 1000
 
-# A record has to fit a batch of its topic.
+# A record has to fit a batch of its topic; matches that are too many for one are found anew after a start.
 LARGEST_VALUE: Final = 512 << 10
 
 
@@ -279,9 +279,8 @@ class ConsumerGroup:
     def _subscribe(self, member: Member, subscription: Subscription) -> None:
         """Take note of what a member says of itself; a new epoch begins where others have to know."""
         before = member.subscription
-        is_first = self.epoch == 0
         self._set_subscription(member, subscription)
-        is_changed = is_first or before.topics != subscription.topics
+        is_changed = self.epoch == 0 or before.topics != subscription.topics
         if before.regex != subscription.regex:
             # One that is not resolved yet makes an epoch when it is.
             is_changed |= not subscription.regex or subscription.regex in self.regexes
@@ -365,13 +364,14 @@ class ConsumerGroup:
     def _resolved(self, found: Mapping[str, frozenset[str]]) -> None:
         """Take note of the topics that match; those that are read by now make an epoch."""
         self._is_resolving = False
-        is_changed = False
+        is_changed, now_ms = False, self._around.now_ms()
         for regex, topics in found.items():
             if regex in self._by_regex and topics != self.regexes.get(regex):
-                is_changed |= topics != self.regexes.get(regex, frozenset())
+                before = self.regexes.get(regex, frozenset())
+                is_changed |= topics != before
+                self._grow(NAME_BYTES * (len(topics) - len(before)))
                 self.regexes[regex] = topics
-                value = records.regex_value(topics, self._around.now_ms())
-                # Too many are found anew after a start.
+                value = records.regex_value(topics, now_ms)
                 self._put(records.regex_key(self.id, regex), value if len(value) <= LARGEST_VALUE else None)
         if is_changed:
             self._forget_topics()
@@ -517,7 +517,8 @@ class ConsumerGroup:
         self._by_regex[regex] += more
         if not self._by_regex[regex]:
             del self._by_regex[regex]
-            if self.regexes.pop(regex, None) is not None:
+            if (topics := self.regexes.pop(regex, None)) is not None:
+                self._grow(-NAME_BYTES * len(topics))
                 self._put(records.regex_key(self.id, regex), None)
 
     def _set_target(self, member: Member, target: Assignment) -> None:
@@ -541,9 +542,9 @@ class ConsumerGroup:
             self._expect_revocation(member)
 
     def _expect_revocation(self, member: Member) -> None:
+        late = partial(self._revocation_over, member, member.current.epoch)
         member.rebalance_timer = self._around.call_later(
-            max(member.subscription.rebalance_timeout_ms, 0),
-            partial(self._revocation_over, member, member.current.epoch),
+            max(member.subscription.rebalance_timeout_ms, 0), late
         )
 
     def _grow(self, size_bytes: int) -> None:
@@ -594,5 +595,6 @@ class ConsumerGroup:
             self._lives(member)
             if member.current.progress is Progress.UNREVOKED_PARTITIONS and said.classic is None:
                 self._expect_revocation(member)
+        self._grow(NAME_BYTES * sum(map(len, self.regexes.values())))
         # Topics may have changed after the last record.
         self._topics, self._is_topic_changed, self._has_new_topics = None, True, bool(self._by_regex)

@@ -82,7 +82,8 @@ def surroundings(
         _do(topic_patterns.matches(sorted(regexes), names), nothing, then)
 
     def _do(task: Task[Any], otherwise: Any, then: Callable[[Any], None]) -> None:
-        later = maintenance().submit(task, owner=object())
+        # All groups have one turn together: however many there are, others are not kept waiting.
+        later = maintenance().submit(task, owner=surroundings)
         later.ready = lambda: then(_outcome(later, otherwise))
 
     return ConsumerSurroundings(

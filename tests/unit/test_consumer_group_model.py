@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.groups.assignors import ASSIGNORS
+from tidelog.broker.groups.consumer import NAME_BYTES
 from tidelog.protocol.coordinator import consumer_forms
 from tidelog.protocol.error_codes import ErrorCode
 
@@ -123,7 +124,8 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def what_is_held_is_counted(self) -> None:
         members = sum(member.size_bytes for member in self.group.members.values())
-        assert self.world.held_bytes == members
+        names = sum(map(len, self.group.regexes.values()))
+        assert self.world.held_bytes == members + NAME_BYTES * names
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
