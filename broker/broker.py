@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.tallies import Tallies
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
@@ -30,6 +31,9 @@ _log = logging.getLogger(__name__)
 LOOK_EVERY_S = 1.0
 # How often each sealed segment is read again.
 SCRUB_EVERY_S = 86400.0
+
+
+Committed = tuple[str, str, int, int]  # group, topic, partition, offset
 
 
 class BrokerFailed(Exception):
@@ -50,6 +54,9 @@ class Broker:
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
         self.collector = Collector()
+        self.tallies = Tallies() if config.http_port else None
+        # What groups have committed, at most so much of it. Event loop. Whoever keeps groups sets it.
+        self.committed_offsets: Callable[[int], Sequence[Committed]] = lambda _most: ()
         # Answers about the broker's options, which never change, by how much is told of each.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
         # Why the broker must stop, if a thread has ended, or has not stopped as it should; `on_failure` is told of the
@@ -92,7 +99,9 @@ class Broker:
         self.timers = Timers(loop, self.clock)
         self.parked = Parked(loop, self.clock, self.timers, self.queued_fetches)
         self.turns = Turns(loop)
-        self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, self._thread_ended)
+        flush = GroupSync(self.logs.directory).flush
+        timed = flush if self.tallies is None else self.tallies.timed_flush(flush)
+        self.flusher = Flusher(loop, timed, self._thread_ended)
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)
         periodic = [self._retention, self._flushing, self._checkpointing, self._looking]

@@ -203,6 +203,7 @@ def _open_segment(
         segment.is_active = True
         if size:
             segment.file.forget_clean(0)
+            shared.tally.read(size)
             segment.rebuild(refuses and _leaves_a_gap_in(segment))
         _dated(segment, modified_ms, now_ms, known, owed)
         return Opened(segment, flushed_to)
@@ -214,6 +215,7 @@ def _open_segment(
         return Opened(segment, flushed_to)
     segment.is_active = not is_whole
     if not _is_as_described(segment):
+        shared.tally.read(segment.size)
         segment = verification.judge(segment, _epoch_at(folder))
         if not segment.summary.damage:
             flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
@@ -222,6 +224,7 @@ def _open_segment(
         segment.summary.flushed = 0
         segment.size = size
         segment.file.forget_clean(summary.log_bytes)
+        shared.tally.read(size - summary.log_bytes)
         segment.scan(refuses)
         _dated(segment, modified_ms, now_ms, known, owed)
     return Opened(segment, flushed_to)

@@ -10,12 +10,13 @@ from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.open_segments import SEALED_DESCRIPTORS, OpenSegments
 from tidelog.storage.producer_state import ProducerMemory
 from tidelog.storage.search.times_cache import TimesCache
+from tidelog.storage.tally import Tally
 
 
 class Shared:
     """For any thread. `identities` counts the logs of segments, as `Segment.identity` says."""
 
-    __slots__ = ("disk", "identities", "open_append_indexes", "open_segments", "producers", "times")
+    __slots__ = ("disk", "identities", "open_append_indexes", "open_segments", "producers", "tally", "times")
 
     def __init__(self, folder: Path, producer_bytes_max: int) -> None:
         """Hold nothing yet; so many bytes are for idempotent producers."""
@@ -25,3 +26,4 @@ class Shared:
         self.open_append_indexes = OpenSegments(1)
         self.producers = ProducerMemory(producer_bytes_max)
         self.times = TimesCache()
+        self.tally = Tally()

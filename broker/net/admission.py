@@ -20,17 +20,27 @@ class Admission(Generic[C]):
         self._left = asyncio.Event()
         self.connections: set[C] = set()
         self.is_stopping = False  # nobody is admitted any more
+        # Since the start: who was admitted, who was not, and whose requests could not be understood.
+        self.admitted = self.refused = self.bad_requests = 0
 
     def admit(self, connection: C, address: str) -> str | None:
         """Take a connection in, or say why not."""
+        refusal = self._refusal(address)
+        if refusal is None:
+            self.admitted += 1
+            self.connections.add(connection)
+            self._per_address[address] += 1
+        else:
+            self.refused += 1
+        return refusal
+
+    def _refusal(self, address: str) -> str | None:
         if self.is_stopping:
             return "the broker is stopping"
         if len(self.connections) >= self._max_connections:
             return f"max.connections={self._max_connections} reached"
         if self._per_address[address] >= self._max_per_address:
             return f"max.connections.per.ip={self._max_per_address} reached"
-        self.connections.add(connection)
-        self._per_address[address] += 1
         return None
 
     def forget(self, connection: C, address: str) -> None:
