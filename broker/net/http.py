@@ -121,9 +121,9 @@ class Http:
     async def _scrape(self) -> list[bytes] | None:
         """Return the scrape that is under way, or else another one."""
         if self._under_way is None:
-            self._under_way = asyncio.get_running_loop().create_future()
             later = self._broker.readers.submit(self._collector.scrape(), owner=self)
             later.ready = partial(self._scraped, later)
+            self._under_way = asyncio.get_running_loop().create_future()
         return await asyncio.shield(self._under_way)
 
     def _scraped(self, later: Later) -> None:
