@@ -17,7 +17,7 @@ from tidelog.broker.answers import Answer, Deferred, Streamed
 from tidelog.protocol import frame
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
-from tidelog.protocol.wire.error_codes_in import finder_of
+from tidelog.protocol.wire.error_codes_in import told_of_errors
 
 T = TypeVar("T")
 
@@ -27,8 +27,6 @@ BOUNDS_S = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     30.0,
 )  # fmt: skip
-
-_new_deferred = partial(tuple.__new__, Deferred)
 
 Dispatch = Callable[..., Answer | Streamed | Deferred | None]
 
@@ -79,7 +77,10 @@ class ApiTally:
         """Encode an answer that was waited for, and count it."""
         answer = encode(correlation_id, response)
         self.sent_bytes += answer[1]
-        self.times.add(perf_counter() - began_s)
+        # As `Times.add`, which would cost as much again to call.
+        times, took_s = self.times, perf_counter() - began_s
+        times.counts[bisect_left(BOUNDS_S, took_s)] += 1
+        times.sum_s += took_s
         return answer
 
 
@@ -103,22 +104,21 @@ class Tallies:
 
     def timed_dispatch(self, dispatch: Dispatch, routes: object) -> Dispatch:
         """Return what dispatches by these routes, and counts; it takes and returns what `dispatch` does."""
-        apis, bounds_s, position_of = self.apis, BOUNDS_S, bisect_left
+        apis, bounds_s, position_of, clock_s = self.apis, BOUNDS_S, bisect_left, perf_counter
 
         def timed(session: Any, view: memoryview, position: int, end: int) -> Any:
-            began_s = perf_counter()
+            began_s = clock_s()
             answer = dispatch(session, view, position, end, routes)
             # No key that is served has more than one byte.
             tally = apis[view[position + 1]]
             tally.requests += 1
             tally.received_bytes += end - position
             if type(answer) is Deferred:
-                later, encode, *rest = answer
-                return _new_deferred((later, partial(tally.encode, began_s, encode), *rest))
+                answer.encode = partial(tally.encode, began_s, answer.encode)
+                return answer
             if answer is not None:
                 tally.sent_bytes += answer[1]
-            # As `Times.add`: a call would cost as much again.
-            times, took_s = tally.times, perf_counter() - began_s
+            times, took_s = tally.times, clock_s() - began_s
             times.counts[position_of(bounds_s, took_s)] += 1
             times.sum_s += took_s
             return answer
@@ -127,15 +127,13 @@ class Tallies:
 
     def encoder_of(self, api: Api, version: int) -> frame.ResponseEncoder:
         """Return what encodes responses as `frame.response_encoder`'s does, and counts the errors in them."""
-        encode, find = frame.response_encoder(api, version), finder_of(api.response)
+        return told_of_errors(
+            api.response, frame.response_encoder(api, version), partial(self._count_error, api.name)
+        )
 
-        def counted(correlation_id: int, response: Any) -> tuple[list[Any], int]:
-            if codes := find(response):
-                with self._lock:
-                    self._errors.update([(api.name, code) for code in codes])
-            return encode(correlation_id, response)
-
-        return counted
+    def _count_error(self, api: str, code: int) -> None:
+        with self._lock:
+            self._errors[api, code] += 1
 
     def timed_flush(self, flush: Callable[[Collection[Any]], T]) -> Callable[[Collection[Any]], T]:
         """Return what flushes, and takes the time of it. For one thread."""

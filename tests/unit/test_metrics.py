@@ -31,7 +31,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.registry import APIS
-from tidelog.protocol.wire.error_codes_in import finder_of
+from tidelog.protocol.wire.error_codes_in import told_of_errors
 from tidelog.protocol.wire.schema import fields_of
 from tidelog.storage.tally import Tally
 
@@ -102,7 +102,10 @@ def errors_in(message: Any) -> list[int]:
 @given(data=st.data())
 def test_every_error_code_in_an_answer_is_found(api: Any, data: st.DataObject) -> None:
     message = data.draw(strategies.messages(api.response, api.max_version))
-    assert finder_of(api.response)(message) == errors_in(message)
+    told: list[int] = []
+    encode = told_of_errors(api.response, lambda *given: given, told.append)
+    assert encode(7, message) == (7, message)
+    assert told == errors_in(message)
 
 
 def test_times_are_counted_by_their_bounds() -> None:
