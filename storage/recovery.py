@@ -202,8 +202,7 @@ def _open_segment(
             owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
         segment.is_active = True
         if size:
-            segment.file.forget_clean(0)
-            shared.tally.read(size)
+            _begin_to_read(segment, 0, size)
             segment.rebuild(refuses and _leaves_a_gap_in(segment))
         _dated(segment, modified_ms, now_ms, known, owed)
         return Opened(segment, flushed_to)
@@ -223,11 +222,15 @@ def _open_segment(
     if not is_whole:
         segment.summary.flushed = 0
         segment.size = size
-        segment.file.forget_clean(summary.log_bytes)
-        shared.tally.read(size - summary.log_bytes)
+        _begin_to_read(segment, summary.log_bytes, size)
         segment.scan(refuses)
         _dated(segment, modified_ms, now_ms, known, owed)
     return Opened(segment, flushed_to)
+
+
+def _begin_to_read(segment: Segment, start: int, end: int) -> None:
+    segment.file.forget_clean(start)
+    segment.shared.tally.read(end - start)
 
 
 def _ends_as_closed(segment: Segment, summary: Summary) -> bool:

@@ -16,8 +16,8 @@ OPENING = f"""\
 Generated from the table in `broker/metrics/table.py` by `make docs`.
 
 With `http.port` set, the broker answers HTTP on that port, at the address of its first listener. Nobody is asked for a
-password, so whoever reaches it learns the names of topics and groups. Without it nothing is counted, and nothing is
-slower.
+password, so whoever reaches it learns the names of topics and groups. Without it requests are not counted, and nothing
+is slower.
 
 - `/metrics`: figures for Prometheus, in its text format.
 - `/health`: 200 where the broker serves, 503 where it is stopping, or a log takes no writes. The body is JSON: `status`
@@ -30,8 +30,10 @@ scrape_configs:
     static_configs: [{{ targets: ["127.0.0.1:9095"] }}]
 ```
 
-**What a scrape costs.** It is read on a reader thread, in turns with other work: the event loop gives a millisecond for
-it. Requests that come while one is being made get that one. Each answer has some 350 bytes for a partition:
+**What a scrape costs.** It is read on a reader thread, in turns with other work; the event loop gives it a tenth of a
+millisecond to begin with, and sends it in pieces. With 3,500 partitions it takes 50 ms of that thread, 140 where all of
+them have changed, and has a megabyte. Requests that come while one is being made get that one. An answer has some 350
+bytes for a partition:
 
 - up to {MOST_PARTITIONS:,} partitions each has lines of its own; where there are more, only topics have,
 - up to {MOST_TOPICS:,} topics; where there are more, there are totals only.
@@ -41,9 +43,11 @@ it. Requests that come while one is being made get that one. Each answer has som
 
 16 connections at once, each for 30 s at most; one that is silent for 5 s is closed.
 
-**Of each request** are counted its API, its bytes, its time by {len(BOUNDS_S)} bounds from
-{BOUNDS_S[0] * 1e6:.0f} us to {BOUNDS_S[-1]:.0f} s, and the errors in its answer.
-What that costs is in [performance.md](performance.md).
+**What counting costs.** Of each request are counted its API, its bytes, its time by {len(BOUNDS_S)} bounds from
+{BOUNDS_S[0] * 1e6:.0f} us to {BOUNDS_S[-1]:.0f} s, and the errors in its answer: half a microsecond, or 0.8 where the
+answer is waited for. In thousands of user instructions, of what the broker does between its sockets: a produce of one
+record takes 74 without it and 81 with it, with acks=all 84 and 95, a fetch of one batch 66 and 72. The port itself
+takes 9 MB of memory.
 """
 
 CLOSING = """\

@@ -8,13 +8,14 @@ HTTP; its server is not run, which would take the signals, and wake the loop ten
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -57,6 +58,24 @@ class _Connection(H11Protocol):
             self._ends.cancel()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+
+
+class _Pieces(Response):
+    """A scrape, a piece at a time, each when the one before was taken.
+
+    Starlette's own for this imports what it runs on with its first answer, for 30 ms, on the event loop.
+    """
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        size_bytes = sum(map(len, pieces))
+        super().__init__(headers={"content-length": str(size_bytes)}, media_type=CONTENT_TYPE)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
 
 
 class Http:
@@ -114,9 +133,7 @@ class Http:
         pieces = None if self._is_stopping() else await self._scrape()
         if pieces is None:
             return PlainTextResponse(STOPPING, 503)
-        # A piece at a time, each when the one before was taken.
-        size = {"content-length": str(sum(map(len, pieces)))}
-        return StreamingResponse(_each(pieces), headers=size, media_type=CONTENT_TYPE)
+        return _Pieces(pieces)
 
     async def _scrape(self) -> list[bytes] | None:
         """Return the scrape that is under way, or else another one."""
@@ -148,8 +165,3 @@ class Http:
                 break
             await asyncio.sleep(0)
         return Response(json.dumps(told, indent=2) + "\n", status, media_type="application/json")
-
-
-async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
