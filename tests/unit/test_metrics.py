@@ -23,6 +23,7 @@ from tidelog.broker.metrics.looks import Look, Looks
 from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
 from tidelog.broker.work import LONG, NONE, Work
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
@@ -140,6 +141,7 @@ async def test_what_was_asked_and_how_it_went(serve: Serve, connect: Connect, un
     served = await serve(http_port=str(unused_tcp_port))
     client = await connect(served)
     await client.make_topic("t")
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     sent = produce("t", batch([NOW, NOW + 5]))
     response = await client.ask(PRODUCE, 9, sent)
     assert response.responses[0].partition_responses[0].error_code == 0
@@ -165,6 +167,7 @@ async def test_what_was_asked_and_how_it_went(serve: Serve, connect: Connect, un
     received = value(found, "tidelog_request_bytes_total", api="Produce") or 0
     assert received > 4 * len(batch([NOW]))
     assert (value(found, "tidelog_response_bytes_total", api="Fetch") or 0) > 40
+    assert (value(found, "tidelog_response_bytes_total", api="ApiVersions") or 0) > 40, "an answer at once"
     assert value(found, "tidelog_commit_seconds_count") == 1
     tallies = served.broker.tallies
     assert tallies is not None
@@ -289,7 +292,7 @@ async def test_a_scrape_ends_at_its_next_step_where_the_broker_stops(
 
 
 async def test_a_log_that_takes_no_writes_is_counted_and_named(
-    serve: Serve, connect: Connect, unused_tcp_port: int
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(http_port=str(unused_tcp_port), num_partitions="3")
     await (await connect(served)).make_topic("t")
@@ -301,6 +304,9 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     status, well = told()
     assert (status, well["status"], well["refused"], well["partitions"]) == (200, "ok", [], 3)
     assert told(is_stopping=True)[0] == 503
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.broker.metrics.health.STEP_LOGS", 1)
+        assert sum(1 for _ in health(broker, False)) == 3, "it gives way"
     log_health = broker.topics.by_name["t"].partitions[1].log.health
     log_health.fail("a flush failed", lambda: None)
     status, ill = told()
