@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -94,7 +95,7 @@ async def test_metrics_and_health_are_answered_on_one_connection(served: Served,
 async def test_what_refuses_and_what_cannot_be_understood_is_counted(
     served: Served, connect: Connect
 ) -> None:
-    served.server.shared.admission._max_connections = 1
+    served.broker.config = replace(served.broker.config, max_connections=1)
     client, other = await connect(served), await connect(served)
     assert await asyncio.wait_for(other.reader.read(), 20) == b""
     client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
