@@ -186,6 +186,16 @@ class BrokerConfig:
         at_least=-1,
         doc="Time after which a silent connection is closed; negative for never.",
     )
+    http_port: int = option(
+        "http.port",
+        INT,
+        0,
+        at_least=0,
+        at_most=65535,
+        ours=True,
+        doc="Port on which `/metrics` (Prometheus) and `/health` are served, at the address of the first listener; 0 "
+        "for none. Nobody is asked for a password.",
+    )
     fetch_max_bytes: int = option(
         "fetch.max.bytes",
         INT,

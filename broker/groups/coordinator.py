@@ -325,6 +325,13 @@ class Coordinator:
         found = None if offsets is None else offsets.get(topic, partition)
         return found if found is not None and found.is_of(self.topic_id(topic)) else None
 
+    def all_committed(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield the group, topic, partition and offset of all that was committed of topics that are there."""
+        for group_id, offsets in self.offsets.items():
+            for topic, partition, committed in offsets:
+                if committed.is_of(self.topic_id(topic)):
+                    yield group_id, topic, partition, committed.offset
+
     def topic_id(self, name: str) -> bytes | None:
         """Return the id of the topic that has this name now."""
         topic = self._topics.by_name.get(name)
