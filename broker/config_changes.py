@@ -97,7 +97,7 @@ def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[N
     config = topic.config
     options = wanted.settle(dict(config.overrides), lambda name: _items_of_topic(config, name))
     _check(options)
-    broker.topics.checked(options)
+    broker.topics.checked(topic.name, options)
     if not validate_only:
         yield from broker.alter_topic(topic, options)
 

@@ -159,7 +159,7 @@ class Topics:
         return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
 
     def on_first_use(self, name: str) -> tuple[int, dict[str, str]]:
-        """Return how many partitions a topic gets that nobody has described, and which options of its own."""
+        """Return how many partitions a topic gets that nobody has described, and its options unless it has others."""
         config = self._config_of_broker
         if name == OFFSETS_TOPIC:
             # Retention would take what groups have committed and still need.
@@ -314,7 +314,7 @@ class Topics:
 
         A step for each partition; before the first it is in the catalogue. Raises ConfigError, StorageError.
         """
-        config = self.checked(options)
+        config = self.checked(topic.name, options)
         self._catalog.set_options(topic.name, dict(config.overrides))
         changed = {name for name, _ in config.overrides.items() ^ topic.config.overrides.items()}
         record = TopicRecord(topic.name, topic.id, len(topic.partitions), dict(config.overrides))
@@ -324,9 +324,9 @@ class Topics:
         _log.info("options changed topic=%s %s", topic.name, values or "none")
         _tell_inert(self._made_by_id.get(topic.id), changed)
 
-    def checked(self, options: dict[str, str]) -> TopicConfig:
+    def checked(self, name: str, options: dict[str, str]) -> TopicConfig:
         """Return what holds for a topic with these options; raise ConfigError for one that it cannot have."""
-        config = self._defaults.override(options)
+        config = self._defaults.override(self.on_first_use(name)[1] | options)
         most = self._defaults.max_decompressed_bytes
         if config.max_decompressed_bytes > most:
             value = str(config.max_decompressed_bytes)
@@ -459,9 +459,9 @@ class Topics:
         self._leftovers.discard(name)
 
     def _config(self, name: str, options: dict[str, str]) -> TopicConfig:
-        if name == OFFSETS_TOPIC:  # whoever has made it
-            options = self.on_first_use(name)[1] | options
-        return self._defaults.override(options, source=f"topic {name}").bounded_by(self._defaults)
+        return self._defaults.override(
+            self.on_first_use(name)[1] | options, source=f"topic {name}"
+        ).bounded_by(self._defaults)
 
     # Event loop.
 

@@ -3,9 +3,8 @@
 KIP-62, 134, 345, 394, 559, 814. Owns the state of one group, and what is done as it changes; `states` has the rules as
 tables. Refuses to know sockets, files and clocks: it is handed both times, timers, what stores it, and what takes each
 answer (`Surroundings`).
-Invariant: whoever joins or syncs is answered once, whatever becomes of the group.
-
-What is not said otherwise is as in Kafka's GroupMetadataManager.
+Invariant: whoever joins or syncs is answered once, whatever becomes of the group. What is not said otherwise is as in
+Kafka's GroupMetadataManager.
 """
 
 from collections import Counter
@@ -48,6 +47,8 @@ from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
 # How long one that has just joined may wait for the others, who may each take their time (Kafka's).
 NEW_MEMBER_MS: Final = 300_000
+# No wait for others is shorter, whatever they ask for: where nobody comes there is one after another.
+JOIN_WAIT_MIN_MS: Final = 100
 # What a group takes in memory, about, beside its members; and an id that was given out.
 GROUP_BYTES: Final = 1500
 PENDING_BYTES: Final = 400
@@ -75,6 +76,7 @@ class ClassicGroup:
         self._supported: Counter[str] = Counter()  # by how many members
         self._joining = 0  # members that wait for the others to join
         self._unsynced: set[str] = set()
+        self._assigned_as = 0, 0  # how often the leader has assigned, and in which generation it did so last
         self._is_first = False  # the rebalance that takes an empty group's first members
         self._has_newcomers = False
         self._join_timer: Timer | None = None
@@ -142,7 +144,9 @@ class ClassicGroup:
             answer(SyncGroupResponse(error_code=code, assignment=b""))
             return
         member = self.members[member_id]
-        self._has_synced(member_id)
+        self._unsynced.discard(member_id)
+        if not self._unsynced:
+            self._cancel_sync_timer()
         if self.state is STABLE:
             self._lives(member)
             answer(member.synced(self.protocol_type, self.protocol))
@@ -258,8 +262,7 @@ class ClassicGroup:
         self.members[member_id] = member
         self._grow(member.size_bytes)
         self._supported.update(name for name, _ in member.protocols)
-        if self.leader is None:
-            self.leader = member_id
+        self.leader = self.leader or member_id
         if member.instance_id is not None:
             self._instances[member.instance_id] = member_id
         self._has_newcomers = self._is_first and self.state is PREPARING
@@ -355,7 +358,8 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def _await_joins(self) -> None:
-        self._join_timer = self._around.call_later(self._rebalance_timeout_ms, self._complete_join)
+        wait_ms = max(self._rebalance_timeout_ms, JOIN_WAIT_MIN_MS)
+        self._join_timer = self._around.call_later(wait_ms, self._complete_join)
 
     def _await_first(self, delay_ms: int, left_ms: int) -> None:
         """Wait for more first members, for as long as more come."""
@@ -417,13 +421,14 @@ class ClassicGroup:
 
     def _assign(self, assignments: dict[str, bytes]) -> None:
         """Store what the leader has assigned, then tell the members; who is not named gets nothing."""
+        self._assigned_as = self._assigned_as[0] + 1, self.generation
         assignments = {member.id: assignments.get(member.id, b"") for member in self}
-        stored = partial(self._assigned, self.generation, assignments)
+        stored = partial(self._assigned, self._assigned_as, assignments)
         self._around.store(self, self._stored(assignments), stored)
 
-    def _assigned(self, generation: int, assignments: dict[str, bytes], code: ErrorCode) -> None:
-        if self.state is not COMPLETING or generation != self.generation:
-            return  # Somebody has joined or left meanwhile.
+    def _assigned(self, which: tuple[int, int], assignments: dict[str, bytes], code: ErrorCode) -> None:
+        if self.state is not COMPLETING or which != self._assigned_as or which[1] != self.generation:
+            return  # Somebody has joined or left meanwhile, or the leader, whose answer was lost, has assigned anew.
         if code:
             self._refuse_assignments(code)
             self.rebalance()
@@ -445,11 +450,6 @@ class ClassicGroup:
             if member.sync is not None:
                 self._lives(member)
             member.refuse_sync(code)
-
-    def _has_synced(self, member_id: str) -> None:
-        self._unsynced.discard(member_id)
-        if not self._unsynced:
-            self._cancel_sync_timer()
 
     def _cancel_sync_timer(self) -> None:
         if self._sync_timer is not None:
@@ -567,9 +567,8 @@ class ClassicGroup:
         self._around.hold(size_bytes)
 
     def _awaits_join(self, member: Member, answer: Joined) -> None:
-        self._refuse_join(
-            member, member.id, ErrorCode.REBALANCE_IN_PROGRESS
-        )  # an earlier one, whose client has lost it
+        # An earlier one, whose client has lost it.
+        self._refuse_join(member, member.id, ErrorCode.REBALANCE_IN_PROGRESS)
         member.join = answer
         self._joining += 1
 

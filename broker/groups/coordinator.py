@@ -203,7 +203,7 @@ class Coordinator:
                 _log.error("groups could not be loaded, and are not served until a restart", exc_info=outcome)
             return
         replayed, groups = outcome
-        _log.info("groups loaded groups=%d damaged_records=%d", len(groups), replayed.damaged)
+        _log.info("groups loaded groups=%d damaged=%d", len(groups), replayed.damaged)
         self.offsets = replayed.offsets
         self._serve(iter(groups), loading)
 

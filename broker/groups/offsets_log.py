@@ -44,7 +44,7 @@ class Replayed:
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     consumer_groups: dict[str, MixedGroup] = field(default_factory=dict)
     offsets: dict[str, GroupOffsets] = field(default_factory=dict)
-    damaged: int = 0  # records that say nothing we can read
+    damaged: int = 0  # records that say nothing we can read, and ranges of bytes that hold no records
 
 
 def partition_of(group_id: str, count: int) -> int:
@@ -105,6 +105,14 @@ def replay(
                 undecided.setdefault(header.producer_id, []).extend(entries)
             else:
                 _note_all(log, entries, topic_ids, new_group, found)
+        if log.damaged:
+            found.damaged += len(log.damaged)
+            _log.error(
+                "groups: damaged log=%s ranges=%s: what groups have committed there is not known, and they go on from "
+                "what they had committed before",
+                log,
+                ",".join(log.damaged),
+            )
     yield
     return found
 

@@ -116,7 +116,7 @@ def _create(
         raise TopicNamesCollide(wanted.name, other)
     partitions = _partition_count(broker, wanted)
     options = _options(wanted)
-    config = broker.topics.checked(options)
+    config = broker.topics.checked(wanted.name, options)
     topic_id = bytes(16)
     if not validate_only:
         topic = yield from broker.create_topic(wanted.name, partitions, dict(config.overrides))

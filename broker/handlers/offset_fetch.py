@@ -4,7 +4,8 @@ Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
 Behaviour: from version 2 on all partitions may be asked for at once, from 8 on several groups (KIP-709); a member of a
 consumer group says its epoch from 9 on. Where nothing was committed the offset is -1, also for a group or a topic that
 is not there, without an error. What was committed of a topic that was deleted since is not told of one that has its
-name now. `require_stable` changes nothing: there are no transactions whose commits could be undecided.
+name now. Of a group that is named again the last entry counts. `require_stable` changes nothing: there are no
+transactions whose commits could be undecided.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -49,7 +50,8 @@ def handle(
 
 def _all(groups: Coordinator, request: OffsetFetchRequest) -> Generator[None, None, OffsetFetchResponse]:
     answers = []
-    for asked in request.groups:
+    # Of a group that is named again the last entry counts: an answer is no larger than what is there, and is asked for.
+    for asked in {each.group_id: each for each in request.groups}.values():
         yield
         code = groups.problem(asked.group_id, is_member=False) or _membership_problem(groups, asked)
         topics = [] if code else (yield from _topics(groups, asked.group_id, asked.topics))

@@ -240,7 +240,7 @@ def request_bytes(key: int, version: int, correlation_id: int = 1) -> bytes:
         (2, 12),
         (3, 14),
         (4, 0),
-        (8, 2),
+        (24, 0),
         (-1, 0),
         (1000, 0),
         (32767, 32767),

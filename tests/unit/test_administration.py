@@ -142,6 +142,22 @@ async def test_an_internal_topic_keeps_its_number_of_partitions(serve: Serve, co
     assert (code, "stays as it is" in message) == (ErrorCode.INVALID_REQUEST, True)
 
 
+async def test_what_groups_have_committed_stays_whatever_is_taken_back_of_the_options_of_its_topic(
+    serve: Serve, connect: Connect
+) -> None:
+    """Now, and after the next start: retention would take what is still needed."""
+    served = await serve()
+    client = await connect(served)
+    await make_topic(client, "__consumer_offsets")
+    assert await change(client, TOPIC, "__consumer_offsets", ("cleanup.policy", DELETE, None)) == (NONE, None)
+    await change(client, TOPIC, "__consumer_offsets", ("retention.ms", SET, "1000"))
+    of_now = served.broker.topics.by_name["__consumer_offsets"].config
+    assert (of_now.deletes, of_now.segment_bytes) == (False, 100 << 20)
+    await served.stop()
+    again = (await serve()).broker.topics.by_name["__consumer_offsets"].config
+    assert again == of_now
+
+
 async def test_new_partitions_are_there_after_a_crash(serve: Serve, connect: Connect) -> None:
     served = await serve()
     client = await connect(served)

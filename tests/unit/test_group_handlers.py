@@ -33,7 +33,7 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from tidelog.protocol.messages.offset_fetch import OFFSET_FETCH
+from tidelog.protocol.messages.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -230,6 +230,17 @@ async def test_offset_fetch(serve: Serve, connect: Connect, version: int) -> Non
     assert [each.committed_offset for each in (await one.fetch(version, t=1))[0].partitions] == [-1]
     (topic,) = await one.fetch(version, nowhere=1)
     assert [(each.committed_offset, each.error_code) for each in topic.partitions] == [(-1, NONE)]
+
+
+async def test_a_group_that_is_named_again_and_again_is_told_once(serve: Serve, connect: Connect) -> None:
+    """An answer of all that a group has committed is large; a request that names a group is not."""
+    one = await member(await serve(), connect)
+    await make_topic(one.client, "t")
+    await one.commit("t", 5)
+    asked = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 100
+    response = await one.client.ask(OFFSET_FETCH, 8, OffsetFetchRequest(groups=asked))
+    (group,) = response.groups
+    assert [each.committed_offset for each in group.topics[0].partitions] == [5]
 
 
 @versions(DESCRIBE_GROUPS)

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.broker.groups.classic import GROUP_BYTES, ClassicGroup
+from tidelog.broker.groups.classic import GROUP_BYTES, JOIN_WAIT_MIN_MS, ClassicGroup
 from tidelog.broker.groups.member import Joining, Surroundings
 from tidelog.broker.groups.states import ANSWERS, MOVES, Asked, State
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
@@ -280,6 +280,52 @@ def test_the_first_rebalance_waits_for_more_members_while_more_come() -> None:
     assert [client.joined for client in clients] == [None] * 3
     world.pass_ms(3000)
     assert [client.generation for client in clients] == [1, 1, 1]
+
+
+def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_last_told() -> None:
+    """Its answer was lost, and it has joined and assigned anew: what is told is what a restart would find."""
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    assert group.leader == a.id
+    a.sync(**{a.id: b"0", b.id: b"1"})
+    a.sync(**{a.id: b"1", b.id: b"0"})
+    a.synced = None  # what the first was answered
+    first, second = world.waiting
+    world.waiting = []
+    first(NONE)
+    assert (a.synced, group.state) == (None, State.COMPLETING_REBALANCE)
+    second(NONE)
+    assert a.synced is not None
+    stored = {member.member_id: member.assignment for member in world.stored[-1].members}
+    assert (a.synced.assignment, stored) == (b"1", {a.id: b"1", b.id: b"0"})
+    answered = b.sync()
+    assert answered is not None
+    assert answered.assignment == b"0"
+
+
+def test_where_nobody_comes_a_group_does_not_wait_again_and_again_for_no_time() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a", instance="a"), Client(group, "b")
+    for client, rebalance_ms in ((a, 0), (b, REBALANCE_MS)):
+        client.join(rebalance_timeout_ms=rebalance_ms)
+    world.pass_ms(0)
+    assert group.leave([(b.id, None)]) == [NONE]
+    assert group.state is State.PREPARING_REBALANCE
+    began = len(world.timers)
+    waits: list[int] = []
+    call_later = world.call_later
+    group._around = group._around._replace(
+        call_later=lambda delay_ms, callback: (waits.append(delay_ms), call_later(delay_ms, callback))[1]
+    )
+    world.pass_ms(SESSION_MS - 1)
+    assert began
+    assert waits
+    assert set(waits) == {JOIN_WAIT_MIN_MS}
 
 
 def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance() -> None:

@@ -268,6 +268,22 @@ def test_a_group_is_of_the_kind_that_was_written_last(tmp_path: Path) -> None:
     assert (list(found.groups), list(found.consumer_groups)) == (["g"], [])
 
 
+def test_damage_is_told_with_what_it_means_for_groups(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = log_of(tmp_path / "__consumer_offsets-0", batch(0, (KEY, value(5))), batch(1, (KEY, value(6))))
+    log.durability.flush()
+    log.close()
+    path = log.active.path(".log")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    again = open_log(path.parent, recovery_point=2)
+    found = replayed(again)
+    assert (offsets(found), found.damaged) == ({("t", 0): 5}, 1)
+    assert "and they go on from what they had committed before" in caplog.text
+
+
 def test_what_cannot_be_read_is_named_and_left_out_and_other_kinds_are_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -78,7 +78,7 @@ def data(tmp_path: Path) -> Path:
     """Return a data folder with a log that was closed in order."""
     manager, data = manager_of(tmp_path / "data"), tmp_path / "data"
     manager.open()
-    log = manager.create("topic", 0, bytes(15) + b"\7", manager._defaults.topic_defaults())
+    log = manager.create("topic", 0, bytes(15) + b"\7", manager.defaults.topic_defaults())
     fill(log, [[NOW], [NOW + 1], [NOW + 2]])
     assert manager.close()
     return data
@@ -152,7 +152,7 @@ def test_I5_every_log_at_every_interval_is_sound(
 def test_a_log_that_is_open_is_sound_at_every_step_and_not_disturbed(tmp_path: Path) -> None:
     manager, data = manager_of(tmp_path / "data"), tmp_path / "data"
     manager.open()
-    config = manager._defaults.topic_defaults()
+    config = manager.defaults.topic_defaults()
     log = manager.create("topic", 0, bytes(15) + b"\7", config)
     for number in range(12):
         log.append(batch([NOW + number], value=b"v" * 1500), NOW + number)
@@ -576,7 +576,7 @@ def test_a_segment_that_was_never_begun_is_no_damage(folder: Path) -> None:
 def test_I5_an_index_that_is_wrong_is_found_beside_a_log_that_is_open(tmp_path: Path, suffix: str) -> None:
     manager, data = manager_of(tmp_path / "data"), tmp_path / "data"
     manager.open()
-    log = manager.create("topic", 0, bytes(15) + b"\7", manager._defaults.topic_defaults())
+    log = manager.create("topic", 0, bytes(15) + b"\7", manager.defaults.topic_defaults())
     for number in range(12):
         log.append(batch([NOW + number], value=b"v" * 1500), NOW + number)
     log.active.save()
@@ -679,7 +679,7 @@ def killed(data: Path) -> LogManager:
     """Return the manager of a data folder of one log, whose writer is about to be killed."""
     manager = manager_of(data)
     manager.open()
-    log = manager.create("topic", 0, bytes(15) + b"\7", manager._defaults.topic_defaults())
+    log = manager.create("topic", 0, bytes(15) + b"\7", manager.defaults.topic_defaults())
     fill(log, [[NOW], [NOW + 1], [NOW + 2]])
     return manager
 
