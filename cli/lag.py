@@ -111,7 +111,7 @@ def append_times(asked: client.Client, offsets: Mapping[Any, int]) -> dict[Any, 
         for key, at_ms in open_.items():
             answer = answers[key]
             if 0 <= answer.offset <= offsets[key]:
-                at_least[key] = max(at_ms, answer.timestamp)  # the time at which that one was appended
+                at_least[key] = at_ms
             else:
                 before[key] = at_ms
     return at_least

@@ -76,10 +76,10 @@ def test_a_group_is_listed_and_its_lag_is_told_in_records_and_in_time(
     shared_broker: Running, sent: str
 ) -> None:
     listed = {row["group"]: row for row in rows(tidelog(shared_broker, "groups", "list", "--json"))}
-    assert listed[sent] == {"group": sent, "state": "Empty", "type": "Classic", "protocol_type": ""}
+    assert listed[sent] == {"group": sent, "state": "Empty", "type": "classic", "protocol_type": ""}
     before_ms = time.time_ns() // 1_000_000
     found = described(shared_broker, sent)
-    assert (found["state"], found["type"], found["members"]) == ("Empty", "Classic", [])
+    assert (found["state"], found["type"], found["members"]) == ("Empty", "classic", [])
     first, second = found["partitions"]
     late_ms = first.pop("late_ms")
     assert 0 <= late_ms - (before_ms - START_MS - 3 * 60_000) < 60_000
@@ -95,7 +95,7 @@ def test_a_group_is_listed_and_its_lag_is_told_in_records_and_in_time(
     }
     assert [second[name] for name in ("lag", "lag_ms", "late_ms")] == [0, 0, 0]
     told = ok(tidelog(shared_broker, "groups", "describe", sent)).splitlines()
-    assert told[0] == f"group {sent}, Empty, type Classic, protocol -"
+    assert told[0] == f"group {sent}, Empty, type classic, protocol -"
     assert told[2].split()[:6] == [sent, "0", "3", "10", "7", "6m"]
     assert told[-1] == "0 members"
 

@@ -216,12 +216,12 @@ def test_a_group_of_the_newer_protocol_is_asked_for_by_its_own_request() -> None
         member_id="m", instance_id=None, client_id="c", client_host="/h", assignment=assignment
     )
     given = {"assignor_name": "uniform", "members": [member]}
-    session = Coordinator("Consumer", given)
+    session = Coordinator("consumer", given)
     found = client.group(session, "g")
     assert found == {
         "group": "g",
         "state": "Stable",
-        "type": "Consumer",
+        "type": "consumer",
         "protocol_type": "consumer",
         "assignor": "uniform",
         "members": [
@@ -241,7 +241,7 @@ def test_a_group_of_the_newer_protocol_is_asked_for_by_its_own_request() -> None
 
 
 def test_a_group_that_is_gone_between_two_questions_is_not_there() -> None:
-    assert client.group(Coordinator("Classic", {"error_code": 69}), "g") is None
+    assert client.group(Coordinator("classic", {"error_code": 69}), "g") is None
 
 
 @pytest.mark.parametrize("assignment", [b"", b"\x00", b"what Connect says of its tasks"])
@@ -253,7 +253,7 @@ def test_an_assignment_in_another_form_than_that_of_consumers_is_none(assignment
         client_host="/h",
         member_assignment=assignment,
     )
-    found = client.group(Coordinator("Classic", {"protocol_data": "x", "members": [member]}), "g")
+    found = client.group(Coordinator("classic", {"protocol_data": "x", "members": [member]}), "g")
     assert found is not None
     assert found["members"] == [
         {"member": "m", "instance": "i", "client_id": "c", "host": "/h", "assignment": []}
