@@ -54,6 +54,7 @@ check: setup-test ## Check format, lint, types, who imports whom, and that gener
 	@$(BIN)/python -m tidelog.config.describe --check
 	@$(BIN)/python -m tidelog.protocol.describe --check
 	@$(BIN)/python -m tidelog.broker.describe --check
+	@$(BIN)/python -m tidelog.broker.metrics.describe --check
 
 fmt: setup-test ## Format the code, and mend what can be mended
 	@$(BIN)/ruff check --quiet --fix-only .
@@ -69,10 +70,11 @@ profile: setup-test ## Draw a flame graph of the broker under a row of the bench
 	@$(BIN)/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/profile.txt
 	@exec $(BIN)/python -m bench.profile --row '$(or $(ROW),one-record-10x5)' $(ARGS)
 
-docs: setup ## Generate docs/config.md, docs/protocol.md and docs/compatibility.md
+docs: setup ## Generate docs/config.md, protocol.md, compatibility.md and metrics.md
 	@$(BIN)/python -m tidelog.config.describe
 	@$(BIN)/python -m tidelog.protocol.describe
 	@$(BIN)/python -m tidelog.broker.describe
+	@$(BIN)/python -m tidelog.broker.metrics.describe
 
 lock: setup-test ## Lock the dependencies anew, each with its hashes
 	@$(LOCK) --upgrade pyproject.toml -o requirements/run.txt

@@ -6,6 +6,7 @@ an `Elsewhere`, an `OnLoop`, a `NextTurn`, or None where no answer is due; dispa
 """
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 from tidelog.broker.quota import Owner
@@ -111,8 +112,9 @@ class BadRequest(Exception):
 
 
 @final
-class Deferred(NamedTuple):
-    """An answer to come, and what encodes it when it has."""
+@dataclass(slots=True, eq=False)
+class Deferred:
+    """An answer to come, and what encodes it when it has. Slots: a tuple takes longer to make, and to change."""
 
     later: Later
     encode: Callable[[int, Any], Answer | Streamed]  # of a correlation id and what `later` comes to
@@ -126,7 +128,7 @@ class Deferred(NamedTuple):
         if type(response) is OnLoop:
             response = response.go_on()
             if isinstance(response, Later):
-                return self._replace(later=response)
+                return replace(self, later=response)
         if isinstance(response, WireError | ClosesConnection):
             raise BadRequest(self.request, response)
         if isinstance(response, Exception):

@@ -18,6 +18,7 @@ from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Owner, Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
+from tidelog.broker.tallies import Tallies
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
@@ -56,6 +57,7 @@ class Broker:
         self.queued_answers = Quota(config.queued_max_response_bytes)
         self.held = Held()  # by reads and checks that are made in turns
         self.collector = Collector()
+        self.tallies = Tallies() if config.http_port else None
         # Answers about the broker's options, by how much is told of each; a new one whenever `config` is.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}
         # Why the broker must stop, if a thread has ended, or has not stopped as it should; `on_failure` is told of the
@@ -107,7 +109,9 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             self.config, self.clock, self.topics, self.logs.shared, self.parked, self.turns
         )
-        self.flusher = Flusher(loop, GroupSync(self.logs.directory).flush, self._thread_ended)
+        flush = GroupSync(self.logs.directory).flush
+        timed = flush if self.tallies is None else self.tallies.timed_flush(flush)
+        self.flusher = Flusher(loop, timed, self._thread_ended)
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)
         periodic = [self._retention, self._flushing, self._checkpointing, self._looking]

@@ -1,8 +1,9 @@
 """From a frame to its handler and back: decode, gate, answer, encode.
 
-One table, filled as it is used: (api key, version) -> the reader of its request, the writer of its
-response, and its handler. A request that asks for an API or version that is not served ends the connection
-with a line in the log, as in Kafka (there is no form in which to answer it); ApiVersions alone is always answered.
+One table, filled as it is used: (api key, version) -> the reader of its request, the writer of its response, and its
+handler; a broker that counts has one of its own. A request that asks for an API or version that is not served ends the
+connection with a line in the log, as in Kafka (there is no form in which to answer it); ApiVersions alone is always
+answered.
 """
 
 import sys
@@ -60,20 +61,32 @@ MOST_ELEMENTS = 4096
 UNKNOWN = "unknown"  # which request it is, where that has not come
 _KEY_AND_VERSION = Struct(">HH")
 
-_routes: dict[int, Route] = {}
+
+class Routes(dict[int, Route]):
+    """The routes that were asked for, by api key and version, each made when it first is."""
+
+    def __init__(
+        self, encoder_of: Callable[[Api, int], frame.ResponseEncoder] = frame.response_encoder
+    ) -> None:
+        """Have responses encoded by what `encoder_of` makes."""
+        super().__init__()
+        self.encoder_of = encoder_of
+
+
+_routes = Routes()
 
 
 def dispatch(
-    session: Session, view: memoryview, position: int, end: int
+    session: Session, view: memoryview, position: int, end: int, routes: Routes = _routes
 ) -> Answer | Streamed | Deferred | None:
     """Serve the request in view[position:end]; None where no answer is due. Raises WireError and ClosesConnection.
 
     What stands after a request that was understood is passed over, as in Kafka: clients send such bytes.
     """
     key_version, correlation_id, client_id, body = frame.read_request_header(view, position, end)
-    route = _routes.get(key_version)
+    route = routes.get(key_version)
     if route is None:
-        route = _find_route(key_version)
+        route = _find_route(key_version, routes)
     if client_id != session.raw_client_id:
         session.rename(client_id)
     if route.request_is_flexible:
@@ -141,7 +154,7 @@ def _decode_elsewhere(
     return Deferred(steps, _encoded, correlation_id, route.name, keeps_request=True)
 
 
-def _find_route(key_version: int) -> Route:
+def _find_route(key_version: int, routes: Routes = _routes) -> Route:
     """Return the route of a version that is served, made when it is first asked for. Raises WireError."""
     key, version = key_version >> 16, key_version & 0xFFFF
     api, served = APIS.get(key), SERVED.get(key)
@@ -151,22 +164,31 @@ def _find_route(key_version: int) -> Route:
         )
     if not api.min_version <= version <= api.max_version:
         if key == API_VERSIONS:
-            return _unsupported_api_versions(api)
+            return _unsupported_api_versions(api, routes)
         raise WireError(f"{api.name} v{version} is not served, only v{api.min_version} to v{api.max_version}")
-    route = _route(api, version, served, api.reader(version), api.is_flexible(version))
-    _routes[key_version] = route
+    encode = routes.encoder_of(api, version)
+    route = routes[key_version] = _route(
+        api, version, served, api.reader(version), encode, api.is_flexible(version)
+    )
     return route
 
 
-def _unsupported_api_versions(api: Api) -> Route:
+def _unsupported_api_versions(api: Api, routes: Routes) -> Route:
     """Return the route of a version of ApiVersions that is not served: whatever it says, it gets the table."""
-    return _route(api, 0, UNSUPPORTED_API_VERSIONS, lambda _view, _position, end, _most=0: (None, end), False)
+    encode = routes.encoder_of(api, 0)
+    return _route(
+        api, 0, UNSUPPORTED_API_VERSIONS, lambda _view, _position, end, _most=0: (None, end), encode, False
+    )
 
 
 def _route(
-    api: Api, version: int, served: Served, read: Callable[..., tuple[Any, int]], request_is_flexible: bool
+    api: Api,
+    version: int,
+    served: Served,
+    read: Callable[..., tuple[Any, int]],
+    encode: frame.ResponseEncoder,
+    request_is_flexible: bool,
 ) -> Route:
-    encode = frame.response_encoder(api, version)
 
     def answer(correlation_id: int, response: Any) -> Answer | Streamed:
         return answer_of(encode(correlation_id, response))

@@ -21,11 +21,11 @@ class Owner(Hashable, Protocol):
 class Quota:
     """The bytes of one kind that are held, by connection and by address."""
 
-    __slots__ = ("_by_address", "_by_owner", "_limit_bytes", "_little_bytes", "total_bytes")
+    __slots__ = ("_by_address", "_by_owner", "_little_bytes", "limit_bytes", "total_bytes")
 
     def __init__(self, limit_bytes: int, little_bytes: int = LITTLE_BYTES) -> None:
         """Let so much be held; and a little by each connection, as far as there is room for that."""
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._little_bytes = little_bytes
         self._by_address: Counter[str] = Counter()
         self._by_owner: Counter[Owner] = Counter()
@@ -34,11 +34,11 @@ class Quota:
     @property
     def is_full(self) -> bool:
         """Tell whether all together hold as much as they may."""
-        return self.total_bytes >= self._limit_bytes
+        return self.total_bytes >= self.limit_bytes
 
     def room_bytes(self, owner: Owner) -> int:
         """Return how much more a connection may hold; less than 0 where it holds more than it may."""
-        limit = self._limit_bytes
+        limit = self.limit_bytes
         left = min(limit - self.total_bytes, limit // 2 - self._by_address.get(owner.address, 0))
         little = min(self._little_bytes - self._by_owner.get(owner, 0), 2 * limit - self.total_bytes)
         return max(left, little)

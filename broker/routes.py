@@ -10,6 +10,8 @@ from tidelog.broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -89,6 +91,8 @@ SERVED: dict[int, Served] = {
     47: Served(offset_delete.handle),
     60: Served(describe_cluster.handle),
     61: Served(describe_producers.handle),
+    68: Served(consumer_group_heartbeat.handle),
+    69: Served(consumer_group_describe.handle),
     74: Served(list_config_resources.handle),
     75: Served(describe_topic_partitions.handle),
 }

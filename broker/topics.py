@@ -134,6 +134,7 @@ class Topics:
         self.by_id: dict[bytes, Topic] = {}
         self.changes = 0  # how often a topic came or went
         self._all: tuple[Topic, ...] | None = None
+        self.on_served: Callable[[Topic, bool], None] = lambda _topic, _is_new: None
         self.on_deleted: Callable[[Topic], None] = lambda _topic: None
         # The maintenance thread's: what there is, and names under which something is half made or half deleted.
         self._made: dict[str, Topic] = {}
@@ -465,10 +466,12 @@ class Topics:
     # Event loop.
 
     def _serve(self, topic: Topic) -> None:
+        is_new = topic.name not in self.by_name
         self.by_id[topic.id] = topic
         self.by_name[topic.name] = topic
         self.changes += 1
         self._all = None
+        self.on_served(topic, is_new)
 
     def _serve_no_longer(self, topic: Topic) -> None:
         """Find a topic no more, and answer the fetches that are parked on it. In one turn of the loop."""

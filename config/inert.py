@@ -14,7 +14,7 @@ ONE_NODE = "there is one node"
 NO_CONTROLLER = "there are no controllers to talk to"
 NO_REPLICAS = "there are no replicas to copy from"
 LOOP = "one event loop serves all connections"
-NO_CONSUMER_PROTOCOL = "the newer protocol of consumer groups (KIP-848) is not built yet"
+AT_ONCE = "a group is assigned anew with the next heartbeat, and no later"
 NO_SHARE_GROUPS = "share groups and streams groups are not built"
 ON_DISK = "a commit is answered when it is on disk, or could not be put there"
 NO_TRANSACTIONS = "transactions are not built yet"
@@ -36,7 +36,11 @@ INERT: Mapping[str, str] = {
     "early.start.listeners": NO_CONTROLLER,
     "eligible.leader.replicas.enable": ONE_NODE,
     "follower.": NO_REPLICAS,
-    "group.consumer.": NO_CONSUMER_PROTOCOL,
+    "group.consumer.assignment.": AT_ONCE,
+    "group.consumer.assignor.": AT_ONCE,
+    "group.consumer.max.assignment.": AT_ONCE,
+    "group.consumer.min.assignment.": AT_ONCE,
+    "group.consumer.regex.refresh.interval.ms": "regular expressions are matched anew when there are other topics",
     "group.coordinator.": LOOP,
     "group.share.": NO_SHARE_GROUPS,
     "group.streams.": NO_SHARE_GROUPS,

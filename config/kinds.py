@@ -141,6 +141,7 @@ _FORMAT = re.compile(
 BOOL = Kind("boolean", 1, _boolean, lambda value: "true" if value else "false")
 STRING = Kind("string", 2, str)
 FORMAT = Kind("string", 2, _format)
+POLICY = Kind("string", 2, str.lower)
 DIRECTORY = Kind("folder", 2, _directory)
 INT = Kind("int", 3, _integer, lowest=-INT_MAX - 1, highest=INT_MAX)
 LONG = Kind("long", 5, _integer, lowest=-LONG_MAX - 1, highest=LONG_MAX)

@@ -63,6 +63,7 @@ def load(
     topic = dataclasses.replace(default.topic, **values["topic"])
     config = dataclasses.replace(default, **values["broker"], topic=topic, explicit=frozenset(chosen))
     _check_queue(config, chosen)
+    _check_groups(config, chosen)
     config = _resolve_listeners(config, chosen, notes)
     if config.topic.compacts:
         source = _source(chosen, "log.cleanup.policy")
@@ -151,6 +152,39 @@ def _check_queue(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
             f"one request of socket.request.max.bytes={config.socket_request_max_bytes} would never fit",
             value=str(config.queued_max_request_bytes),
             source=_source(chosen, "queued.max.request.bytes"),
+        )
+
+
+def _check_groups(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
+    """Check what Kafka asks of the times of consumer groups, in its order."""
+    for of, value, low, high in (
+        (
+            "heartbeat.interval.ms",
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+        (
+            "session.timeout.ms",
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+    ):
+        name = f"group.consumer.{of}"
+        if not low <= value <= high:
+            raise ConfigError(
+                name,
+                f"must be between group.consumer.min.{of}={low} and group.consumer.max.{of}={high}",
+                value=str(value),
+                source=_source(chosen, name),
+            )
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        raise ConfigError(
+            "group.consumer.heartbeat.interval.ms",
+            f"must be shorter than group.consumer.session.timeout.ms={config.group_consumer_session_timeout_ms}",
+            value=str(config.group_consumer_heartbeat_interval_ms),
+            source=_source(chosen, "group.consumer.heartbeat.interval.ms"),
         )
 
 

@@ -20,6 +20,7 @@ from tidelog.config.kinds import (
     LIST,
     LISTENERS,
     LONG,
+    POLICY,
     PROTOCOL_MAP,
     Listener,
 )
@@ -185,6 +186,16 @@ class BrokerConfig:
         at_least=-1,
         doc="Time after which a silent connection is closed; negative for never.",
     )
+    http_port: int = option(
+        "http.port",
+        INT,
+        0,
+        at_least=0,
+        at_most=65535,
+        ours=True,
+        doc="Port on which `/metrics` (Prometheus) and `/health` are served, at the address of the first listener; 0 "
+        "for none. Nobody is asked for a password.",
+    )
     fetch_max_bytes: int = option(
         "fetch.max.bytes",
         INT,
@@ -235,6 +246,72 @@ class BrokerConfig:
         doc="Memory for what is remembered of idempotent producers, in all logs together: some 200 to 300 bytes for "
         "each of them in each log. Above it those that have sent nothing for longest are forgotten, as after "
         "`producer.id.expiration.ms`.",
+    )
+    group_consumer_assignors: tuple[str, ...] = option(
+        "group.consumer.assignors",
+        LIST,
+        ("uniform", "range"),
+        choices=("uniform", "range"),
+        because="no others are built in",
+        doc="How partitions may be shared out among the members of a consumer group (KIP-848); the first is taken "
+        "where members ask for none.",
+    )
+    group_consumer_heartbeat_interval_ms: int = option(
+        "group.consumer.heartbeat.interval.ms",
+        INT,
+        5_000,
+        at_least=1,
+        doc="How often members of consumer groups are told to send a heartbeat.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = option(
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        15_000,
+        at_least=1,
+        doc="Longest that `group.consumer.heartbeat.interval.ms` may be.",
+    )
+    group_consumer_max_session_timeout_ms: int = option(
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        60_000,
+        at_least=1,
+        doc="Longest that `group.consumer.session.timeout.ms` may be.",
+    )
+    group_consumer_max_size: int = option(
+        "group.consumer.max.size",
+        INT,
+        INT_MAX,
+        at_least=1,
+        doc="Members that one consumer group may have; one more is answered GROUP_MAX_SIZE_REACHED.",
+    )
+    group_consumer_migration_policy: str = option(
+        "group.consumer.migration.policy",
+        POLICY,
+        "bidirectional",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+        doc="Whether a classic group becomes a consumer group when a member of that protocol joins (`upgrade`), and a "
+        "classic one again when the last of them has left (`downgrade`).",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = option(
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        5_000,
+        at_least=1,
+        doc="Shortest that `group.consumer.heartbeat.interval.ms` may be.",
+    )
+    group_consumer_min_session_timeout_ms: int = option(
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        45_000,
+        at_least=1,
+        doc="Shortest that `group.consumer.session.timeout.ms` may be.",
+    )
+    group_consumer_session_timeout_ms: int = option(
+        "group.consumer.session.timeout.ms",
+        INT,
+        45_000,
+        at_least=1,
+        doc="Time without a heartbeat after which a member of a consumer group is taken to be gone.",
     )
     group_initial_rebalance_delay_ms: int = option(
         "group.initial.rebalance.delay.ms",

@@ -6,6 +6,8 @@ Owns which APIs there are and the ranges that ApiVersions announces.
 from tidelog.protocol.messages.alter_configs import ALTER_CONFIGS
 from tidelog.protocol.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from tidelog.protocol.messages.api_versions import API_VERSIONS
+from tidelog.protocol.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from tidelog.protocol.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from tidelog.protocol.messages.create_partitions import CREATE_PARTITIONS
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS
@@ -75,6 +77,8 @@ APIS: dict[int, Api] = {
         OFFSET_DELETE,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
+        CONSUMER_GROUP_HEARTBEAT,
+        CONSUMER_GROUP_DESCRIBE,
         LIST_CONFIG_RESOURCES,
         DESCRIBE_TOPIC_PARTITIONS,
     )

@@ -132,6 +132,7 @@ def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: in
             if offset >= flushed_to and start < end:
                 _cut_from(segments, number + 1)
                 _log.warning("what no flush covers is cut file=%s from=%d", segment.path(LOG), start)
+                segment.shared.tally.cut(segment.size - start)
                 segment.truncate(start)
                 segment.file.sync()  # What is cut must not come back after what is appended.
                 return
@@ -154,6 +155,7 @@ def _cut_from(segments: list[Segment], number: int) -> None:
     """Remove the segments from this one on, the last first."""
     for segment in reversed(segments[number:]):
         _log.warning("what no flush covers is removed file=%s bytes=%d", segment.path(LOG), segment.size)
+        segment.shared.tally.cut(segment.size)
         _remove(segment)
     del segments[number:]
 
@@ -169,6 +171,7 @@ def cut_torn_tail(segments: list[Segment], flushed_to: int) -> None:
         _cut_from(segments, holding[-1] + 1)
         torn = last.size
         last.cut_tail()
+        last.shared.tally.cut(torn - last.size)
         _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
 
 

@@ -15,6 +15,7 @@ this thread can do something else in between; a log may be deleted then, and is 
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,7 @@ class LogManager:
         if self._lock is None:
             self.lock()
         assert self._lock is not None
+        began_s = time.monotonic()
         with files.holding(self._lock):
             clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
             self._load(config_of or (lambda _: self.defaults.topic_defaults()), is_ours, clean)
@@ -106,6 +108,7 @@ class LogManager:
                 # from now on.
                 files.remove(self.directory / CLEAN_SHUTDOWN)
                 files.sync_folder(self.directory)
+        self.shared.tally.open_s = time.monotonic() - began_s
         if not clean and self.logs:
             _log.info("recovered logs=%d after an unclean stop data=%s", len(self.logs), self.directory)
 

@@ -207,7 +207,7 @@ def _open_segment(
             owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
         segment.is_active = True
         if size:
-            segment.file.forget_clean(0)
+            _begin_to_read(segment, 0, size)
             segment.rebuild(refuses and _leaves_a_gap_in(segment))
         _dated(segment, modified_ms, now_ms, known, owed)
         return Opened(segment, flushed_to)
@@ -219,16 +219,22 @@ def _open_segment(
         return Opened(segment, flushed_to)
     segment.is_active = not is_whole
     if not _is_as_described(segment):
+        shared.tally.read(segment.size)
         segment = verification.judge(segment, _epoch_at(folder))
         if not segment.summary.damage:
             flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
         owed.write(partial(segment.save, final=not is_last, flushed=is_whole, durably=True))
     if not is_whole:
         segment.size = size
-        segment.file.forget_clean(summary.log_bytes)
+        _begin_to_read(segment, summary.log_bytes, size)
         segment.scan(refuses)
         _dated(segment, modified_ms, now_ms, known, owed)
     return Opened(segment, flushed_to)
+
+
+def _begin_to_read(segment: Segment, start: int, end: int) -> None:
+    segment.file.forget_clean(start)
+    segment.shared.tally.read(end - start)
 
 
 def _ends_as_closed(segment: Segment, summary: Summary) -> bool:

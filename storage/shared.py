@@ -10,6 +10,7 @@ from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.open_segments import SEALED_DESCRIPTORS, OpenSegments
 from tidelog.storage.producer_state import ProducerMemory
 from tidelog.storage.search.times_cache import TimesCache
+from tidelog.storage.tally import Tally
 
 
 class Shared:
@@ -23,6 +24,7 @@ class Shared:
         "open_segments",
         "producers",
         "start_moves",
+        "tally",
         "times",
     )
 
@@ -34,6 +36,7 @@ class Shared:
         self.open_append_indexes = OpenSegments(1)
         self.producers = ProducerMemory(producer_bytes_max)
         self.times = TimesCache()
+        self.tally = Tally()
         self._moves = itertools.count(1)
         self.start_moves = 0  # another number after each
 

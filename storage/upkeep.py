@@ -67,7 +67,9 @@ def _drop_expired(log: Log, now_ms: int, flush: _Flush) -> None:
     if not count or not _keep_ends(log, left, flush):
         return
     with log.lock:
+        size_bytes = sum(segment.size for segment in log.segments[:count])
         log.drop_segments(count, now_ms)
+    log.shared.tally.deleted(count, size_bytes)
     _log.info("retention deleted log=%s segments=%d log_start_offset=%d", log, count, log.log_start_offset)
 
 

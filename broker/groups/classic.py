@@ -56,7 +56,7 @@ PENDING_BYTES: Final = 400
 class ClassicGroup:
     """One group. Event loop only."""
 
-    kind = "Classic"
+    kind = "classic"  # as Kafka spells it
 
     def __init__(self, group_id: str, around: Surroundings) -> None:
         self.id = group_id
@@ -100,7 +100,7 @@ class ClassicGroup:
         for member in self.members.values():
             self._lives(member)
         if len(self.members) > self._around.max_size:
-            self._rebalance()
+            self.rebalance()
 
     # What is asked.
 
@@ -265,7 +265,7 @@ class ClassicGroup:
         self._has_newcomers = self._is_first and self.state is PREPARING
         self._awaits_join(member, answer)
         self._lives(member, NEW_MEMBER_MS)
-        self._rebalance()
+        self.rebalance()
 
     def _join_again(self, member: Member, asked: Joining, answer: Joined) -> None:
         """Let a member take part in the next generation, where there is need of one."""
@@ -274,7 +274,7 @@ class ClassicGroup:
         if self.state is PREPARING or is_changed or (self.state is STABLE and is_leader):
             # A leader that joins has seen something that asks for another assignment.
             self._update(member, asked, answer)
-            self._rebalance()
+            self.rebalance()
         else:
             # Its answer was lost.
             answer(self._joined(member, with_members=is_leader and self.state is COMPLETING))
@@ -301,7 +301,7 @@ class ClassicGroup:
             stored = partial(self._returned, member, old_leader, asked.may_skip_assignment)
             self._around.store(self, self._stored({each.id: each.assignment for each in self}), stored)
         else:
-            self._rebalance()
+            self.rebalance()
 
     def _returned(self, member: Member, old_leader: str | None, may_skip: bool, code: ErrorCode) -> None:
         """Answer a static member that has taken its place without a rebalance, once that is on disk."""
@@ -332,7 +332,7 @@ class ClassicGroup:
 
     # Rebalancing.
 
-    def _rebalance(self) -> None:
+    def rebalance(self) -> None:
         """Have all members join, if they are not to do that already."""
         if self.state is PREPARING or self.state is DEAD:
             return
@@ -426,7 +426,7 @@ class ClassicGroup:
             return  # Somebody has joined or left meanwhile.
         if code:
             self._refuse_assignments(code)
-            self._rebalance()
+            self.rebalance()
             return
         self._move(STABLE)
         for member in self:
@@ -462,7 +462,7 @@ class ClassicGroup:
         if generation == self.generation and self.state in (COMPLETING, STABLE) and self._unsynced:
             for member_id in list(self._unsynced):
                 self._drop(member_id)
-            self._rebalance()
+            self.rebalance()
 
     # Being alive, and going.
 
@@ -499,7 +499,7 @@ class ClassicGroup:
         if self.state is PREPARING:
             self._complete_join_if_all_have()
         elif self.state is not EMPTY:
-            self._rebalance()
+            self.rebalance()
 
     def _forget_pending(self, member_id: str) -> None:
         self._remove_pending(member_id)

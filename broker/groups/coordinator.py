@@ -4,9 +4,8 @@ Owns which groups there are, what they may hold in memory, and the order of disk
 answered once it is on disk, what was committed too. What is in memory is what the log says at its end, so an offset can
 be read as soon as it is written, as a record can. Event loop only, but for the replay at the start.
 
-There is one kind of group so far, `ClassicGroup`. Another kind has the same offsets and is asked the same here: `id`,
-`kind`, `state`, `size_bytes`, `commit_problem`, `deletion_problem`, `reads`, `unused_since_ms`, `end`; who asks one
-kind for what is the other's gets GROUP_ID_NOT_FOUND or INCONSISTENT_GROUP_PROTOCOL, as Kafka says for each.
+There are two kinds, `ClassicGroup` and, for the protocol of KIP-848, `MixedGroup`; offsets do not know which. A group
+becomes one of the other kind as its members ask for it (`group.consumer.migration.policy`).
 """
 
 import asyncio
@@ -16,17 +15,22 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.groups import consumers
 from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.consumer_parts import Changes, Refused
+from tidelog.broker.groups.consumers import is_dead, is_empty
 from tidelog.broker.groups.member import Surroundings
+from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Entry, OffsetsLog, Replayed, replay
-from tidelog.broker.groups.states import DEAD, EMPTY, Asked
+from tidelog.broker.groups.states import DEAD, Asked
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.timers import Timers
@@ -48,6 +52,11 @@ TURN_S = 0.002
 WAITING_BYTES = 1000
 # So many offsets are stored as one batch: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
+# So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
+STORED_AT_ONCE = 50
+
+
+Group = ClassicGroup | MixedGroup
 
 
 class Waiting(Later):
@@ -123,7 +132,7 @@ class Coordinator:
         self._maintenance: Maintenance
         self._answers = Answers(loop)
         self.log = OffsetsLog(topics)
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         self.held_bytes = 0
         self.is_loading = False
@@ -141,6 +150,18 @@ class Coordinator:
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
         )
+        self._around_consumers = consumers.surroundings(
+            config,
+            clock,
+            timers,
+            topics,
+            lambda: self._maintenance,
+            self._store_changes,
+            self._hold,
+            self._downgrade,
+        )
+        self._to_store: list[Callable[[], None]] = []  # while there is nowhere to write to
+        topics.on_served = self._topic_served
         topics.on_deleted = self._topic_deleted
 
     # The start.
@@ -158,12 +179,13 @@ class Coordinator:
         later = self._loading = maintenance.submit(loading, owner=self)
         later.ready = lambda: self._has_loaded(later)
 
-    def _load(self, topic: Topic, topic_ids: dict[str, bytes]) -> Task[tuple[Replayed, list[ClassicGroup]]]:
+    def _load(self, topic: Topic, topic_ids: dict[str, bytes]) -> Task[tuple[Replayed, list[Group]]]:
         """Read the log, and make the groups. Maintenance thread."""
         yield
-        replayed = yield from replay([partition.log for partition in topic.partitions], topic_ids)
-        groups = []
-        for group_id in replayed.groups.keys() | replayed.offsets.keys():
+        new_group = partial(MixedGroup, around=self._around_consumers)
+        replayed = yield from replay([partition.log for partition in topic.partitions], topic_ids, new_group)
+        groups: list[Group] = list(replayed.consumer_groups.values())
+        for group_id in (replayed.groups.keys() | replayed.offsets.keys()) - replayed.consumer_groups.keys():
             yield
             group = ClassicGroup(group_id, self._around)
             if (value := replayed.groups.get(group_id)) is not None:
@@ -185,7 +207,7 @@ class Coordinator:
         self.offsets = replayed.offsets
         self._serve(iter(groups), loading)
 
-    def _serve(self, groups: Iterator[ClassicGroup], loading: Later) -> None:
+    def _serve(self, groups: Iterator[Group], loading: Later) -> None:
         """Serve groups that were loaded: as many as there is time for, then the others; then answer who asks."""
         ends_s = time.monotonic() + TURN_S
         while loading is self._loading:
@@ -218,17 +240,74 @@ class Coordinator:
             return ErrorCode.NOT_COORDINATOR
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.is_loading else ErrorCode.NONE
 
-    def group(self, group_id: str) -> ClassicGroup | None:
+    def group(self, group_id: str) -> Group | None:
         """Return a group, if it is there."""
         return self.groups.get(group_id)
 
-    def group_to_join(self, group_id: str) -> ClassicGroup:
-        """Return a group, made if it is not there."""
+    def group_to_join(self, group_id: str) -> Group:
+        """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
+        group = self.groups.get(group_id)
+        if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
+            self.append(group_id, list(consumers.tombstones(group).items()))
+            self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return self._group_of_any_kind(group_id)
+
+    def _group_of_any_kind(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = ClassicGroup(group_id, self._around)
             self._hold(group.size_bytes)
         return group
+
+    def consumer_group(self, group_id: str, *, joins: bool) -> MixedGroup:
+        """Return a group for a member of the consumer protocol; who joins has it made, or made of a classic one.
+
+        Raise Refused where there is none, and where it cannot be made of the one that is there.
+        """
+        group = self.groups.get(group_id)
+        if isinstance(group, MixedGroup):
+            return group
+        if not joins:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"consumer group {group_id[:100]} not found")
+        if group is not None and not is_empty(group):
+            if self._config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
+                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id[:100]} is not to be upgraded")
+            made = consumers.upgraded(group, self._around_consumers)
+            _log.info("groups: classic group becomes a consumer group group=%r", group_id[:100])
+        else:
+            made = MixedGroup(group_id, self._around_consumers)
+            self._hold(made.size_bytes)
+        if group is not None:
+            made.take_back(consumers.tombstones(group))
+            group.release(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.groups[group_id] = made
+        return made
+
+    def _downgrade(self, group: MixedGroup, leaving: frozenset[str]) -> ClassicGroup | None:
+        """Go on with a classic group, if that is allowed; a new rebalance begins if somebody leaves."""
+        if self._config.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
+            return None
+        if len(group.members) - len(leaving) > self._config.group_max_size:
+            return None
+        value = consumers.downgraded(group, leaving, self._clock.now_ms())
+        classic = ClassicGroup(group.id, self._around)
+        classic.restore(value)
+        changes = group.tombstones()
+        changes[records.group_key(group.id)] = records.group_value(value)
+        self._store_changes(group.id, changes, lambda _code: None)
+        self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.groups[group.id] = classic
+        self._hold(classic.size_bytes)
+        classic.begin()
+        if leaving:
+            classic.rebalance()
+        _log.info("groups: consumer group becomes a classic group group=%r", group.id[:100])
+        return classic
+
+    def new_id(self) -> str:
+        """Return a member id that nobody has."""
+        return str(uuid.uuid4())
 
     def has_room(self, size_bytes: int = 0) -> bool:
         """Tell whether so many bytes more may be held for groups."""
@@ -245,6 +324,13 @@ class Coordinator:
         offsets = self.offsets.get(group_id)
         found = None if offsets is None else offsets.get(topic, partition)
         return found if found is not None and found.is_of(self.topic_id(topic)) else None
+
+    def all_committed(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield the group, topic, partition and offset of all that was committed of topics that are there."""
+        for group_id, offsets in self.offsets.items():
+            for topic, partition, committed in offsets:
+                if committed.is_of(self.topic_id(topic)):
+                    yield group_id, topic, partition, committed.offset
 
     def topic_id(self, name: str) -> bytes | None:
         """Return the id of the topic that has this name now."""
@@ -299,7 +385,7 @@ class Coordinator:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         appended = self.append(group_id, entries)
         if isinstance(appended, Partition):
-            self.group_to_join(group_id)
+            self._group_of_any_kind(group_id)
             offsets = self.offsets.get(group_id) or self.offsets.setdefault(group_id, GroupOffsets())
             self._hold(sum(offsets.put(*each) for each in committed))
         return appended
@@ -315,7 +401,7 @@ class Coordinator:
                 del self.offsets[group_id]
         return appended
 
-    def delete(self, group: ClassicGroup) -> Generator[None, None, Partition | ErrorCode]:
+    def delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
         """Delete a group that nobody is a member of, and what it has committed; some offsets a step."""
         offsets = self.offsets.get(group.id)
         while offsets is not None and offsets.topics:
@@ -327,7 +413,7 @@ class Coordinator:
             offsets = self.offsets.get(group.id)
         if code := group.deletion_problem(Asked.DELETE):
             return code  # Somebody has joined meanwhile.
-        appended = self.append(group.id, [(records.group_key(group.id), None)])
+        appended = self.append(group.id, list(consumers.tombstones(group).items()))
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
@@ -365,23 +451,60 @@ class Coordinator:
             # What has failed to be made is looked for, and not found.
             outcome.ready = lambda: write() if isinstance(outcome.response, Exception) else None
 
+    def _store_changes(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
+        """Write down what has changed of a consumer group, in its order; say later whether it is on disk."""
+
+        def write() -> None:
+            entries = list(changes.items())
+            appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+            for first in range(0, len(entries), STORED_AT_ONCE):
+                appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
+                if not isinstance(appended, Partition):
+                    self._loop.call_soon(done, appended)
+                    return
+            assert isinstance(appended, Partition)  # there are changes
+            if appended.awaits_disk(ACKS_ALL):
+                commit = self._flusher.commit(
+                    [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
+                )
+                commit.ready = lambda: done(commit.response)
+            else:
+                self._loop.call_soon(done, ErrorCode.NONE)
+
+        if self.log.topic is not None and not self._to_store:
+            write()
+            return
+        self._to_store.append(write)
+        if len(self._to_store) == 1:
+            self._maintenance.submit(self._create(), owner=self).ready = self._store_waiting
+
+    def _store_waiting(self) -> None:
+        waiting, self._to_store = self._to_store, []
+        for write in waiting:
+            write()
+
     # What is held, and what is forgotten.
 
     def _hold(self, size_bytes: int) -> None:
         self.held_bytes += size_bytes
 
-    def _forget(self, group: ClassicGroup, code: ErrorCode) -> None:
+    def _forget(self, group: Group, code: ErrorCode) -> None:
         """Serve a group no longer; who still waits for it is answered."""
-        if group.state is not DEAD:
+        if not is_dead(group):
             group.end(code)
         del self.groups[group.id]
         self._hold(-group.size_bytes)
 
-    def forget_if_unused(self, group: ClassicGroup) -> None:
+    def forget_if_unused(self, group: Group) -> None:
         """Forget a group that was made for one who could not join it: nothing of it was written down."""
-        is_unused = not group.generation and group.state is EMPTY and not group.is_awaited
+        is_unused = not group.generation and is_empty(group) and not group.is_awaited
         if is_unused and self.groups.get(group.id) is group and group.id not in self.offsets:
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _topic_served(self, topic: Topic, is_new: bool) -> None:
+        for group in self.groups.values():
+            if isinstance(group, MixedGroup):
+                group.topic_changed(topic.name, is_new=is_new)
 
     def _topic_deleted(self, topic: Topic) -> None:
         if topic.name == OFFSETS_TOPIC:
@@ -392,6 +515,7 @@ class Coordinator:
             self.held_bytes = 0
             self.is_loading, self._loading = False, None
         else:
+            self._topic_served(topic, is_new=False)
             self._clean()
 
     def _clean_again(self) -> None:
@@ -426,10 +550,10 @@ class Coordinator:
                 if not (yield from self._clean_topic(group_id, topic)):
                     return  # The disk takes nothing: the next round tries again.
             group = self.groups.get(group_id)
-            if group is None or group.state is not EMPTY or group.is_awaited or group_id in self.offsets:
+            if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self.append(group_id, [(records.group_key(group_id), None)])
+                self.append(group_id, list(consumers.tombstones(group).items()))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:

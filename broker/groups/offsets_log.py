@@ -5,14 +5,17 @@ records mean to a group. Invariant: all records of a group are in one partition,
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import GroupOffsets, restored
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.broker.topics import BrokerStops, Topic, Topics
 from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.consumer_group import ConsumerGroupMetadataKey
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataKey, GroupMetadataValue
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tidelog.protocol.records import message_set
@@ -39,6 +42,7 @@ class Replayed:
     """What the log says when it has been read to its end."""
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    consumer_groups: dict[str, MixedGroup] = field(default_factory=dict)
     offsets: dict[str, GroupOffsets] = field(default_factory=dict)
     damaged: int = 0  # records that say nothing we can read
 
@@ -73,7 +77,9 @@ class OffsetsLog:
         return partition
 
 
-def replay(logs: Sequence[Log], topic_ids: dict[str, bytes]) -> Task[Replayed]:
+def replay(
+    logs: Sequence[Log], topic_ids: dict[str, bytes], new_group: Callable[[str], MixedGroup]
+) -> Task[Replayed]:
     """Read all that the topic holds, some records a step. Maintenance thread.
 
     What is in a transaction counts once that was committed. An offset that does not say of which topic it is, is of the
@@ -94,11 +100,11 @@ def replay(logs: Sequence[Log], topic_ids: dict[str, bytes]) -> Task[Replayed]:
             if header.is_control:
                 ended = undecided.pop(header.producer_id, [])
                 if entries and int.from_bytes(entries[0][0][2:4], "big") == COMMIT_MARKER:
-                    _note_all(log, ended, topic_ids, found)
+                    _note_all(log, ended, topic_ids, new_group, found)
             elif header.is_transactional:
                 undecided.setdefault(header.producer_id, []).extend(entries)
             else:
-                _note_all(log, entries, topic_ids, found)
+                _note_all(log, entries, topic_ids, new_group, found)
     yield
     return found
 
@@ -121,7 +127,13 @@ def _entries(log: Log, header: BatchHeader, batch: memoryview, found: Replayed) 
         found.damaged += header.record_count
 
 
-def _note_all(log: Log, entries: Sequence[Entry], topic_ids: dict[str, bytes], found: Replayed) -> None:
+def _note_all(
+    log: Log,
+    entries: Sequence[Entry],
+    topic_ids: dict[str, bytes],
+    new_group: Callable[[str], MixedGroup],
+    found: Replayed,
+) -> None:
     for key, value in entries:
         try:
             pair = records.read(key, value)
@@ -131,10 +143,15 @@ def _note_all(log: Log, entries: Sequence[Entry], topic_ids: dict[str, bytes], f
             found.damaged += 1
         else:
             if pair is not None:
-                _note(pair, topic_ids, found)
+                _note(pair, topic_ids, new_group, found)
 
 
-def _note(pair: records.Pair, topic_ids: dict[str, bytes], found: Replayed) -> None:
+def _note(
+    pair: records.Pair,
+    topic_ids: dict[str, bytes],
+    new_group: Callable[[str], MixedGroup],
+    found: Replayed,
+) -> None:
     key, value = pair
     if isinstance(key, GroupMetadataKey):
         if value is None:
@@ -142,8 +159,12 @@ def _note(pair: records.Pair, topic_ids: dict[str, bytes], found: Replayed) -> N
         else:
             assert isinstance(value, GroupMetadataValue)
             found.groups[key.group] = value
+            # The last kind that was written is the one that the group is of.
+            found.consumer_groups.pop(key.group, None)
         return
-    assert isinstance(key, OffsetCommitKey)
+    if not isinstance(key, OffsetCommitKey):
+        _note_consumers(key, value, new_group, found)
+        return
     if value is not None:
         assert isinstance(value, OffsetCommitValue)
         offsets = found.offsets.get(key.group) or found.offsets.setdefault(key.group, GroupOffsets())
@@ -152,3 +173,17 @@ def _note(pair: records.Pair, topic_ids: dict[str, bytes], found: Replayed) -> N
         of_group.remove(key.topic, key.partition)
         if not of_group.topics:
             del found.offsets[key.group]
+
+
+def _note_consumers(
+    key: records.ConsumerKey, value: Any, new_group: Callable[[str], MixedGroup], found: Replayed
+) -> None:
+    groups, group_id = found.consumer_groups, key.group_id
+    if isinstance(key, ConsumerGroupMetadataKey):
+        found.groups.pop(group_id, None)
+        if value is None:
+            groups.pop(group_id, None)
+            return
+    if group_id in groups or value is not None:
+        group = groups.get(group_id) or groups.setdefault(group_id, new_group(group_id))
+        group.restore(key, value)

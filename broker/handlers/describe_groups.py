@@ -2,7 +2,8 @@
 
 Versions: 0-6 (6 says of a group that is not there that it is not, older ones that it is dead).
 Behaviour: what members said and got is told while the group is stable, as in Kafka; before, what they have said is not
-what the group goes by.
+what the group goes by. A consumer group is answered as one that is not there, as in Kafka: ConsumerGroupDescribe has
+those.
 """
 
 from collections.abc import Generator
@@ -42,11 +43,12 @@ def _all(
         group = groups.group(group_id)
         if code:
             answer = _missing(group_id, code, "")
-        elif group is None:
+        elif not isinstance(group, ClassicGroup):
             is_said = version >= NOT_FOUND_SINCE
             code = ErrorCode.GROUP_ID_NOT_FOUND if is_said else ErrorCode.NONE
             answer = _missing(group_id, code, DEAD.value)
-            answer.error_message = f"Group {group_id} not found." if is_said else None
+            why = "not found" if group is None else "is not a classic group"
+            answer.error_message = f"Group {group_id} {why}." if is_said else None
         else:
             answer = yield from _describe(group)
         if request.include_authorized_operations and not answer.error_code:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tidelog.broker.answers import Later
-from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.coordinator import Coordinator
+from tidelog.broker.groups.coordinator import Coordinator, Group
 from tidelog.broker.groups.member import MEMBER_BYTES, Joining, refused_join
 from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
@@ -41,7 +40,7 @@ def handle(session: Session, request: JoinGroupRequest, version: int) -> JoinGro
     return groups.waiting(partial(_join, groups, request, _joining(session, request, version), version))  # type: ignore[no-any-return]
 
 
-def _problem(session: Session, request: JoinGroupRequest, group: ClassicGroup | None) -> ErrorCode:
+def _problem(session: Session, request: JoinGroupRequest, group: Group | None) -> ErrorCode:
     """Return why a member cannot even ask."""
     groups, config = session.broker.groups, session.broker.config
     if code := groups.problem(request.group_id):

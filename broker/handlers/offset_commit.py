@@ -1,6 +1,6 @@
 """OffsetCommit.
 
-Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
+Versions: 0-9 (9: member epochs, KIP-848; topics are named by id from 10 on, which is not served yet).
 Behaviour: answered when the offsets are on disk, in `__consumer_offsets`. Where a group has no members, anybody may
 commit. `retention_time_ms` (2-4) and the time of a commit (1) hold, as in Kafka.
 Departures from Kafka: on disk, not in the page cache. Memory for groups is bounded (`group.state.max.bytes`): above it
@@ -15,6 +15,7 @@ from typing import Any
 from tidelog.broker.answers import Elsewhere, Later, NextTurn
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE
+from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import NEVER, Committed
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
@@ -29,23 +30,28 @@ from tidelog.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
+MEMBER_EPOCH_SINCE = 9
+
 
 def handle(
-    session: Session, request: OffsetCommitRequest, _version: int
+    session: Session, request: OffsetCommitRequest, version: int
 ) -> OffsetCommitResponse | Later | NextTurn | Elsewhere:
     """Store offsets of a group."""
     groups = session.broker.groups
-    code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request)
+    code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request, version)
     if code:
         return in_turns(session.broker.turns, _refuse(request, code))
     return groups.when_ready(session, partial(_begin, session, request))  # type: ignore[no-any-return]
 
 
-def _membership_problem(session: Session, request: OffsetCommitRequest) -> ErrorCode:
+def _membership_problem(session: Session, request: OffsetCommitRequest, version: int) -> ErrorCode:
     group = session.broker.groups.group(request.group_id)
     generation = request.generation_id_or_member_epoch
     if group is None:
         return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if isinstance(group, MixedGroup):
+        is_old = version < MEMBER_EPOCH_SINCE
+        return group.commit_problem(request.member_id, request.group_instance_id, generation, is_old=is_old)
     return group.commit_problem(request.member_id, request.group_instance_id, generation)
 
 

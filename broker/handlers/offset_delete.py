@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 from tidelog.broker.answers import Elsewhere, Later, NextTurn
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.coordinator import Group
 from tidelog.broker.groups.states import Asked
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
@@ -39,7 +39,7 @@ def handle(
 
 
 def _all(
-    session: Session, request: OffsetDeleteRequest, group: ClassicGroup
+    session: Session, request: OffsetDeleteRequest, group: Group
 ) -> Generator[None, None, OffsetDeleteResponse | Later]:
     groups, by_name = session.broker.groups, session.broker.topics.by_name
     partitions: set[Partition] = set()

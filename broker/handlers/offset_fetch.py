@@ -1,10 +1,10 @@
 """OffsetFetch.
 
 Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
-Behaviour: from version 2 on all partitions may be asked for at once, from 8 on several groups (KIP-709). Where nothing
-was committed the offset is -1, also for a group or a topic that is not there, without an error. What was committed of a
-topic that was deleted since is not told of one that has its name now. `require_stable` changes nothing: there are no
-transactions whose commits could be undecided.
+Behaviour: from version 2 on all partitions may be asked for at once, from 8 on several groups (KIP-709); a member of a
+consumer group says its epoch from 9 on. Where nothing was committed the offset is -1, also for a group or a topic that
+is not there, without an error. What was committed of a topic that was deleted since is not told of one that has its
+name now. `require_stable` changes nothing: there are no transactions whose commits could be undecided.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -12,12 +12,14 @@ from typing import Any
 
 from tidelog.broker.answers import Elsewhere, NextTurn
 from tidelog.broker.groups.coordinator import Coordinator
+from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed
 from tidelog.broker.session import Session
 from tidelog.broker.work import in_turns
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
@@ -49,7 +51,7 @@ def _all(groups: Coordinator, request: OffsetFetchRequest) -> Generator[None, No
     answers = []
     for asked in request.groups:
         yield
-        code = groups.problem(asked.group_id, is_member=False)
+        code = groups.problem(asked.group_id, is_member=False) or _membership_problem(groups, asked)
         topics = [] if code else (yield from _topics(groups, asked.group_id, asked.topics))
         made = [
             OffsetFetchResponseTopics(
@@ -59,6 +61,14 @@ def _all(groups: Coordinator, request: OffsetFetchRequest) -> Generator[None, No
         ]
         answers.append(OffsetFetchResponseGroup(group_id=asked.group_id, topics=made, error_code=code))
     return OffsetFetchResponse(groups=answers)
+
+
+def _membership_problem(groups: Coordinator, asked: OffsetFetchRequestGroup) -> ErrorCode:
+    """Return why a member of a consumer group may not be told: it is in another epoch by now."""
+    group = groups.group(asked.group_id)
+    if isinstance(group, MixedGroup):
+        return group.fetch_problem(asked.member_id, asked.member_epoch)
+    return ErrorCode.NONE
 
 
 def _one(

@@ -23,9 +23,21 @@ class Admission(Generic[C]):
         self._left = asyncio.Event()
         self.connections: set[C] = set()
         self.is_stopping = False  # nobody is admitted any more
+        # Since the start: who was admitted, who was not, and whose requests could not be understood.
+        self.admitted = self.refused = self.bad_requests = 0
 
     def admit(self, connection: C, address: str) -> str | None:
         """Take a connection in, or say why not."""
+        refusal = self._refusal(address)
+        if refusal is None:
+            self.admitted += 1
+            self.connections.add(connection)
+            self._per_address[address] += 1
+        else:
+            self.refused += 1
+        return refusal
+
+    def _refusal(self, address: str) -> str | None:
         if self.is_stopping:
             return "the broker is stopping"
         config = self._config()
@@ -33,8 +45,6 @@ class Admission(Generic[C]):
             return f"max.connections={config.max_connections} reached"
         if self._per_address[address] >= config.max_connections_per_ip:
             return f"max.connections.per.ip={config.max_connections_per_ip} reached"
-        self.connections.add(connection)
-        self._per_address[address] += 1
         return None
 
     def forget(self, connection: C, address: str) -> None:

@@ -26,7 +26,7 @@ from tidelog.broker.answers import (
     Streamed,
 )
 from tidelog.broker.broker import Broker
-from tidelog.broker.dispatch import UNKNOWN, dispatch, name_of
+from tidelog.broker.dispatch import UNKNOWN, name_of
 from tidelog.broker.net import tcp
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.busy_poll import BusyPoll
@@ -38,6 +38,7 @@ from tidelog.broker.net.receive_buffer import SMALL_BUFFER_BYTES, ReceiveBuffer
 from tidelog.broker.net.sender import Sender
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
+from tidelog.broker.tallies import Dispatch
 from tidelog.broker.turns import TURN_S
 from tidelog.protocol.wire.errors import WireError
 
@@ -64,6 +65,7 @@ class Shared:
     outbox: Outbox
     busy_poll: BusyPoll
     frame_memory: FrameMemory
+    dispatch: Dispatch
 
 
 class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sockets are read)
@@ -75,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._max_frame_bytes = broker.config.socket_request_max_bytes
         self._admission, self._outbox = shared.admission, shared.outbox
         self._busy_poll, self._frame_memory = shared.busy_poll, shared.frame_memory
+        self._dispatch = shared.dispatch
         self._listener_name = listener_name
         self.session: Session
         self._transport: asyncio.Transport
@@ -188,6 +191,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Dispatch frames until one is not whole or a bound is met; return where the rest starts."""
         received, owed, reading, turns = self._received, self._owed, self._reading, self._turns
         view, filled, start = received.view, received.filled, 0
+        dispatch = self._dispatch
         out_bytes, turn_ends = 0, 0.0
         while filled - start >= 4:
             end = start + 4 + (size := _SIZE(view, start)[0])
@@ -253,6 +257,7 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         """Close the connection: the peer's fault in a line, ours with everything."""
         session = self.session
         if isinstance(fault, BadRequest):
+            self._admission.bad_requests += 1
             template = "bad request, connection closed peer=%s request=%r error=%r"
             values = session.peer, fault.request, str(fault)
             lines.log(_log, logging.WARNING, session.address, template, *values, cause=fault.request)

@@ -113,6 +113,7 @@ class FrameMemory:
 
     def __init__(self, limit_bytes: int) -> None:
         """Let buffers have so much, any number if that is negative."""
+        self.limit_bytes = limit_bytes
         half = (limit_bytes if limit_bytes >= 0 else NO_LIMIT) // 2
         self.small = Share(half, NO_LIMIT)
         # One address leaves half of it to the others.

@@ -6,15 +6,21 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tidelog.broker.broker import Broker
+from tidelog.broker.dispatch import Routes, dispatch
 from tidelog.broker.net import freed_memory
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.busy_poll import BusyPoll
 from tidelog.broker.net.connection import Connection, Shared
 from tidelog.broker.net.frame_memory import FrameMemory
 from tidelog.broker.net.outbox import Outbox
+from tidelog.broker.tallies import Net, Tallies
 from tidelog.config.kinds import Listener, host_and_port
+
+if TYPE_CHECKING:
+    from tidelog.broker.net.http import Http
 
 _log = logging.getLogger(__name__)
 
@@ -47,16 +53,19 @@ class Server:
     """Listens, admits connections, and ends them."""
 
     def __init__(self, broker: Broker) -> None:
-        config = broker.config
+        config, tallies = broker.config, broker.tallies
         self.broker = broker
         self.shared = Shared(
             Admission(lambda: broker.config),
             Outbox(broker.loop),
             BusyPoll(broker.loop),
             FrameMemory(config.queued_max_request_bytes),
+            dispatch if tallies is None else tallies.timed_dispatch(dispatch, Routes(tallies.encoder_of)),
         )
         self.connections = self.shared.admission.connections
         self.addresses: list[tuple[str, int]] = []
+        self.http_address: tuple[str, int] | None = None
+        self._http: Http | None = None
         self._servers: list[asyncio.Server] = []
         self._stop = asyncio.Event()
         broker.on_failure = self.stop
@@ -73,6 +82,8 @@ class Server:
         try:
             for listener in self.broker.config.listeners:
                 await self._listen(listener)
+            if self.broker.tallies is not None:
+                await self._listen_http(self.broker.tallies)
             watchers = [
                 asyncio.create_task(watch(), name=watch.__name__) for watch in (self._sweep, self._watch_pace)
             ]
@@ -84,6 +95,8 @@ class Server:
                 watcher.cancel()
         finally:
             await self._shut_down()
+            if self._http is not None:
+                await self._http.stop()
 
     def stop(self) -> None:
         """Begin an orderly stop."""
@@ -111,6 +124,28 @@ class Server:
         host, port = server.sockets[0].getsockname()[:2]
         self.addresses.append((host, port))
         _log.info("listening name=%s address=%s", listener.name, host_and_port(host, port))
+
+    async def _listen_http(self, tallies: Tallies) -> None:
+        from tidelog.broker.net.http import Http  # 8 MB, which nobody needs who has not asked for it
+
+        listener = Listener("HTTP", self.broker.config.listeners[0].host, self.broker.config.http_port)
+        http = Http(self.broker, tallies, self._figures, lambda: self.shared.admission.is_stopping)
+        try:
+            self.http_address = await http.listen(listener.host or None, listener.port)
+        except OSError as error:
+            raise CannotListen(listener, error) from error
+        self._http = http
+        _log.info("listening name=%s address=%s", listener.name, host_and_port(*self.http_address))
+
+    def _figures(self) -> Net:
+        admission = self.shared.admission
+        return Net(
+            connections=len(admission.connections),
+            admitted=admission.admitted,
+            refused=admission.refused,
+            bad_requests=admission.bad_requests,
+            request_bytes=self.shared.frame_memory.total_bytes,
+        )
 
     async def _shut_down(self) -> None:
         """Stop accepting, let every answer that is owed go out, close."""

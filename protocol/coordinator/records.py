@@ -1,17 +1,20 @@
 """The records of `__consumer_offsets`: keys and values to bytes and back.
 
-The version of a key says what it is: up to 1 an offset, 2 a classic group. Larger ones are groups of other kinds, which
-Kafka writes: they are passed over. A value that is null takes back what was written under its key.
+The version of a key says what it is: up to 1 an offset, 2 a classic group, some larger ones a consumer group. Others
+are groups of other kinds, which Kafka writes: they are passed over. A value that is null takes back what was written
+under its key.
 """
 
+from tidelog.protocol.coordinator import consumer_forms
+from tidelog.protocol.coordinator.consumer_forms import ConsumerKey, ConsumerValue
 from tidelog.protocol.coordinator.form import Form, version_of
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataKey, GroupMetadataValue
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 
-__all__ = ["Key", "Pair", "group_key", "group_value", "offset_key", "offset_value", "read"]
+__all__ = ["ConsumerKey", "Key", "Pair", "group_key", "group_value", "offset_key", "offset_value", "read"]
 
-Key = OffsetCommitKey | GroupMetadataKey
-Pair = tuple[Key, OffsetCommitValue | GroupMetadataValue | None]
+Key = OffsetCommitKey | GroupMetadataKey | ConsumerKey
+Pair = tuple[Key, OffsetCommitValue | GroupMetadataValue | ConsumerValue | None]
 
 OFFSET_KEYS = Form(OffsetCommitKey, "0-1", flexible="")
 GROUP_KEYS = Form(GroupMetadataKey, "2", flexible="")
@@ -27,6 +30,8 @@ EXPIRING_VALUE, OFFSET_VALUE, GROUP_VALUE = 1, 4, 3
 def read(key: bytes, value: bytes | None) -> Pair | None:
     """Return what a record says, None where it is of a kind that is not known here. WireError where it is damaged."""
     version = version_of(key)
+    if consumer_forms.is_of_consumers(version):
+        return consumer_forms.read(key, value)
     if version > GROUP_KEY:
         return None
     if version == GROUP_KEY:

@@ -1,6 +1,7 @@
 """Our messages against Kafka's own definitions, and our bytes against those of a client that reads them.
 
-kafka-python carries Kafka's message definitions as JSON. Some begin later than ours (KIP-896), with the fields of the
+kafka-python carries Kafka's message definitions as JSON, but for those that it does not use: they come from Kafka's own
+jars, where there is Java. Some begin later than ours (KIP-896), with the fields of the
 versions before that still listed. Where our range ends earlier or begins elsewhere, only the versions that
 we have are compared.
 """
@@ -9,15 +10,19 @@ import importlib
 import json
 import re
 import uuid
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import java
 from tests.support.strategies import messages
 from tests.support.wire import Case
+from tidelog.protocol.coordinator import consumer_forms
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.constructs import plain
@@ -53,10 +58,20 @@ each_message = pytest.mark.parametrize(
 )
 
 
-def definition(name: str) -> Any:
+def definition(name: str, jar: str = "kafka-clients") -> Any:
     """Load a definition of Kafka's, whose JSON has comments."""
-    text = (files("kafka.protocol.schemas.resources") / f"{name}.json").read_text()
+    found = files("kafka.protocol.schemas.resources") / f"{name}.json"
+    text = found.read_text() if jar == "kafka-clients" and found.is_file() else from_jar(name, jar)
     return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+
+
+def from_jar(name: str, jar: str) -> str:
+    """Read a definition out of one of Kafka's jars."""
+    if java.MISSING:
+        pytest.skip(f"needs {', '.join(java.MISSING)}: kafka-python has no definition of {name}")
+    (path,) = java.jars().glob(f"{jar}-[0-9]*.jar")
+    with ZipFile(path) as archive:
+        return archive.read(f"common/message/{name}.json").decode()
 
 
 @each_api
@@ -74,10 +89,26 @@ def test_the_api_is_kafkas(api: Api) -> None:
 def test_the_fields_are_kafkas(api: Api, message: type) -> None:
     upstream = definition(message.__name__)
     assert upstream["name"] == message.__name__
-    compare(api, message, upstream["fields"])
+    compare(api, message, upstream["fields"], structs_of(upstream))
 
 
-def compare(api: Api, message: type, upstream: list[Any]) -> None:
+def structs_of(upstream: Any) -> dict[str, Any]:
+    """Give the fields of the structs that a definition uses in several places."""
+    return {struct["name"]: struct["fields"] for struct in upstream.get("commonStructs", [])}
+
+
+@pytest.mark.parametrize("message", [*consumer_forms.KEY_NUMBERS, *consumer_forms.VALUE_NUMBERS])
+def test_the_records_of_consumer_groups_are_kafkas(message: type) -> None:
+    upstream = definition(message.__name__, "kafka-group-coordinator")
+    numbers = {**consumer_forms.KEY_NUMBERS, **consumer_forms.VALUE_NUMBERS}
+    assert (upstream["apiKey"], upstream["validVersions"]) == (numbers[message], "0")
+    is_key = message in consumer_forms.KEY_NUMBERS
+    assert upstream["flexibleVersions"] == ("none" if is_key else "0+")
+    form = Api(key=0, versions="0", flexible="0+", request=message, response=message)
+    compare(form, message, upstream["fields"], structs_of(upstream))
+
+
+def compare(api: Api, message: type, upstream: list[Any], structs: Mapping[str, Any]) -> None:
     """Assert that a message has the fields of a definition, in that order, in the versions that we have."""
     ours = fields_of(message)
     theirs = [entry for entry in upstream if clip(Versions.parse(entry["versions"]), api)]
@@ -87,7 +118,8 @@ def compare(api: Api, message: type, upstream: list[Any]) -> None:
         assert facts_of(field, api) == upstream_facts(entry, api), where
         nested = field.type.element if isinstance(field.type, Array) else field.type
         if isinstance(nested, type):
-            compare(api, nested, entry["fields"])
+            fields = entry.get("fields") or structs[entry["type"].removeprefix("[]")]
+            compare(api, nested, fields, structs)
 
 
 def facts_of(field: Field, api: Api) -> dict[str, Any]:
@@ -130,7 +162,7 @@ def type_name(type_: WireType) -> str:
 def upstream_default(entry: Any) -> Any:
     """Give the default by Kafka's rule: the declared one, else the zero of the type."""
     type_, declared = entry["type"], entry.get("default")
-    if declared == "null":
+    if declared == "null" or ("default" in entry and declared is None):
         return None
     if type_.startswith("[]"):
         return []
@@ -147,14 +179,19 @@ def upstream_default(entry: Any) -> Any:
             return None
         case "int8" | "int16" | "uint16" | "int32" | "int64":
             return int(str(declared or 0), 0)
+    if "fields" not in entry:
+        return None  # a struct of several places; ours are to be given
     return {snake_case(field["name"]): upstream_default(field) for field in entry["fields"]}
 
 
+# What kafka-python has no messages of.
+UNKNOWN_TO_KAFKA_PYTHON = {"ConsumerGroupHeartbeat", "ConsumerGroupDescribe"}
 WIRE_CASES = [
     Case(message, version, api.is_flexible(version))
     for api in APIS.values()
     for message in (api.request, api.response)
     for version in range(api.min_version, api.max_version + 1)
+    if api.name not in UNKNOWN_TO_KAFKA_PYTHON
 ]
 
 

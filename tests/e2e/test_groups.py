@@ -14,7 +14,7 @@ from tests.support.broker import Broker, Running
 from tests.support.members import Members, needs_go, needs_java, needs_node, needs_python_of_old, uncommitted
 from tests.support.sockets import LEAVES_SOCKETS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, *LEAVES_SOCKETS]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150), *LEAVES_SOCKETS]
 
 PARTITIONS = 6
 EACH = 20
@@ -27,12 +27,11 @@ CLIENTS = [
     pytest.param("go", marks=needs_go),
     pytest.param("node", marks=needs_node),
 ]
-SETTINGS = {"group.min.session.timeout.ms": "500", "log.retention.ms": "-1"}
 
 
 @pytest.fixture
 def broker(new_broker: Callable[..., Broker]) -> Broker:
-    return new_broker(SETTINGS)
+    return new_broker()
 
 
 def make_topic(broker: Running, topic: str) -> None:

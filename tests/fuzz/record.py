@@ -177,11 +177,15 @@ def confluent(address: str) -> None:
     consumer.consume(3, timeout=3)
     consumer.offsets_for_times([TopicPartition(TOPIC, 0, 1_700_000_000_000)], timeout=5)
     consumer.close()
-    for settings in ({}, {"group.instance.id": "one", "partition.assignment.strategy": "cooperative-sticky"}):
+    for settings in (
+        {},
+        {"group.protocol": "consumer"},
+        {"group.instance.id": "one", "partition.assignment.strategy": "cooperative-sticky"},
+    ):
         member = Consumer(
             {**quiet, "group.id": f"{GROUP}{len(settings)}", "auto.offset.reset": "earliest", **settings}
         )
-        member.subscribe([TOPIC])
+        member.subscribe([TOPIC, f"^{TOPIC}.*"] if "group.protocol" in settings else [TOPIC])
         member.consume(3, timeout=5)
         member.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
         member.committed([TopicPartition(TOPIC, 0)], timeout=5)
@@ -202,7 +206,7 @@ def confluent_admin(address: str) -> None:
         admin.list_offsets({TopicPartition(TOPIC, 0): OffsetSpec.latest()}),
         admin.delete_topics(["made-too"]),
         {None: admin.list_consumer_groups()},
-        admin.describe_consumer_groups([f"{GROUP}0"]),
+        admin.describe_consumer_groups([f"{GROUP}0", f"{GROUP}1"]),
         admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"{GROUP}0")]),
         admin.delete_consumer_groups([f"{GROUP}0"]),
     ]

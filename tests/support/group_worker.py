@@ -8,12 +8,15 @@ import asyncio
 import json
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-SESSION_MS, HEARTBEAT_MS = 1500, 200
+# As long as a busy machine may keep a process waiting.
+SESSION_MS, HEARTBEAT_MS = 8000, 800
 AT_ONCE = 5
+over = threading.Event()
 
 
 class Journal:
@@ -31,14 +34,6 @@ class Journal:
         for partition, offset in self.next.items():
             self._file.write(f"c {partition} {offset}\n")
         self.next = {}
-
-
-class Stopped(Exception):
-    """SIGTERM."""
-
-
-def stop(*_: Any) -> None:
-    raise Stopped
 
 
 def with_kafka_python(
@@ -59,19 +54,17 @@ def with_kafka_python(
         partition_assignment_strategy=[RoundRobinPartitionAssignor],
         **{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()},
     )
-    try:
-        while True:
-            for partition, records in consumer.poll(timeout_ms=100).items():
-                for record in records:
-                    journal.read(partition.partition, record.offset, record.value)
-            if journal.next:
-                try:
-                    consumer.commit()
-                    journal.committed()
-                except kafka.errors.KafkaError:
-                    journal.next = {}  # another generation has begun: who reads them now begins where we had committed
-    except Stopped:
-        consumer.close()
+    while not over.is_set():
+        for partition, records in consumer.poll(timeout_ms=100).items():
+            for record in records:
+                journal.read(partition.partition, record.offset, record.value)
+        if journal.next:
+            try:
+                consumer.commit()
+                journal.committed()
+            except kafka.errors.KafkaError:
+                journal.next = {}  # another generation has begun: who reads them now begins where we had committed
+    consumer.close()
 
 
 def with_confluent(
@@ -93,19 +86,17 @@ def with_confluent(
         }
     )
     consumer.subscribe([topic])
-    try:
-        while True:
-            for message in consumer.consume(AT_ONCE, 0.1):
-                if message.error() is None:
-                    journal.read(message.partition(), message.offset(), message.value())
-            if journal.next:
-                try:
-                    consumer.commit(asynchronous=False)
-                    journal.committed()
-                except KafkaException:
-                    journal.next = {}
-    except Stopped:
-        consumer.close()
+    while not over.is_set():
+        for message in consumer.consume(AT_ONCE, 0.1):
+            if message.error() is None:
+                journal.read(message.partition(), message.offset(), message.value())
+        if journal.next:
+            try:
+                consumer.commit(asynchronous=False)
+                journal.committed()
+            except KafkaException:
+                journal.next = {}
+    consumer.close()
 
 
 async def _with_aiokafka(
@@ -127,9 +118,7 @@ async def _with_aiokafka(
         **settings,
     )
     await consumer.start()
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    while not stopped.is_set():
+    while not over.is_set():
         for partition, records in (await consumer.getmany(timeout_ms=100, max_records=AT_ONCE)).items():
             for record in records:
                 journal.read(partition.partition, record.offset, record.value)
@@ -150,7 +139,7 @@ CLIENTS = {"kafka-python": with_kafka_python, "confluent-kafka": with_confluent,
 
 if __name__ == "__main__":
     said = json.loads(sys.argv[1])
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
     CLIENTS[said["client"]](
         Journal(said["journal"]), said["topic"], said["group"], said["address"], said["settings"]
     )

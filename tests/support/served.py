@@ -68,6 +68,11 @@ class Served:
             await asyncio.wait_for(self._running, 20)
             self.broker.stop()
 
+    def dispatch_by(self, dispatch: Callable[..., Any]) -> None:
+        """Have the requests of all connections that there are dispatched in another way."""
+        for connection in self.server.connections:
+            connection._dispatch = dispatch
+
     def connection_of(self, client: Client) -> Connection:
         peer = f"{client.local[0]}:{client.local[1]}"
         return next(found for found in self.server.connections if found.session.peer == peer)

@@ -1,5 +1,6 @@
 """The three sources of options, what wins, and what is said of a setting that cannot be honoured."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -248,3 +249,27 @@ def test_options_of_another_tier_are_taken_with_a_note_each() -> None:
     assert all("no other tier" in note for note in notes)
     with pytest.raises(ConfigError, match="a topic option"):
         load(flags={"segment.bytes": "100"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"group.consumer.session.timeout.ms": "1000"}, "group.consumer.session.timeout.ms"),
+        ({"group.consumer.heartbeat.interval.ms": "60000"}, "group.consumer.heartbeat.interval.ms"),
+        (
+            {"group.consumer.min.session.timeout.ms": "1", "group.consumer.session.timeout.ms": "5000"},
+            "group.consumer.heartbeat.interval.ms",
+        ),
+        ({"group.consumer.assignors": "sticky"}, "group.consumer.assignors"),
+        ({"group.consumer.migration.policy": "sometimes"}, "group.consumer.migration.policy"),
+    ],
+)
+def test_times_of_consumer_groups_must_fit_one_another(flags: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        load(flags=flags)
+    fits = {"group.consumer.min.session.timeout.ms": "1000", "group.consumer.session.timeout.ms": "6000"}
+    assert load(flags=fits).group_consumer_session_timeout_ms == 6000
+    assert (
+        load(flags={"group.consumer.migration.policy": "DISABLED"}).group_consumer_migration_policy
+        == "disabled"
+    )

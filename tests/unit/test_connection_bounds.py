@@ -454,13 +454,13 @@ async def test_a_packet_full_of_requests_leaves_others_their_turn(
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     monkeypatch.setattr("tidelog.broker.turns.TURN_S", 0)
     order: list[Session] = []
-    serve_one = connections.dispatch
+    serve_one = served.server.shared.dispatch
 
     def noted(session: Session, *frame: Any) -> Any:
         order.append(session)
         return serve_one(session, *frame)
 
-    monkeypatch.setattr(connections, "dispatch", noted)
+    served.dispatch_by(noted)
     frames = [encode_request(API_VERSIONS, 2, number, "test", ApiVersionsRequest()) for number in range(1000)]
     busy.writer.write(b"".join(frames))
     await other.ask(API_VERSIONS, 2, ApiVersionsRequest())

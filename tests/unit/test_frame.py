@@ -58,7 +58,7 @@ def dispatched(session: Session) -> Iterator[Dispatched]:
         return list(reached)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dispatch, "_routes", {})
+        patch.setattr(dispatch.dispatch, "__defaults__", (dispatch.Routes(),))
         patch.setattr(dispatch, "SERVED", dict.fromkeys(dispatch.SERVED, Served(handle)))
         yield give
 
@@ -131,7 +131,7 @@ def test_what_is_listed_and_not_routed_yet_is_refused(
     dispatched: Dispatched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(dispatch.SERVED, LIST_OFFSETS.key)
-    monkeypatch.setattr(dispatch, "_routes", {})
+    monkeypatch.setattr(dispatch.dispatch, "__defaults__", (dispatch.Routes(),))
     with pytest.raises(WireError, match="api key 2 is not served"):
         dispatched(encode_request(LIST_OFFSETS, 7, 1, "me", REQUEST)[4:])
 

@@ -279,7 +279,7 @@ async def test_list_groups(serve: Serve, connect: Connect, version: int) -> None
         assert [found["g"].group_state, found["simple"].group_state] == ["Stable", "Empty"]
         assert set(await listed(states_filter=["stable", "Dead"])) == {"g"}
     if version >= 5:
-        assert found["g"].group_type == "Classic"
+        assert found["g"].group_type == "classic"
         assert set(await listed(types_filter=["CLASSIC"])) == {"g", "simple"}
         assert await listed(types_filter=["consumer"]) == {}
 

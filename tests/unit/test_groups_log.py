@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.consumer_groups import World
 from tests.support.logs import open_log
 from tests.support.strategies import messages
+from tidelog.broker.groups import consumer_records
+from tidelog.broker.groups.consumer_member import Current, Progress, Subscription
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Replayed, replay
 from tidelog.broker.maintenance import at_once
@@ -40,7 +43,7 @@ def batch(base: int, *entries: tuple[bytes, bytes | None], **options: object) ->
 
 
 def replayed(*logs: Log) -> Replayed:
-    return at_once(replay(logs, {"t": T_ID}))
+    return at_once(replay(logs, {"t": T_ID}, World().group_of))
 
 
 def value(offset: int, **fields: object) -> bytes:
@@ -191,13 +194,87 @@ def test_older_formats_and_all_codecs_are_read(tmp_path: Path) -> None:
         assert offsets(replayed(log_of(tmp_path / f"{name}-0", bytes(entry)))) == {("t", 0): 5}, name
 
 
+# A consumer group, as Kafka writes it (4.0, 4.1: with a hash of topics), byte for byte.
+CONSUMERS = {
+    "0005 0001 67 0001 6d": "0000 00 00 02 63 02 68 02 02 74 03 742a 0000ea60 00 00",
+    "0003 0001 67": "0000 00000005 01 00 08 0000000000000007",
+    "0004 0001 67": "0000 01 00",
+    "0007 0001 67 0001 6d": "0000 02" + "74" * 16 + "03 00000000 00000001 00 00",
+    "0006 0001 67": "0000 00000005 00",
+    "0008 0001 67 0001 6d": "0000 00000004 00000003 01 02"
+    + "74" * 16
+    + "02 00000000 00 02"
+    + "74" * 16
+    + "02 00000001 00 00",
+    "0010 0001 67 0002 742a": "0000 02 02 74 0000000000000001 0000000000000009 00",
+}
+
+
+def consumers(*left_out: str) -> list[tuple[bytes, bytes | None]]:
+    return [(bytes.fromhex(key), bytes.fromhex(CONSUMERS[key])) for key in CONSUMERS if key not in left_out]
+
+
+def test_a_consumer_group_is_read_as_kafka_writes_it(tmp_path: Path) -> None:
+    found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *consumers())))
+    assert found.damaged == 0
+    group = found.consumer_groups["g"]
+    assert (group.epoch, group.target_epoch, group.metadata_hash) == (5, 5, 7)
+    assert group.regexes == {"t*": {"t"}}
+    (member,) = group
+    assert member.subscription == Subscription(
+        client_id="c", client_host="h", topics=frozenset("t"), regex="t*", rebalance_timeout_ms=60_000
+    )
+    assert member.target == {T_ID: {0, 1}}
+    assert member.current == Current(
+        4, 3, Progress.UNREVOKED_PARTITIONS, {T_ID: frozenset([0])}, {T_ID: frozenset([1])}
+    )
+
+
+def test_what_we_write_of_a_consumer_group_is_what_kafka_writes(tmp_path: Path) -> None:
+    found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *consumers())))
+    group = found.consumer_groups["g"]
+    (member,) = group
+    written = {
+        consumer_records.group_key("g"): consumer_records.group_value(group.epoch, group.metadata_hash),
+        consumer_records.target_epoch_key("g"): consumer_records.target_epoch_value(group.target_epoch),
+        consumer_records.target_key("g", "m"): consumer_records.target_value(member.target),
+        consumer_records.current_key("g", "m"): consumer_records.current_value(member.current),
+    }
+    expected = {bytes.fromhex(key): bytes.fromhex(value) for key, value in CONSUMERS.items()}
+    assert written.items() <= expected.items()
+    assert consumer_records.member_key("g", "m") in expected
+    assert consumer_records.regex_key("g", "t*") in expected
+
+
+def test_members_and_groups_that_were_taken_back_are_not_there(tmp_path: Path) -> None:
+    member_gone = [(bytes.fromhex(f"{kind} 0001 67 0001 6d"), None) for kind in ("0008", "0007", "0005")]
+    found = replayed(log_of(tmp_path / "a-0", batch(0, *consumers(), *member_gone)))
+    assert found.consumer_groups["g"].members == {}
+    group_gone = [
+        *member_gone,
+        (bytes.fromhex("0006 0001 67"), None),
+        (bytes.fromhex("0010 0001 67 0002 742a"), None),
+    ]
+    group_gone += [(bytes.fromhex("0003 0001 67"), None), (bytes.fromhex("0004 0001 67"), None)]
+    found = replayed(log_of(tmp_path / "b-0", batch(0, *consumers(), *group_gone)))
+    assert found.consumer_groups == {}
+
+
+def test_a_group_is_of_the_kind_that_was_written_last(tmp_path: Path) -> None:
+    classic = bytes.fromhex("0002 0001 67"), bytes.fromhex(GROUPS[3])
+    found = replayed(log_of(tmp_path / "a-0", batch(0, classic, *consumers())))
+    assert (list(found.groups), list(found.consumer_groups)) == ([], ["g"])
+    found = replayed(log_of(tmp_path / "b-0", batch(0, *consumers(), classic)))
+    assert (list(found.groups), list(found.consumer_groups)) == (["g"], [])
+
+
 def test_what_cannot_be_read_is_named_and_left_out_and_other_kinds_are_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kip_848 = bytes.fromhex("0003 0001 67"), b"\0\0\0\0\0\1"
+    of_streams = bytes.fromhex("0011 0001 67"), b"\0\0\0\0\0\1"
     log = log_of(
         tmp_path / "__consumer_offsets-0",
-        batch(0, (b"\0", b""), (KEY, b"\0\3short"), (KEY, b"\0\x7f"), kip_848, (KEY, value(5))),
+        batch(0, (b"\0", b""), (KEY, b"\0\3short"), (KEY, b"\0\x7f"), of_streams, (KEY, value(5))),
     )
     found = replayed(log)
     assert (offsets(found), found.damaged, found.groups) == ({("t", 0): 5}, 3, {})
@@ -213,7 +290,7 @@ def test_all_partitions_are_read_and_a_stop_ends_that(tmp_path: Path) -> None:
         {("t", 0): number} for number in range(3)
     ]
     many = [batch(number, (records.offset_key("g", "t", number), value(number))) for number in range(1000)]
-    reading = replay([log_of(tmp_path / "many-0", *many)], {})
+    reading = replay([log_of(tmp_path / "many-0", *many)], {}, World().group_of)
     next(reading)
     with pytest.raises(BrokerStops):
         reading.send(True)

@@ -17,6 +17,8 @@ from tidelog.protocol.messages import create_topics as create
 from tidelog.protocol.messages.alter_configs import ALTER_CONFIGS
 from tidelog.protocol.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
+from tidelog.protocol.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
 from tidelog.protocol.messages.create_partitions import CREATE_PARTITIONS
 from tidelog.protocol.messages.delete_records import DELETE_RECORDS
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
@@ -120,6 +122,7 @@ def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
     asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER}
     asked |= ADMINISTRATION
     asked |= ASKED  # those of groups
+    asked |= {CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE}  # test_consumer_group_handlers.py
     assert asked == set(APIS.values())
 
 

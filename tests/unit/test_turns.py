@@ -171,7 +171,7 @@ async def test_first_requests_of_many_connections_leave_others_their_turn(
     other = await connect(served)
     for _ in range(5):
         await other.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    dispatch = connections.dispatch
+    dispatch = served.server.shared.dispatch
     served_of_many = 0
 
     def slow(session: Any, view: memoryview, position: int, end: int) -> Any:
@@ -182,7 +182,7 @@ async def test_first_requests_of_many_connections_leave_others_their_turn(
             time.sleep(0.025)
         return answer
 
-    monkeypatch.setattr(connections, "dispatch", slow)
+    served.dispatch_by(slow)
     for client in many:
         client.send(DESCRIBE_CONFIGS, 4, 7, costly())
     await asyncio.gather(*(client.writer.drain() for client in many))
@@ -200,10 +200,11 @@ async def test_only_who_takes_long_has_time_kept(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To keep time costs as much as a small request: a packet of some that are small does without."""
-    client = await connect(await serve())
+    served = await serve()
+    client = await connect(served)
     frames = [encode_request(API_VERSIONS, 2, number, "test", ApiVersionsRequest()) for number in range(3)]
     begun: list[float] = []
-    begin, dispatch = Turns.begin, connections.dispatch
+    begin, dispatch = Turns.begin, served.server.shared.dispatch
     monkeypatch.setattr(connections, "BRIEF_S", 0.5)
     monkeypatch.setattr(Turns, "begin", lambda turns, *at: begun.append(*(at or [0.0])) or begin(turns, *at))
 
@@ -216,7 +217,7 @@ async def test_only_who_takes_long_has_time_kept(
     await ask(3)
     assert not begun
     began_s = time.monotonic()
-    monkeypatch.setattr(connections, "dispatch", lambda *asked: time.sleep(0.6) or dispatch(*asked))
+    served.dispatch_by(lambda *asked: time.sleep(0.6) or dispatch(*asked))
     await ask(1)
     assert len(begun) == 1
     assert began_s <= begun[0] <= began_s + 0.5, "the time before what took long is not counted"
@@ -249,9 +250,9 @@ async def test_who_was_slow_once_does_not_count_as_slow_at_once(
     served = await serve()
     client = await connect(served)
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
-    connection, dispatch = served.connection_of(client), connections.dispatch
+    connection, dispatch = served.connection_of(client), served.server.shared.dispatch
     connection._usual_s = 0.0001
-    monkeypatch.setattr(connections, "dispatch", lambda *asked: time.sleep(0.02) or dispatch(*asked))
+    served.dispatch_by(lambda *asked: time.sleep(0.02) or dispatch(*asked))
     await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
     assert connection._usual_s == pytest.approx(0.0002 + connections.MORE_S)
     for _ in range(9):

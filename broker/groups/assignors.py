@@ -1,0 +1,197 @@
+"""Which member of a consumer group reads which partitions: the assignors that clients choose from by name (KIP-848).
+
+Pure functions. Invariant: every partition of a topic that somebody subscribes to is given to exactly one of its
+subscribers, and nobody gets anything else. What members have already they keep as far as the assignor's rule allows.
+The order of members is that of their ids, so that the same question has the same answer.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, TypeVar
+
+__all__ = ["ASSIGNORS", "Assignment", "Assignor", "Wanting", "range_", "uniform"]
+
+# Partitions by the id of their topic; a topic is there with at least one.
+Assignment = Mapping[bytes, frozenset[int]]
+Partition = tuple[bytes, int]
+P = TypeVar("P")
+
+
+class Wanting(NamedTuple):
+    """A member: the topics that it subscribes to, and what it was to read so far."""
+
+    topics: frozenset[bytes]
+    has: Assignment
+
+
+Members = Mapping[str, Wanting]
+Counts = Mapping[bytes, int]  # of partitions, by topic
+Assignor = Callable[[Members, Counts], dict[str, Assignment]]
+
+
+def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
+    """Share out each topic for itself, so that topics which are alike go to members alike.
+
+    Alike are topics of as many partitions, with the same subscribers: the same partitions of all of them go to one
+    member, who may join them.
+    """
+    given: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in members}
+    alike: dict[tuple[tuple[str, ...], int], list[bytes]] = {}
+    for topic, subscribers in sorted(_subscribers(members).items()):
+        if counts.get(topic):
+            alike.setdefault((tuple(subscribers), counts[topic]), []).append(topic)
+    for (among, count), topics in alike.items():
+        # The one of which most is given already says what they keep.
+        known = max(topics, key=lambda topic: sum(len(members[each].has.get(topic, ())) for each in among))
+        shares = _shares({each: sorted(members[each].has.get(known, ())) for each in among}, range(count))
+        for member_id, share in shares.items():
+            if share:
+                given[member_id].update(dict.fromkeys(topics, frozenset(share)))
+    return dict(given)
+
+
+def uniform(members: Members, counts: Counts) -> dict[str, Assignment]:
+    """Give each member as many partitions as any other, of all topics together, as far as subscriptions allow."""
+    wanted = {member_id: frozenset(filter(counts.get, each.topics)) for member_id, each in members.items()}
+    if len(set(wanted.values())) > 1:
+        return _Balance(members, wanted, counts).result()
+    topics = sorted(next(iter(wanted.values()), ()))
+    has = {member_id: _of_topics(each.has, topics) for member_id, each in members.items()}
+    everything = ((topic, index) for topic in topics for index in range(counts[topic]))
+    return {member_id: _by_topic(share) for member_id, share in _shares(has, everything).items()}
+
+
+ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform, "range": range_}
+
+
+def _subscribers(members: Members) -> dict[bytes, list[str]]:
+    subscribers: dict[bytes, list[str]] = {}
+    for member_id in sorted(members):
+        for topic in members[member_id].topics:
+            subscribers.setdefault(topic, []).append(member_id)
+    return subscribers
+
+
+def _of_topics(has: Assignment, topics: Iterable[bytes]) -> Iterator[Partition]:
+    return ((topic, index) for topic in topics for index in sorted(has.get(topic, ())))
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, frozenset[int]]:
+    indexes: dict[bytes, set[int]] = {}
+    for topic, index in partitions:
+        indexes.setdefault(topic, set()).add(index)
+    return {topic: frozenset(each) for topic, each in indexes.items()}
+
+
+def _shares(has: Mapping[str, Iterable[P]], everything: Iterable[P]) -> dict[str, list[P]]:
+    """Share out evenly what there is, moving as little as possible: who has more keeps the one that is left over."""
+    free = dict.fromkeys(everything)
+    kept: dict[str, list[P]] = {}
+    for member_id in sorted(has):
+        kept[member_id] = mine = [each for each in has[member_id] if each in free]
+        for each in mine:
+            del free[each]
+    if not kept:
+        return kept
+    least, left_over = divmod(len(free) + sum(map(len, kept.values())), len(kept))
+    unfilled = deque[tuple[str, int]]()
+    returned: list[P] = []
+    for place, member_id in enumerate(sorted(kept, key=lambda each: -len(kept[each]))):
+        most = least + 1 if place < left_over else least
+        returned += kept[member_id][most:]
+        del kept[member_id][most:]
+        unfilled.append((member_id, most))
+    # One each, round and round: the partitions of a topic are spread.
+    for each in (*free, *reversed(returned)):
+        while len(kept[unfilled[0][0]]) >= unfilled[0][1]:
+            unfilled.popleft()
+        kept[unfilled[0][0]].append(each)
+        unfilled.rotate(-1)
+    return kept
+
+
+class _Balance:
+    """Members that subscribe to different topics: who has least is given to, over others if need be."""
+
+    def __init__(self, members: Members, wanted: Mapping[str, frozenset[bytes]], counts: Counts) -> None:
+        self._wanted = wanted
+        self._load = dict.fromkeys(sorted(members), 0)
+        # By topic and member, what it has of it.
+        self._held: dict[bytes, dict[str, set[int]]] = {}
+        subscribers: dict[bytes, list[str]] = {}
+        for member_id in self._load:
+            for topic in wanted[member_id]:
+                subscribers.setdefault(topic, []).append(member_id)
+        # Where there is least choice first.
+        for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each)):
+            self._keep(topic, subscribers[topic], members, counts[topic])
+        for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each)):
+            held = self._held[topic]
+            free = set(range(counts[topic])).difference(*held.values())
+            for index in sorted(free):
+                member_id = min(subscribers[topic], key=self._load.__getitem__)
+                held[member_id].add(index)
+                self._load[member_id] += 1
+        while self._evens_out():
+            pass
+
+    def result(self) -> dict[str, Assignment]:
+        given: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in self._load}
+        for topic, held in self._held.items():
+            for member_id, indexes in held.items():
+                if indexes:
+                    given[member_id][topic] = frozenset(indexes)
+        return dict(given)
+
+    def _keep(self, topic: bytes, subscribers: list[str], members: Members, count: int) -> None:
+        held = self._held[topic] = {}
+        taken: set[int] = set()
+        for member_id in subscribers:
+            mine = {index for index in members[member_id].has.get(topic, ()) if index < count} - taken
+            held[member_id] = mine
+            taken |= mine
+            self._load[member_id] += len(mine)
+
+    def _evens_out(self) -> bool:
+        """Let each that has less draw from those that have more; tell whether anything was moved."""
+        has_moved = False
+        done: set[str] = set()
+        for member_id in sorted(self._load, key=self._load.__getitem__):
+            while member_id not in done:
+                reached = self._draw(member_id)
+                has_moved |= reached is None
+                # Nobody that it reaches has two more than it, so none of those that have as much can draw either.
+                done |= reached or set()
+        return has_moved
+
+    def _draw(self, member_id: str) -> set[str] | None:
+        """Take a partition from one that has two more, over others in between if need be.
+
+        Where nobody has, return whom it reaches.
+        """
+        came_from: dict[str, tuple[str, bytes]] = {}  # who would hand on what topic to whom
+        queue, seen, topics = deque([member_id]), {member_id}, set[bytes]()
+        while queue:
+            taker = queue.popleft()
+            for topic in sorted(self._wanted[taker] - topics):
+                topics.add(topic)
+                for giver, indexes in self._held[topic].items():
+                    if not indexes or giver in seen:
+                        continue
+                    came_from[giver] = (taker, topic)
+                    if self._load[giver] >= self._load[member_id] + 2:
+                        self._hand_on(giver, member_id, came_from)
+                        return None
+                    seen.add(giver)
+                    queue.append(giver)
+        return seen
+
+    def _hand_on(self, giver: str, to: str, came_from: Mapping[str, tuple[str, bytes]]) -> None:
+        self._load[giver] -= 1
+        self._load[to] += 1
+        while giver != to:
+            taker, topic = came_from[giver]
+            index = max(self._held[topic][giver])
+            self._held[topic][giver].discard(index)
+            self._held[topic][taker].add(index)
+            giver = taker

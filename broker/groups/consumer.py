@@ -1,0 +1,600 @@
+"""A consumer group: members that say they are alive, and hear what to read (KIP-848).
+
+Owns the state of one group: its epoch, the target assignment, how far each member has come. A change of members,
+subscriptions or topics makes a new epoch; the next heartbeat a new target, and each member is brought there by its own
+heartbeats (`consumer_member`). Refuses to know sockets, files and clocks: it is handed both times, timers, the topics,
+what stores it, and what takes each answer (`ConsumerSurroundings`).
+
+Invariant: no partition is had by two members. Whoever asks is answered once. An answer that tells of a change is given
+when that is on disk; what could not be stored is stored with the next change.
+What is not said otherwise is as in Kafka's GroupMetadataManager.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from tidelog.broker.groups import consumer_records as records
+from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Wanting
+from tidelog.broker.groups.consumer_member import (
+    LEAVES_FOR_A_WHILE,
+    NOTHING,
+    Current,
+    Owned,
+    Progress,
+    Subscription,
+    reconciled,
+)
+from tidelog.broker.groups.consumer_parts import (
+    Answer,
+    Beat,
+    Changes,
+    ConsumerSurroundings,
+    GroupState,
+    Member,
+    Owners,
+    Refused,
+    check_epoch,
+    epoch_problem,
+    merged,
+    updated,
+)
+from tidelog.broker.groups.states import Asked
+from tidelog.protocol.error_codes import ErrorCode
+
+# What a group takes in memory, about, beside its members; a topic that matches a regular expression.
+GROUP_BYTES: Final = 2000
+NAME_BYTES: Final = 100
+# So often at most all topics are matched anew because there are others.
+REFRESH_MS: Final = 1000
+
+# A record has to fit a batch of its topic; matches that are too many for one are found anew after a start.
+LARGEST_VALUE: Final = 512 << 10
+
+
+class ConsumerGroup:
+    """One group. Event loop only, but for what restores it."""
+
+    kind = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(self, group_id: str, around: ConsumerSurroundings) -> None:
+        self.id = group_id
+        self._around = around
+        self.epoch = 0
+        self.target_epoch = 0
+        self.metadata_hash = 0
+        self.members: dict[str, Member] = {}
+        self.regexes: dict[str, frozenset[str]] = {}  # that were resolved: the topics that match
+        self.size_bytes = GROUP_BYTES + 2 * len(group_id)  # about what it takes in memory
+        self.is_dead = False
+        self._end_code = ErrorCode.NONE
+        self._instances: dict[str, str] = {}  # member ids
+        self._by_regex: Counter[str] = Counter()  # how many members subscribe by it
+        self._owners = Owners()
+        self._topics: frozenset[str] | None = None  # that members read; None where that is to be found out
+        self._ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # of the topics of a subscription
+        self._has_new_topics = False  # and they may match
+        self._is_topic_changed = False  # of those that are read
+        self._refresh_due_ms = 0
+        self._is_assigning = self._is_resolving = False
+        self._waiting: list[Callable[[], None]] = []
+        self._changes: Changes = {}
+        self._unstored: Changes = {}
+
+    # What is asked.
+
+    @property
+    def state(self) -> GroupState:
+        """Where the group stands."""
+        if self.is_dead:
+            return GroupState.DEAD
+        if not self.members:
+            return GroupState.EMPTY
+        if self.target_epoch < self.epoch:
+            return GroupState.ASSIGNING
+        is_stable = all(self._is_settled(member) for member in self.members.values())
+        return GroupState.STABLE if is_stable else GroupState.RECONCILING
+
+    @property
+    def generation(self) -> int:
+        """The group's epoch, by the name that classic groups have for it."""
+        return self.epoch
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._waiting)
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members ask for."""
+        named = Counter(filter(None, (member.subscription.assignor for member in self)))
+        return next(
+            (name for name, _ in named.most_common() if name in ASSIGNORS), self._around.default_assignor
+        )
+
+    def heartbeat_of(self, beat: Beat, answer: Callable[[Answer], None]) -> None:
+        """Let a member join or take note that it is alive; it is answered with what it is to read by now."""
+        try:
+            member = self._admit(beat)
+        except Refused as refused:
+            answer(Answer(refused.code, str(refused)))
+            return
+        before = member.current.assigned
+        self._subscribe(member, updated(member.subscription, beat))
+        self._lives(member)
+        self._waiting.append(partial(self._bring_on, member, beat, before, answer))
+        self._settle()
+
+    def leave_of(self, beat: Beat, answer: Callable[[Answer], None]) -> None:
+        """Let a member go, or a static one for a while."""
+        try:
+            member = self._known(beat.member_id, beat.instance_id)
+        except Refused as refused:
+            answer(Answer(refused.code, str(refused)))
+            return
+        told = Answer(ErrorCode.NONE, None, member.id, beat.epoch)
+        if beat.epoch == LEAVES_FOR_A_WHILE:
+            self._set_current(member, member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING))
+        else:
+            self._remove([member])
+        self._flush(lambda code: answer(Answer(code) if code else told))
+
+    def commit_problem(
+        self, member_id: str, instance_id: str | None, epoch: int, *, is_old: bool = False
+    ) -> ErrorCode:
+        """Return why an offset may not be committed. `is_old` is a request that cannot tell of a stale epoch."""
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE  # Nobody has joined: the group only keeps offsets.
+        member = self.members.get(member_id)
+        is_classic = member is not None and member.subscription.classic is not None
+        if member is not None and not is_classic and is_old:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if is_classic and instance_id is not None and self._instances.get(instance_id) != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+        return epoch_problem(member, epoch)
+
+    def fetch_problem(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Return why what was committed is not told to a member; who is none may ask too (OffsetFetch 9)."""
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        return epoch_problem(self.members.get(member_id or ""), epoch)
+
+    def deletion_problem(self, asked: Asked) -> ErrorCode:
+        """Return why the group, or offsets of it, may not be deleted."""
+        return ErrorCode.NON_EMPTY_GROUP if asked is Asked.DELETE and self.members else ErrorCode.NONE
+
+    def unused_since_ms(self, committed_ms: int) -> int | None:
+        """Return since when an offset is of no use, if nobody `reads` its topic (KIP-211)."""
+        return committed_ms
+
+    def reads(self, topic: str) -> bool:
+        """Tell whether members read a topic."""
+        return topic in self._subscribed()
+
+    def topic_changed(self, topic: str, *, is_new: bool) -> None:
+        """Take note that a topic was created, has grown or was deleted; the next heartbeat sees to it."""
+        if self._by_regex and is_new:
+            self._has_new_topics = True
+        if topic in self._subscribed():
+            self._is_topic_changed = True
+            self._ids.clear()
+
+    def tombstones(self) -> Changes:
+        """Return what takes back all that was stored of the group, and what was to be."""
+        to_come = dict.fromkeys((*self._unstored, *self._changes))
+        return {**to_come, **records.tombstones(self.id, self.members, self.regexes)}
+
+    def take_back(self, changes: Changes) -> None:
+        """Have what another group of this id has stored taken back with the first change."""
+        self._changes.update(changes)
+
+    def release(self, code: ErrorCode) -> None:
+        """Answer everybody who waits; who is a member stays one. The broker stops."""
+        self._end_code = code
+        self._settle_all()
+
+    def end(self, code: ErrorCode) -> None:
+        """Answer everybody who waits; nothing happens any more."""
+        self.is_dead, self._end_code = True, code
+        self._changes, self._unstored = {}, {}
+        for member in self.members.values():
+            member.cancel_timers()
+        self._settle_all()
+
+    # Who asks.
+
+    def _known(self, member_id: str, instance_id: str | None) -> Member:
+        """Return a member."""
+        if instance_id is not None:
+            known = self._instances.get(instance_id)
+            if known is None:
+                raise Refused(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"instance {instance_id} is not in group {self.id}"
+                )
+            if known != member_id:
+                raise Refused(
+                    ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id} is member {known} by now"
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of group {self.id}")
+        return member
+
+    def _admit(self, beat: Beat) -> Member:
+        """Return the member that sends a heartbeat, or make it one."""
+        if self.is_dead:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.id} is being replaced")
+        self._check_room(beat.member_id, beat.instance_id)
+        if beat.regex and beat.regex not in self._by_regex:
+            problem = self._around.regex_problem(beat.regex)
+            if problem is not None:
+                raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
+        if beat.epoch:
+            member = self._known(beat.member_id, beat.instance_id)
+            check_epoch(member, beat)
+            return member
+        holder = None if beat.instance_id is None else self._instances.get(beat.instance_id)
+        if holder is not None:
+            member = self.members[holder]
+            is_released = member.current.epoch == LEAVES_FOR_A_WHILE or member.subscription.classic
+            if holder != beat.member_id and not is_released:
+                raise Refused(
+                    ErrorCode.UNRELEASED_INSTANCE_ID, f"instance {beat.instance_id} is member {holder} still"
+                )
+            return self._renamed(member, beat.member_id)
+        return self.members.get(beat.member_id) or self._added(beat.member_id)
+
+    def _check_room(self, member_id: str, instance_id: str | None) -> None:
+        """Refuse one more member than there may be."""
+        if member_id in self.members or (instance_id is not None and instance_id in self._instances):
+            return
+        if len(self.members) >= self._around.max_size:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"group {self.id} has {len(self.members)} members, as many as it may",
+            )
+
+    def _added(self, member_id: str) -> Member:
+        member = self.members[member_id] = Member(member_id)
+        self._grow(member.measure())
+        return member
+
+    def _renamed(self, old: Member, member_id: str) -> Member:
+        """Let a static member that was started anew take the place of what it was before, with what that had."""
+        if old.id == member_id and old.current.epoch != LEAVES_FOR_A_WHILE and not old.subscription.classic:
+            return old
+        current, target, subscription = old.current, old.target, old.subscription
+        self._forget(old)
+        member = self._added(member_id)
+        self._set_subscription(member, subscription)
+        self._set_target(member, target)
+        self._set_current(member, current._replace(epoch=0, previous_epoch=0))
+        return member
+
+    # What members say.
+
+    def _subscribe(self, member: Member, subscription: Subscription) -> None:
+        """Take note of what a member says of itself; a new epoch begins where others have to know."""
+        before = member.subscription
+        self._set_subscription(member, subscription)
+        is_changed = self.epoch == 0 or before.topics != subscription.topics
+        if before.regex != subscription.regex:
+            # One that is not resolved yet makes an epoch when it is.
+            is_changed |= not subscription.regex or subscription.regex in self.regexes
+        self._look_at_topics(is_changed)
+
+    def _look_at_topics(self, is_changed: bool = False) -> None:
+        """Begin an epoch if members want something else, or topics that they read are other ones by now."""
+        if not is_changed and not self._is_topic_changed:
+            return
+        self._is_topic_changed = False
+        metadata_hash = records.metadata_hash(
+            (name, self._around.topic(name)) for name in sorted(self._subscribed())
+        )
+        if is_changed or metadata_hash != self.metadata_hash:
+            self.metadata_hash = metadata_hash
+            self._new_epoch()
+
+    def _new_epoch(self) -> None:
+        self.epoch += 1
+        self._put_epoch()
+
+    def _put_epoch(self) -> None:
+        self._put(records.group_key(self.id), records.group_value(self.epoch, self.metadata_hash))
+
+    def _subscribed(self) -> frozenset[str]:
+        """Return the names of all topics that members read."""
+        if self._topics is None:
+            subscriptions = {(member.subscription.topics, member.subscription.regex) for member in self}
+            self._topics = frozenset().union(*(self._topics_of(*each) for each in subscriptions))
+        return self._topics
+
+    def _topics_of(self, topics: frozenset[str], regex: str) -> frozenset[str]:
+        return topics | self.regexes[regex] if regex in self.regexes else topics
+
+    def _topic_ids(self, subscription: Subscription) -> frozenset[bytes]:
+        """Return the ids of the topics that a member wants to read and that are there."""
+        wants = (subscription.topics, subscription.regex)
+        ids = self._ids.get(wants)
+        if ids is None:
+            found = map(self._around.topic, self._topics_of(*wants))
+            ids = self._ids[wants] = frozenset(topic[0] for topic in found if topic is not None)
+        return ids
+
+    def _forget_topics(self) -> None:
+        """Find out anew what members read."""
+        self._topics = None
+        self._ids.clear()
+
+    # From what members say to a target, and there.
+
+    def _unresolved(self) -> set[str]:
+        return self._by_regex.keys() - self.regexes.keys()
+
+    def _settle(self) -> None:
+        """Find the topics that match, share out what there is, and go on with the heartbeats that wait for it."""
+        self._look_for_matches()
+        if self.is_dead:
+            self._settle_all()
+        elif self._unresolved():
+            return
+        elif self.target_epoch < self.epoch and self._waiting:
+            if not self._is_assigning:
+                self._assign()
+        else:
+            self._settle_all()
+
+    def _settle_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+
+    def _look_for_matches(self) -> None:
+        now_ms = self._around.monotonic_ms()
+        is_due = self._has_new_topics and now_ms >= self._refresh_due_ms
+        if self._is_resolving or self.is_dead or not (self._unresolved() or is_due):
+            return
+        self._is_resolving, self._has_new_topics = True, False
+        self._refresh_due_ms = now_ms + REFRESH_MS
+        self._around.resolve(frozenset(self._by_regex), self._resolved)
+
+    def _resolved(self, found: Mapping[str, frozenset[str]]) -> None:
+        """Take note of the topics that match; those that are read by now make an epoch."""
+        self._is_resolving = False
+        is_changed, now_ms = False, self._around.now_ms()
+        for regex, topics in found.items():
+            if regex in self._by_regex and topics != self.regexes.get(regex):
+                before = self.regexes.get(regex, frozenset())
+                is_changed |= topics != before
+                self._grow(NAME_BYTES * (len(topics) - len(before)))
+                self.regexes[regex] = topics
+                value = records.regex_value(topics, now_ms)
+                self._put(records.regex_key(self.id, regex), value if len(value) <= LARGEST_VALUE else None)
+        if is_changed:
+            self._forget_topics()
+            self._look_at_topics(is_changed)
+        self._settle()
+        self._flush()
+
+    def _assign(self) -> None:
+        """Have what there is shared out among the members."""
+        self._is_assigning = True
+        members = {member.id: Wanting(self._topic_ids(member.subscription), member.target) for member in self}
+        found = filter(None, map(self._around.topic, self._subscribed()))
+        self._around.assign(self.assignor, members, dict(found), partial(self._assigned, self.epoch))
+
+    def _assigned(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
+        self._is_assigning = False
+        if self.is_dead:
+            return
+        for member in self:
+            # One that has joined since has none: there is another epoch by now.
+            self._set_target(member, targets.get(member.id, NOTHING))
+        self._put_target_epoch(epoch)
+        self._settle()
+        self._flush()
+
+    def _put_target_epoch(self, epoch: int) -> None:
+        self.target_epoch = epoch
+        self._put(records.target_epoch_key(self.id), records.target_epoch_value(epoch))
+
+    def _bring_on(
+        self, member: Member, beat: Beat, before: Assignment, answer: Callable[[Answer], None]
+    ) -> None:
+        """Bring a member as far as it comes now, and tell it."""
+        if self._end_code:
+            answer(Answer(self._end_code))
+            return
+        if self.members.get(member.id) is not member:
+            answer(
+                Answer(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"{member.id} is not a member of group {self.id} any more"
+                )
+            )
+            return
+        self._reconcile(member, beat.owned)
+        is_news = beat.epoch == 0 or beat.is_full or member.current.assigned != before
+        current = member.current
+        told = Answer(ErrorCode.NONE, None, member.id, current.epoch, current.assigned if is_news else None)
+        self._flush(lambda code: answer(Answer(code) if code else told))
+
+    def _reconcile(self, member: Member, owned: Owned) -> None:
+        current = reconciled(
+            member.current,
+            member.target,
+            self.target_epoch,
+            self._topic_ids(member.subscription),
+            owned,
+            self._owners.is_free,
+        )
+        self._set_current(member, current)
+
+    def _is_settled(self, member: Member) -> bool:
+        return member.current.progress is Progress.STABLE and member.current.epoch == self.target_epoch
+
+    # Who goes.
+
+    def _remove(self, leaving: list[Member]) -> None:
+        """Take out members. Where all others speak the classic protocol, the group becomes a classic one."""
+        gone = frozenset(member.id for member in leaving)
+        staying = [member for member in self if member.id not in gone]
+        is_mixed = any(member.subscription.classic is None for member in leaving)
+        is_classic = is_mixed and bool(staying) and all(member.subscription.classic for member in staying)
+        if is_classic and self._around.downgrade(self, gone):
+            return
+        for member in leaving:
+            self._forget(member)
+        self._is_topic_changed = False
+        self._look_at_topics(is_changed=True)
+
+    def _forget(self, member: Member) -> None:
+        self._owners.drop(member)
+        self._put(records.current_key(self.id, member.id), None)
+        self._put(records.target_key(self.id, member.id), None)
+        self._put(records.member_key(self.id, member.id), None)
+        self._count_regex(member.subscription.regex, -1)
+        del self.members[member.id]
+        if self._instances.get(member.subscription.instance_id or "") == member.id:
+            del self._instances[member.subscription.instance_id or ""]
+        self._forget_topics()
+        member.cancel_timers()
+        self._grow(-member.size_bytes)
+
+    def _lives(self, member: Member) -> None:
+        """Expect the next sign of life within the session's timeout; to be heard of costs no timer."""
+        classic = member.subscription.classic
+        timeout_ms = self._around.session_timeout_ms if classic is None else classic.session_timeout_ms
+        member.deadline_ms = self._around.monotonic_ms() + timeout_ms
+        if member.session_timer is None:
+            member.session_timer = self._around.call_later(timeout_ms, partial(self._session_over, member))
+
+    def _session_over(self, member: Member) -> None:
+        left_ms = member.deadline_ms - self._around.monotonic_ms()
+        if left_ms > 0:
+            member.session_timer = self._around.call_later(left_ms, partial(self._session_over, member))
+            return
+        member.session_timer = None
+        self._expire(member)
+
+    def _expire(self, member: Member) -> None:
+        """Take out a member that was waited for long enough."""
+        if self.members.get(member.id) is member and not self.is_dead:
+            self._remove([member])
+            self._settle()
+            self._flush()
+
+    def _revocation_over(self, member: Member, epoch: int) -> None:
+        member.rebalance_timer = None
+        if member.current.epoch == epoch and member.current.progress is Progress.UNREVOKED_PARTITIONS:
+            self._expire(member)
+
+    # What is kept of it, in memory and on disk.
+
+    def __iter__(self) -> Iterator[Member]:
+        """Yield the members."""
+        return iter(self.members.values())
+
+    def _set_subscription(self, member: Member, subscription: Subscription) -> None:
+        before = member.subscription
+        if subscription == before:
+            return
+        member.subscription = subscription
+        if subscription.instance_id is not None:
+            self._instances[subscription.instance_id] = member.id
+        if before.regex != subscription.regex:
+            self._count_regex(subscription.regex, 1)
+            self._count_regex(before.regex, -1)
+        self._forget_topics()
+        self._put(records.member_key(self.id, member.id), records.member_value(subscription))
+        self._grow(member.measure())
+
+    def _count_regex(self, regex: str, more: int) -> None:
+        if not regex:
+            return
+        self._by_regex[regex] += more
+        if not self._by_regex[regex]:
+            del self._by_regex[regex]
+            if (topics := self.regexes.pop(regex, None)) is not None:
+                self._grow(-NAME_BYTES * len(topics))
+                self._put(records.regex_key(self.id, regex), None)
+
+    def _set_target(self, member: Member, target: Assignment) -> None:
+        if target != member.target:
+            member.target = target
+            self._put(records.target_key(self.id, member.id), records.target_value(target))
+            self._grow(member.measure())
+
+    def _set_current(self, member: Member, current: Current) -> None:
+        if current == member.current:
+            return
+        self._owners.drop(member)
+        member.current = current
+        self._owners.take(member)
+        self._put(records.current_key(self.id, member.id), records.current_value(current))
+        self._grow(member.measure())
+        if member.rebalance_timer is not None:
+            member.rebalance_timer.cancel()
+            member.rebalance_timer = None
+        if current.progress is Progress.UNREVOKED_PARTITIONS and member.subscription.classic is None:
+            self._expect_revocation(member)
+
+    def _expect_revocation(self, member: Member) -> None:
+        late = partial(self._revocation_over, member, member.current.epoch)
+        member.rebalance_timer = self._around.call_later(
+            max(member.subscription.rebalance_timeout_ms, 0), late
+        )
+
+    def _grow(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._around.hold(size_bytes)
+
+    def _put(self, key: bytes, value: bytes | None) -> None:
+        """Have a record written with the next flush; of those of one key the last."""
+        self._changes.pop(key, None)
+        self._changes[key] = value
+
+    def _flush(self, then: Callable[[ErrorCode], None] | None = None) -> None:
+        """Have what has changed stored, and go on when it is on disk."""
+        changes, self._changes, self._unstored = merged(self._unstored, self._changes), {}, {}
+        if not changes:
+            if then is not None:
+                then(ErrorCode.NONE)
+            return
+        self._around.store(self.id, changes, partial(self._stored, changes, then))
+
+    def _stored(self, changes: Changes, then: Callable[[ErrorCode], None] | None, code: ErrorCode) -> None:
+        if code:
+            self._unstored = merged(changes, self._unstored)
+        if then is not None:
+            then(code)
+
+    def restore(self, key: "records.Key", value: "records.Value | None") -> None:
+        """Be as it was stored, record by record; `begin` has it served. Any thread."""
+        records.restore(self, key, value)
+
+    def restored_member(self, member_id: str) -> Member:
+        """Return a member, or make one, without a word about it. Any thread."""
+        return self.members.setdefault(member_id, Member(member_id))
+
+    def begin(self) -> None:
+        """Be served again: expect heartbeats of those that were members when the group was stored."""
+        for member in self:
+            said = member.subscription
+            if said.instance_id is not None:
+                self._instances[said.instance_id] = member.id
+            if said.regex:
+                self._by_regex[said.regex] += 1
+            # Whatever was written: nobody has what another one has.
+            assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
+            member.current = member.current._replace(assigned=assigned, revoking=revoking)
+            self._owners.take(member)
+            self._grow(member.measure())
+            self._lives(member)
+            if member.current.progress is Progress.UNREVOKED_PARTITIONS and said.classic is None:
+                self._expect_revocation(member)
+        self._grow(NAME_BYTES * sum(map(len, self.regexes.values())))
+        # Topics may have changed after the last record.
+        self._topics, self._is_topic_changed, self._has_new_topics = None, True, bool(self._by_regex)

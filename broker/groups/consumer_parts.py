@@ -1,0 +1,230 @@
+"""What a consumer group is made of: its members, what they say, what they are told; and what a group is handed.
+
+Owns the form of these; the rules are `consumer`'s.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from tidelog.broker.groups.assignors import Assignment, Counts, Members
+from tidelog.broker.groups.consumer_member import NEW, NOTHING, Owned, Subscription, indexes_in, is_within
+from tidelog.broker.groups.member import Timer
+from tidelog.protocol.error_codes import ErrorCode
+
+# What a member takes in memory, about, beside what it says; a text that it says; a partition that it has.
+MEMBER_BYTES: Final = 1600
+TEXT_BYTES: Final = 60
+PARTITION_BYTES: Final = 250
+
+Changes = dict[bytes, bytes | None]  # records: by key a value, None to take it back
+
+
+class GroupState(Enum):
+    """Where a group stands; the value is what clients are told."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"  # There is no target for this epoch yet.
+    RECONCILING = "Reconciling"  # Members are on their way to it.
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Refused(Exception):
+    """Why a member is refused."""
+
+    def __init__(self, code: ErrorCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class Beat(NamedTuple):
+    """What a heartbeat says; None is what has not changed."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topics: frozenset[str] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: Owned = None
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether it leaves nothing out: the member may not know what it was told last."""
+        says_topics = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms >= 0 and says_topics and self.owned is not None
+
+
+class Answer(NamedTuple):
+    """What a member is told; `assignment` is None where it knows that."""
+
+    code: ErrorCode
+    why: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    assignment: Assignment | None = None
+
+
+class ConsumerSurroundings(NamedTuple):
+    """What a group is handed."""
+
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+    call_later: Callable[[int, Callable[[], None]], Timer]
+    new_id: Callable[[], str]
+    # Puts what has changed on disk, in its order; says later what came of it.
+    store: Callable[[str, Changes, Callable[[ErrorCode], None]], None]
+    hold: Callable[[int], None]  # takes note of so many bytes more in memory, or less
+    topic: Callable[[str], tuple[bytes, int] | None]  # by name: its id, and how many partitions it has
+    # Shares out, or matches topics with regular expressions, here or on another thread; hands over what comes of it.
+    assign: Callable[[str, Members, Counts, Callable[[Mapping[str, Assignment]], None]], None]
+    resolve: Callable[[frozenset[str], Callable[[Mapping[str, frozenset[str]]], None]], None]
+    regex_problem: Callable[[str], str | None]
+    topic_name: Callable[[bytes], str | None]  # by id
+    # Makes a classic group of one without these members, if it may be one; returns it if it has.
+    downgrade: Callable[[Any, frozenset[str]], Any]
+    session_timeout_ms: int
+    max_size: int
+    default_assignor: str
+
+
+class Member:
+    """A member: what it says, what it is to read, how far it has come, and what is waited for."""
+
+    __slots__ = (
+        "current",
+        "deadline_ms",
+        "id",
+        "join_timer",
+        "rebalance_timer",
+        "session_timer",
+        "size_bytes",
+        "subscription",
+        "sync_timer",
+        "target",
+    )
+
+    def __init__(self, member_id: str) -> None:
+        self.id = member_id
+        self.subscription = Subscription()
+        self.target: Assignment = NOTHING
+        self.current = NEW
+        self.size_bytes = 0
+        self.deadline_ms = 0  # Until then it is taken to be alive.
+        self.session_timer: Timer | None = None
+        self.rebalance_timer: Timer | None = None
+        self.join_timer: Timer | None = None
+        self.sync_timer: Timer | None = None
+
+    def measure(self) -> int:
+        """Find out about how much it takes in memory; return how much more that is than before."""
+        before = self.size_bytes
+        said = self.subscription
+        names = (said.regex, said.client_id, said.client_host, said.instance_id or "", said.rack_id or "")
+        protocols = () if said.classic is None else said.classic.protocols
+        size_bytes = MEMBER_BYTES + 2 * len(self.id)
+        size_bytes += sum(len(text) + TEXT_BYTES for text in (*names, *said.topics))
+        size_bytes += sum(len(name) + len(metadata) + 2 * TEXT_BYTES for name, metadata in protocols)
+        for assignment in (self.target, self.current.assigned, self.current.revoking):
+            size_bytes += PARTITION_BYTES * sum(map(len, assignment.values()))
+        self.size_bytes = size_bytes
+        return size_bytes - before
+
+    def cancel_timers(self) -> None:
+        """Wait for nothing of it any more."""
+        for timer in (self.session_timer, self.rebalance_timer, self.join_timer, self.sync_timer):
+            if timer is not None:
+                timer.cancel()
+        self.session_timer = self.rebalance_timer = self.join_timer = self.sync_timer = None
+
+
+class Owners:
+    """Who has each partition of a group, be it that it has to give it up."""
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[bytes, int], str] = {}  # their ids
+
+    def is_free(self, topic: bytes, index: int) -> bool:
+        """Tell whether nobody has a partition."""
+        return (topic, index) not in self._members
+
+    def are_free_for(self, member: Member, assignment: Assignment) -> bool:
+        """Tell whether nobody but this member has any of these."""
+        partitions = indexes_in(assignment)
+        return all(self._members.get(partition, member.id) == member.id for partition in partitions)
+
+    def free_of(self, assignment: Assignment) -> Assignment:
+        """Return what of an assignment nobody has."""
+        free = {
+            topic: frozenset(index for index in indexes if self.is_free(topic, index))
+            for topic, indexes in assignment.items()
+        }
+        return {topic: indexes for topic, indexes in free.items() if indexes}
+
+    def drop(self, member: Member) -> None:
+        """Take note that a member has nothing any more."""
+        for assignment in (member.current.assigned, member.current.revoking):
+            for partition in indexes_in(assignment):
+                if self._members.get(partition) == member.id:
+                    del self._members[partition]
+
+    def take(self, member: Member) -> None:
+        """Take note of what a member has."""
+        for assignment in (member.current.assigned, member.current.revoking):
+            for partition in indexes_in(assignment):
+                assert self._members.setdefault(partition, member.id) == member.id, partition
+
+
+def updated(said: Subscription, beat: Beat) -> Subscription:
+    """Return what a member says of itself, with what its heartbeat says anew."""
+    return Subscription(
+        instance_id=said.instance_id if beat.instance_id is None else beat.instance_id,
+        rack_id=said.rack_id if beat.rack_id is None else beat.rack_id,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        topics=said.topics if beat.topics is None else beat.topics,
+        regex=said.regex if beat.regex is None else beat.regex,
+        rebalance_timeout_ms=said.rebalance_timeout_ms
+        if beat.rebalance_timeout_ms < 0
+        else beat.rebalance_timeout_ms,
+        assignor=said.assignor if beat.assignor is None else beat.assignor,
+    )
+
+
+def check_epoch(member: Member, beat: Beat) -> None:
+    """Fence a member whose epoch is not the one it was told, or the one before if that answer was lost."""
+    known = member.current
+    is_lost = beat.epoch == known.previous_epoch and is_within(beat.owned, known.assigned)
+    if beat.epoch > known.epoch or (beat.epoch < known.epoch and not is_lost):
+        raise Refused(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"the member is at epoch {known.epoch}, not {beat.epoch}; it must give up its partitions and join anew",
+        )
+
+
+def epoch_problem(member: Member | None, epoch: int) -> ErrorCode:
+    """Return why who says that epoch may not commit, or be told what was committed; None is no member."""
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if epoch == member.current.epoch:
+        return ErrorCode.NONE
+    is_classic = member.subscription.classic is not None
+    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, frozenset[int]]:
+    """Return what a member says it has, by topic."""
+    owned: dict[bytes, frozenset[int]] = {}
+    for topic, indexes in topic_partitions:
+        owned[topic] = owned.get(topic, frozenset()).union(indexes)
+    return owned
+
+
+def merged(older: Changes, newer: Changes) -> Changes:
+    """Return what is left to be written: the last of each key, in the order of the last ones."""
+    return {**{key: value for key, value in older.items() if key not in newer}, **newer}

@@ -1,0 +1,215 @@
+"""What consumer groups are handed by the broker, and how a group of one kind becomes one of the other.
+
+Owns where long work of a group is done: on the maintenance thread, step by step. Event loop only.
+"""
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tidelog.broker.answers import Later
+from tidelog.broker.clock import Clock
+from tidelog.broker.groups import topic_patterns
+from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.consumer_member import Classic, Subscription
+from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused
+from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.states import DEAD, EMPTY
+from tidelog.broker.maintenance import Maintenance, Task
+from tidelog.broker.timers import Timers
+from tidelog.broker.topics import Topics
+from tidelog.config.options import BrokerConfig
+from tidelog.protocol.coordinator.consumer_protocol import (
+    assignment_of,
+    subscription_of,
+    written_assignment,
+    written_subscription,
+)
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
+from tidelog.protocol.coordinator.records import group_key
+from tidelog.protocol.coordinator.subscription import CONSUMER
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.wire.errors import WireError
+
+_log = logging.getLogger(__name__)
+
+# Up to so many members and partitions are shared out at once, in some milliseconds; more on the other thread.
+AT_ONCE: Final = 1000
+
+# Of the classic protocol, whose data of their own may be lost: librdkafka has some where Kafka's clients have none, and
+# Kafka refuses to upgrade its groups.
+KNOWN_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+Store = Callable[[str, Changes, Callable[[ErrorCode], None]], None]
+
+
+def surroundings(
+    config: BrokerConfig,
+    clock: Clock,
+    timers: Timers,
+    topics: Topics,
+    maintenance: Callable[[], Maintenance],
+    store: Store,
+    hold: Callable[[int], None],
+    downgrade: Callable[[Any, frozenset[str]], Any],
+) -> ConsumerSurroundings:
+    """Return what consumer groups are handed."""
+
+    def topic(name: str) -> tuple[bytes, int] | None:
+        found = topics.by_name.get(name)
+        return None if found is None else (found.id, len(found.partitions))
+
+    def topic_name(topic_id: bytes) -> str | None:
+        found = topics.by_id.get(topic_id)
+        return None if found is None else found.name
+
+    def assign(
+        name: str, members: Members, counts: Counts, then: Callable[[Mapping[str, Assignment]], None]
+    ) -> None:
+        if len(members) + sum(counts.values()) <= AT_ONCE:
+            then(ASSIGNORS[name](members, counts))
+            return
+        # What fails leaves everything as it is.
+        as_it_is = {member_id: each.has for member_id, each in members.items()}
+        _do(_assigned(name, members, counts), as_it_is, then)
+
+    def resolve(regexes: frozenset[str], then: Callable[[Mapping[str, frozenset[str]]], None]) -> None:
+        names = [each.name for each in topics.all()]
+        nothing = dict.fromkeys(regexes, frozenset[str]())
+        _do(topic_patterns.matches(sorted(regexes), names), nothing, then)
+
+    def _do(task: Task[Any], otherwise: Any, then: Callable[[Any], None]) -> None:
+        # All groups have one turn together: however many there are, others are not kept waiting.
+        later = maintenance().submit(task, owner=surroundings)
+        later.ready = lambda: then(_outcome(later, otherwise))
+
+    return ConsumerSurroundings(
+        now_ms=clock.now_ms,
+        monotonic_ms=clock.monotonic_ms,
+        call_later=timers.call_later,
+        new_id=lambda: str(uuid.uuid4()),
+        store=store,
+        hold=hold,
+        topic=topic,
+        assign=assign,
+        resolve=resolve,
+        regex_problem=topic_patterns.problem,
+        topic_name=topic_name,
+        downgrade=downgrade,
+        session_timeout_ms=config.group_consumer_session_timeout_ms,
+        max_size=config.group_consumer_max_size,
+        default_assignor=config.group_consumer_assignors[0],
+    )
+
+
+def _assigned(name: str, members: Members, counts: Counts) -> Task[dict[str, Assignment]]:
+    yield
+    return ASSIGNORS[name](members, counts)
+
+
+def _outcome(later: Later, otherwise: Any) -> Any:
+    if isinstance(later.response, Exception):
+        _log.error("groups: not done", exc_info=later.response)
+        return otherwise
+    return later.response
+
+
+def is_empty(group: ClassicGroup | MixedGroup) -> bool:
+    """Tell whether nobody is a member."""
+    return not group.members if isinstance(group, MixedGroup) else group.state is EMPTY
+
+
+def is_dead(group: ClassicGroup | MixedGroup) -> bool:
+    """Tell whether it is no more."""
+    return group.is_dead if isinstance(group, MixedGroup) else group.state is DEAD
+
+
+def tombstones(group: ClassicGroup | MixedGroup) -> Changes:
+    """Return what takes back all that was stored of a group."""
+    return group.tombstones() if isinstance(group, MixedGroup) else {group_key(group.id): None}
+
+
+def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:
+    """Return a consumer group that goes on where a classic one is. Raise Refused where it cannot."""
+    if classic.protocol_type != CONSUMER:
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} is not a group of consumers")
+    if len(classic.members) > around.max_size:
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} has more members than group.consumer.max.size"
+        )
+    try:
+        members = [
+            _member_of(member.id, member, classic.protocol, around) for member in classic.members.values()
+        ]
+    except WireError as error:
+        _log.info("groups: cannot be upgraded group=%r error=%r", classic.id[:100], str(error))
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
+        ) from None
+    group = MixedGroup(classic.id, around)
+    around.hold(group.size_bytes)
+    group.take_over(classic.generation, members)
+    return group
+
+
+def _member_of(
+    member_id: str, member: Any, protocol: str | None, around: ConsumerSurroundings
+) -> tuple[str, Subscription, Assignment]:
+    said = subscription_of(member.metadata(protocol) or member.protocols[0][1])
+    assigned: dict[bytes, frozenset[int]] = {}
+    if member.assignment:
+        assignment = assignment_of(member.assignment)
+        if assignment.user_data and protocol not in KNOWN_ASSIGNORS:
+            raise WireError("an assignor of its own, whose data would be lost")
+        for each in assignment.assigned_partitions:
+            found = around.topic(each.topic)
+            indexes = {index for index in each.partitions if found is not None and 0 <= index < found[1]}
+            if found is not None and indexes:
+                assigned[found[0]] = assigned.get(found[0], frozenset()) | indexes
+    subscription = Subscription(
+        instance_id=member.instance_id,
+        rack_id=said.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topics=frozenset(said.topics),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=Classic(member.session_timeout_ms, tuple(member.protocols)),
+    )
+    return member_id, subscription, assigned
+
+
+def downgraded(group: MixedGroup, leaving: frozenset[str], now_ms: int) -> GroupMetadataValue:
+    """Return a classic group that goes on where a consumer group is, without some of its members."""
+    staying = [member for member in group if member.id not in leaving]
+    classics = [each.subscription.classic for each in staying if each.subscription.classic is not None]
+    known = Counter(name for classic in classics for name, _ in classic.protocols)
+    common = [name for classic in classics for name, _ in classic.protocols if known[name] == len(classics)]
+    protocol = Counter(common).most_common(1)[0][0] if common else "range"
+    members = []
+    for member in staying:
+        said = member.subscription
+        classic = said.classic or Classic(0, ())
+        metadata = dict(classic.protocols).get(protocol) or written_subscription(sorted(said.topics))
+        members.append(
+            MemberMetadata(
+                member_id=member.id,
+                group_instance_id=said.instance_id,
+                client_id=said.client_id,
+                client_host=said.client_host,
+                rebalance_timeout=said.rebalance_timeout_ms,
+                session_timeout=classic.session_timeout_ms or said.rebalance_timeout_ms,
+                subscription=metadata,
+                assignment=written_assignment(group.names_of(member.target), metadata),
+            )
+        )
+    return GroupMetadataValue(
+        protocol_type=CONSUMER,
+        generation=group.epoch,
+        protocol=protocol,
+        leader=members[0].member_id,
+        current_state_timestamp=now_ms,
+        members=members,
+    )

@@ -1,0 +1,116 @@
+"""ConsumerGroupDescribe.
+
+Versions: 0-1 (1 says which protocol a member speaks, KIP-1099).
+Behaviour: a group's epochs, and what each member reads and is to read. A classic group is GROUP_ID_NOT_FOUND, as in
+Kafka: DescribeGroups has those. Partitions of topics that are no more are left out.
+"""
+
+from collections.abc import Generator
+
+from tidelog.broker.answers import Elsewhere, NextTurn
+from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from tidelog.broker.groups.assignors import Assignment
+from tidelog.broker.groups.consumer_parts import Member
+from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.session import Session
+from tidelog.broker.topics import Topics
+from tidelog.broker.work import in_turns
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages import consumer_group_describe as messages
+from tidelog.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+CLASSIC, CONSUMER = 0, 1  # what a member speaks
+
+
+def handle(
+    session: Session, request: ConsumerGroupDescribeRequest, _version: int
+) -> ConsumerGroupDescribeResponse | NextTurn | Elsewhere:
+    """Describe consumer groups."""
+    return in_turns(session.broker.turns, _all(session, request))
+
+
+def _all(
+    session: Session, request: ConsumerGroupDescribeRequest
+) -> Generator[None, None, ConsumerGroupDescribeResponse]:
+    groups = session.broker.groups
+    described = []
+    for group_id in request.group_ids:
+        yield
+        group = groups.group(group_id)
+        if code := groups.problem(group_id):
+            described.append(_missing(group_id, code, None))
+        elif isinstance(group, MixedGroup):
+            described.append((yield from _describe(session, group)))
+        else:
+            why = (
+                f"Group {group_id} not found."
+                if group is None
+                else f"Group {group_id} is not a consumer group."
+            )
+            described.append(_missing(group_id, ErrorCode.GROUP_ID_NOT_FOUND, why))
+        if request.include_authorized_operations and not described[-1].error_code:
+            described[-1].authorized_operations = GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(groups=described)
+
+
+def _missing(group_id: str, code: ErrorCode, why: str | None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=code,
+        error_message=why,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+        authorized_operations=NOT_ASKED,
+    )
+
+
+def _describe(session: Session, group: MixedGroup) -> Generator[None, None, DescribedGroup]:
+    described = DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[],
+        authorized_operations=NOT_ASKED,
+    )
+    for member in list(group):
+        yield
+        described.members.append(_member(session.broker.topics, member))
+    return described
+
+
+def _member(topics: Topics, member: Member) -> messages.Member:
+    said = member.subscription
+    return messages.Member(
+        member_id=member.id,
+        instance_id=said.instance_id,
+        rack_id=said.rack_id,
+        member_epoch=member.current.epoch,
+        client_id=said.client_id,
+        client_host=said.client_host,
+        subscribed_topic_names=sorted(said.topics),
+        subscribed_topic_regex=said.regex or None,
+        assignment=_assignment(topics, member.current.assigned),
+        target_assignment=_assignment(topics, member.target),
+        member_type=CONSUMER if said.classic is None else CLASSIC,
+    )
+
+
+def _assignment(topics: Topics, assignment: Assignment) -> messages.Assignment:
+    partitions = [
+        messages.TopicPartitions(
+            topic_id=topic_id, topic_name=topics.by_id[topic_id].name, partitions=sorted(indexes)
+        )
+        for topic_id, indexes in assignment.items()
+        if topic_id in topics.by_id
+    ]
+    return messages.Assignment(topic_partitions=sorted(partitions, key=lambda each: each.topic_name))

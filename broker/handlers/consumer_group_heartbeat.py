@@ -1,0 +1,140 @@
+"""ConsumerGroupHeartbeat.
+
+Versions: 0-1 (1: regular expressions, KIP-848, and member ids of the client's own making, KIP-1082).
+Behaviour: a member joins, stays or leaves, and is told what to read; answered when what has changed is on disk. Regular
+expressions are RE2, and match a topic's whole name.
+Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`); a member for whom there is no room is
+answered GROUP_MAX_SIZE_REACHED. The names that a member subscribes to may have 128 Ki letters together, a
+compiled regular expression 128 KiB. A member that subscribes by a regular expression is answered when the topics that
+match are known, where Kafka has it wait for its next heartbeat. Classic groups of librdkafka's sticky assignor are
+upgraded too. `uniform` moves fewer partitions than Kafka's where
+members differ in what they had.
+"""
+
+from typing import Final
+
+from tidelog.broker.answers import Later
+from tidelog.broker.groups.assignors import Assignment
+from tidelog.broker.groups.consumer_member import LEAVES, LEAVES_FOR_A_WHILE
+from tidelog.broker.groups.consumer_parts import MEMBER_BYTES, Answer, Beat, Refused, owned_of
+from tidelog.broker.session import Session
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages import consumer_group_heartbeat as messages
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+ID_OF_CLIENT_SINCE: Final = 1
+MOST_CLIENT_ID: Final = 1000
+# What a member says is stored as one record, which has to fit a batch.
+MOST_SAID_LETTERS: Final = 128 << 10
+
+
+def handle(
+    session: Session, request: ConsumerGroupHeartbeatRequest, version: int
+) -> ConsumerGroupHeartbeatResponse | Later:
+    """Let a member join, stay or leave."""
+    groups = session.broker.groups
+    try:
+        if code := groups.problem(request.group_id, is_member=False):
+            raise Refused(code, "")
+        _check(session, request, version)
+        joins = request.member_epoch == 0
+        _check_room(session, request)
+        group = groups.consumer_group(request.group_id, joins=joins)
+    except Refused as refused:
+        return _response(session, Answer(refused.code, str(refused) or None))
+    is_leaving = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
+    ask = group.leave_of if is_leaving else group.heartbeat_of
+    beat = _beat(session, request)
+    waiting = groups.waiting(lambda answer: ask(beat, lambda told: answer(_response(session, told))))
+    groups.forget_if_unused(group)
+    return waiting  # type: ignore[no-any-return]
+
+
+def _check(session: Session, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """Refuse what makes no sense, as Kafka does."""
+    for name, text in (
+        ("group_id", request.group_id),
+        ("instance_id", request.instance_id),
+        ("rack_id", request.rack_id),
+    ):
+        if text is not None and not text.strip():
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be empty")
+    if (version >= ID_OF_CLIENT_SINCE or request.member_epoch) and not request.member_id.strip():
+        raise Refused(ErrorCode.INVALID_REQUEST, "member_id cannot be empty")
+    if request.member_epoch < LEAVES_FOR_A_WHILE:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"member_epoch {request.member_epoch} means nothing")
+    if request.member_epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, "who comes back needs an instance_id")
+    if request.member_epoch == 0:
+        _check_joining(request)
+    names = request.subscribed_topic_names or []
+    if sum(len(name) + 3 for name in names) > MOST_SAID_LETTERS:
+        raise Refused(ErrorCode.INVALID_REQUEST, "a subscription is too long to be stored")
+    assignors = session.broker.config.group_consumer_assignors
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"assignor {request.server_assignor[:100]} is not supported, {', '.join(assignors)} are",
+        )
+
+
+def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise Refused(ErrorCode.INVALID_REQUEST, "rebalance_timeout_ms is needed to join")
+    if request.topic_partitions is None or request.topic_partitions:
+        raise Refused(ErrorCode.INVALID_REQUEST, "topic_partitions has to be empty to join")
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, "topics or a regular expression is needed to join")
+
+
+def _check_room(session: Session, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Refuse a new member, or a longer subscription, for which there is no memory."""
+    groups = session.broker.groups
+    group = groups.group(request.group_id)
+    member = None if group is None else group.members.get(request.member_id)
+    names = request.subscribed_topic_names or []
+    more = sum(len(name) + 60 for name in names) + len(request.subscribed_topic_regex or "")
+    more += MEMBER_BYTES if member is None else -member.size_bytes
+    if more > 0 and request.member_epoch >= 0 and not groups.has_room(more):
+        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "there is no memory for more (group.state.max.bytes)")
+
+
+def _beat(session: Session, request: ConsumerGroupHeartbeatRequest) -> Beat:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    return Beat(
+        member_id=request.member_id or session.broker.groups.new_id(),
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=(session.client_id or "")[:MOST_CLIENT_ID],
+        client_host=f"/{session.address}",
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topics=None if names is None else frozenset(names),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=None if owned is None else owned_of((each.topic_id, each.partitions) for each in owned),
+    )
+
+
+def _response(session: Session, told: Answer) -> ConsumerGroupHeartbeatResponse:
+    interval_ms = session.broker.config.group_consumer_heartbeat_interval_ms
+    return ConsumerGroupHeartbeatResponse(
+        error_code=told.code,
+        error_message=told.why,
+        member_id=told.member_id,
+        member_epoch=told.epoch,
+        heartbeat_interval_ms=0 if told.code or told.epoch < 0 else interval_ms,
+        assignment=None if told.assignment is None else _assignment(told.assignment),
+    )
+
+
+def _assignment(assignment: Assignment) -> messages.Assignment:
+    return messages.Assignment(
+        topic_partitions=[
+            messages.TopicPartitions(topic_id=topic, partitions=sorted(indexes))
+            for topic, indexes in sorted(assignment.items())
+        ]
+    )

@@ -1,0 +1,58 @@
+"""Figures as text, in the format that Prometheus reads (version 0.0.4).
+
+Written here because a broker of thousands of partitions has ten thousands of lines: prometheus_client takes some 25 us
+for each, this less than one. Its parser is the judge of it, in the tests.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from tidelog.broker.metrics.table import HISTOGRAM, Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+# (labels as `labels` writes them, value)
+Sample = tuple[str, float]
+
+
+def labels(names: Sequence[str], values: Sequence[object]) -> str:
+    """Return what stands behind a metric's name: its labels in braces, nothing where it has none."""
+    if not names:
+        return ""
+    pairs = [f'{name}="{str(value).translate(_ESCAPED)}"' for name, value in zip(names, values, strict=True)]
+    return f"{{{','.join(pairs)}}}"
+
+
+def heading(metric: Metric) -> str:
+    """Return the lines that come before a metric's samples."""
+    return f"# HELP {metric.name} {metric.doc}\n# TYPE {metric.name} {metric.kind}\n"
+
+
+def lines(metric: Metric, samples: Iterable[Sample]) -> Iterator[str]:
+    """Yield the lines of a counter or a gauge, without its heading."""
+    name = metric.name
+    for label, value in samples:
+        yield f"{name}{label} {value}\n"
+
+
+def text(metric: Metric, samples: Iterable[Sample]) -> str:
+    """Return a counter or a gauge; nothing where there is no sample."""
+    body = "".join(lines(metric, samples))
+    return heading(metric) + body if body else ""
+
+
+def histogram(
+    metric: Metric, bounds: Sequence[float], samples: Iterable[tuple[Sequence[object], Sequence[int], float]]
+) -> str:
+    """Return a histogram: of each sample the values of its labels, its counts by bound and above, its sum."""
+    assert metric.kind == HISTOGRAM
+    made = []
+    for values, counts, total in samples:
+        names = (*metric.labels, "le")
+        for bound, count in zip((*map(repr, bounds), "+Inf"), accumulate(counts), strict=True):
+            made.append(f"{metric.name}_bucket{labels(names, (*values, bound))} {count}\n")
+        label = labels(metric.labels, values)
+        made.append(f"{metric.name}_sum{label} {total}\n{metric.name}_count{label} {sum(counts)}\n")
+    return heading(metric) + "".join(made) if made else ""

@@ -1,0 +1,161 @@
+"""Every metric there is: its name, what kind it is, its labels, and what it says.
+
+Owns the words; docs/metrics.md is made of them. Names and units are as Prometheus has them: seconds, bytes, `_total`
+for what only grows.
+"""
+
+from typing import Final, NamedTuple
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+
+
+class Metric(NamedTuple):
+    """One row; `doc` is a sentence or two."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    doc: str
+
+
+class Group(NamedTuple):
+    """Metrics that belong together."""
+
+    title: str
+    metrics: tuple[Metric, ...]
+
+
+_API, _KIND, _TOPIC, _PARTITION = ("api",), ("kind",), ("topic",), ("topic", "partition")
+_COMMITTED = ("group", "topic", "partition")
+
+INFO: Final = Metric("tidelog_info", GAUGE, ("version", "cluster_id", "node_id"), "Always 1; what runs.")
+
+REQUESTS: Final = Metric("tidelog_requests_total", COUNTER, _API, "Requests that were decoded.")
+ERRORS: Final = Metric(
+    "tidelog_request_errors_total",
+    COUNTER,
+    ("api", "error"),
+    "Error codes in answers, by Kafka's names: an answer about ten partitions may have ten.",
+)
+LATENCY: Final = Metric(
+    "tidelog_request_seconds",
+    HISTOGRAM,
+    _API,
+    "Time from when a request is taken up until its answer may leave. That of a fetch has in it the time that its "
+    "client lets it wait, that of a produce with acks=all the way to the disk.",
+)
+REQUEST_BYTES: Final = Metric("tidelog_request_bytes_total", COUNTER, _API, "Bytes of requests.")
+RESPONSE_BYTES: Final = Metric(
+    "tidelog_response_bytes_total", COUNTER, _API, "Bytes of answers; those of Fetch are nearly all records."
+)
+BAD_REQUESTS: Final = Metric(
+    "tidelog_bad_requests_total", COUNTER, (), "Requests that could not be served and ended their connection."
+)
+
+CONNECTIONS: Final = Metric("tidelog_connections", GAUGE, (), "Connections of clients.")
+CONNECTIONS_MAX: Final = Metric("tidelog_connections_max", GAUGE, (), "Their bound, `max.connections`.")
+ACCEPTED: Final = Metric("tidelog_connections_accepted_total", COUNTER, (), "Connections that were admitted.")
+REFUSED: Final = Metric(
+    "tidelog_connections_refused_total", COUNTER, (), "Connections that were closed at a bound."
+)
+WAITERS: Final = Metric("tidelog_waiting_fetches", GAUGE, (), "Fetches that wait for records.")
+HELD: Final = Metric(
+    "tidelog_held_bytes",
+    GAUGE,
+    _KIND,
+    "What clients make the broker hold: `requests` on their way, `topics` to be created or deleted, `fetches` that "
+    "wait, `answers` that were not taken, `producers` that are remembered.",
+)
+HELD_MAX: Final = Metric(
+    "tidelog_held_bytes_max", GAUGE, _KIND, "The bound of each (docs/operations.md); negative for none."
+)
+
+TOPICS: Final = Metric("tidelog_topics", GAUGE, (), "Topics.")
+PARTITIONS: Final = Metric("tidelog_partitions", GAUGE, (), "Partitions of all topics.")
+SEGMENTS: Final = Metric("tidelog_segments", GAUGE, (), "Segments of all logs.")
+LOG_BYTES: Final = Metric("tidelog_log_bytes", GAUGE, (), "Bytes of all logs, without their indexes.")
+TOPIC_PARTITIONS: Final = Metric("tidelog_topic_partitions", GAUGE, _TOPIC, "Partitions of a topic.")
+TOPIC_RECORDS: Final = Metric(
+    "tidelog_topic_records_total",
+    COUNTER,
+    _TOPIC,
+    "Offsets that were given out in a topic, ever: what its rate is, records are appended at.",
+)
+TOPIC_SEGMENTS: Final = Metric("tidelog_topic_segments", GAUGE, _TOPIC, "Segments of a topic's logs.")
+TOPIC_BYTES: Final = Metric("tidelog_topic_bytes", GAUGE, _TOPIC, "Bytes of a topic's logs.")
+START_OFFSET: Final = Metric(
+    "tidelog_partition_start_offset", GAUGE, _PARTITION, "The first offset that can be read."
+)
+END_OFFSET: Final = Metric(
+    "tidelog_partition_end_offset", GAUGE, _PARTITION, "The offset that the next record gets."
+)
+PARTITION_BYTES: Final = Metric("tidelog_partition_bytes", GAUGE, _PARTITION, "Bytes of a log.")
+APPEND_DELAY: Final = Metric(
+    "tidelog_partition_append_delay_seconds",
+    GAUGE,
+    _PARTITION,
+    "How long after it was made, by its own time, the last record was appended. Negative where the producer's clock is "
+    "ahead. Not told of records without a time, or stamped when they were appended, or that take long to look into.",
+)
+
+LAG_RECORDS: Final = Metric(
+    "tidelog_group_lag_records", GAUGE, _COMMITTED, "Records behind the offset that a group has committed."
+)
+LAG_SECONDS: Final = Metric(
+    "tidelog_group_lag_seconds",
+    GAUGE,
+    _COMMITTED,
+    "How much later than the record that the group reads next the last one was appended; 0 where it has read all.",
+)
+
+COMMITS: Final = Metric(
+    "tidelog_commit_seconds",
+    HISTOGRAM,
+    (),
+    "Time that a group commit took to put what had gathered on disk: an fdatasync of each log, or one sync of the file "
+    "system. What acks=all waits for.",
+)
+DELETED_SEGMENTS: Final = Metric(
+    "tidelog_retention_segments_total", COUNTER, (), "Segments that retention has deleted since the start."
+)
+DELETED_BYTES: Final = Metric(
+    "tidelog_retention_bytes_total", COUNTER, (), "Bytes of logs that retention has deleted since the start."
+)
+RECOVERY_SECONDS: Final = Metric(
+    "tidelog_recovery_seconds", GAUGE, (), "Time that the start took to open all logs."
+)
+RECOVERY_READ: Final = Metric(
+    "tidelog_recovery_read_bytes",
+    GAUGE,
+    (),
+    "Bytes of logs that the start read, as no summary vouched for them.",
+)
+RECOVERY_CUT: Final = Metric(
+    "tidelog_recovery_cut_bytes", GAUGE, (), "Bytes that the start cut off: what no flush had covered."
+)
+DAMAGED_RANGES: Final = Metric(
+    "tidelog_damaged_ranges", GAUGE, (), "Ranges of logs that are damaged, and refused."
+)
+DAMAGED_BYTES: Final = Metric("tidelog_damaged_bytes", GAUGE, (), "Bytes in them.")
+REFUSING: Final = Metric(
+    "tidelog_logs_refusing_writes", GAUGE, (), "Logs that take no writes; `/health` says which."
+)
+DISK_FULL: Final = Metric("tidelog_disk_full", GAUGE, (), "1 while the disk of the data folder is full.")
+
+GROUPS: Final = (
+    Group("The broker", (INFO,)),
+    Group("Requests", (REQUESTS, ERRORS, LATENCY, REQUEST_BYTES, RESPONSE_BYTES, BAD_REQUESTS)),
+    Group("Clients", (CONNECTIONS, CONNECTIONS_MAX, ACCEPTED, REFUSED, WAITERS, HELD, HELD_MAX)),
+    Group(
+        "Topics",
+        (TOPICS, PARTITIONS, SEGMENTS, LOG_BYTES, TOPIC_PARTITIONS, TOPIC_RECORDS, TOPIC_SEGMENTS, TOPIC_BYTES,
+         START_OFFSET, END_OFFSET, PARTITION_BYTES, APPEND_DELAY),
+    ),
+    Group("Groups", (LAG_RECORDS, LAG_SECONDS)),
+    Group(
+        "Storage",
+        (COMMITS, DELETED_SEGMENTS, DELETED_BYTES, RECOVERY_SECONDS, RECOVERY_READ, RECOVERY_CUT,
+         DAMAGED_RANGES, DAMAGED_BYTES, REFUSING, DISK_FULL),
+    ),
+)  # fmt: skip
+METRICS: Final = tuple(metric for group in GROUPS for metric in group.metrics)

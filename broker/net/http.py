@@ -1,0 +1,167 @@
+"""The HTTP port: `/metrics` and `/health`, on the broker's own event loop.
+
+Owns its socket and its connections, of which there are few, each for a short time. uvicorn's protocol reads and writes
+HTTP; its server is not run, which would take the signals, and wake the loop ten times a second. Imported where
+`http.port` is set and nowhere else: what this needs takes 8 MB.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from tidelog.broker.answers import Later
+from tidelog.broker.broker import Broker
+from tidelog.broker.metrics.collect import Collector
+from tidelog.broker.metrics.exposition import CONTENT_TYPE
+from tidelog.broker.metrics.health import health
+from tidelog.broker.tallies import Net, Tallies
+
+_log = logging.getLogger(__name__)
+
+# Two that scrape, and whatever looks after health; one more is closed as it is accepted.
+MOST_CONNECTIONS = 16
+# A connection, whatever it does: who sends half a request, or reads no answer, goes too.
+LONGEST_S = 30.0
+# One that has been answered and is silent.
+KEPT_ALIVE_S = 5
+MOST_HEADER_BYTES = 16 * 1024
+# How long a stop waits for answers that are being sent.
+STOP_S = 1.0
+STOPPING = "the broker is stopping\n"
+
+
+class _Connection(H11Protocol):
+    """One connection, within its bounds."""
+
+    _ends: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self._ends = self.loop.call_later(LONGEST_S, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._ends is not None:
+            self._ends.cancel()
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+
+class _Pieces(Response):
+    """A scrape, a piece at a time, each when the one before was taken.
+
+    Starlette's own for this imports what it runs on with its first answer, for 30 ms, on the event loop.
+    """
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        size_bytes = sum(map(len, pieces))
+        super().__init__(headers={"content-length": str(size_bytes)}, media_type=CONTENT_TYPE)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body"})
+
+
+class Http:
+    """Serves HTTP. Event loop only."""
+
+    def __init__(
+        self, broker: Broker, tallies: Tallies, net: Callable[[], Net], is_stopping: Callable[[], bool]
+    ) -> None:
+        self._broker = broker
+        self._is_stopping = is_stopping
+        self._collector = Collector(broker, tallies, net)
+        self._under_way: asyncio.Future[list[bytes] | None] | None = None
+        self._state = ServerState()
+        routes = [Route("/metrics", self._metrics), Route("/health", self._health)]
+        self._config = Config(
+            Starlette(routes=routes),
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="error",  # and nothing of what strangers send
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEPT_ALIVE_S,
+            h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        )
+        self._server: asyncio.Server
+
+    async def listen(self, host: str | None, port: int) -> tuple[str, int]:
+        """Begin to serve; return the address. Raises OSError."""
+        self._config.load()
+        self._server = await asyncio.get_running_loop().create_server(
+            partial(_Connection, self._config, self._state, {}), host, port
+        )
+        bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        return bound
+
+    async def stop(self) -> None:
+        """Close, once what is being answered was sent, but soon."""
+        self._server.close()
+        self._came(None)
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if tasks := list(self._state.tasks):
+            await asyncio.wait(tasks, timeout=STOP_S)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in list(self._state.tasks):
+            task.cancel()
+
+    async def _metrics(self, _request: Request) -> Response:
+        pieces = None if self._is_stopping() else await self._scrape()
+        if pieces is None:
+            return PlainTextResponse(STOPPING, 503)
+        return _Pieces(pieces)
+
+    async def _scrape(self) -> list[bytes] | None:
+        """Return the scrape that is under way, or else another one."""
+        if self._under_way is None:
+            later = self._broker.readers.submit(self._collector.scrape(), owner=self)
+            later.ready = partial(self._scraped, later)
+            self._under_way = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._under_way)
+
+    def _scraped(self, later: Later) -> None:
+        outcome = later.response
+        if isinstance(outcome, Exception):
+            _log.error("a scrape was ended by a fault", exc_info=outcome)
+        self._came(None if isinstance(outcome, Exception) else outcome)
+
+    def _came(self, pieces: list[bytes] | None) -> None:
+        """Answer those that wait for a scrape; None where there is none."""
+        if self._under_way is not None:
+            self._under_way.set_result(pieces)
+            self._under_way = None
+
+    async def _health(self, _request: Request) -> Response:
+        looking = health(self._broker, self._is_stopping())
+        while True:
+            try:
+                next(looking)
+            except StopIteration as end:
+                status, told = end.value
+                break
+            await asyncio.sleep(0)
+        return Response(json.dumps(told, indent=2) + "\n", status, media_type="application/json")

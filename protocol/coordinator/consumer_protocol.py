@@ -1,0 +1,87 @@
+"""What members of protocol type `consumer` say to one another in the classic protocol: subscriptions and assignments.
+
+Kafka's definitions: clients/src/main/resources/common/message/ConsumerProtocol*.json. A version that is not known is
+read as the last one that is, as Kafka does: later ones begin alike.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tidelog.protocol.coordinator.form import Form, version_of
+from tidelog.protocol.wire.errors import WireError
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import BYTES, INT32, STRING, Array
+
+__all__ = [
+    "ConsumerProtocolAssignment",
+    "ConsumerProtocolSubscription",
+    "ProtocolTopicPartitions",
+    "assignment_of",
+    "subscription_of",
+    "written_assignment",
+    "written_subscription",
+]
+
+
+@message
+class ProtocolTopicPartitions:
+    """Partitions of one topic."""
+
+    topic: str = field(STRING)
+    partitions: list[int] = field(Array(INT32))
+
+
+@message
+class ConsumerProtocolSubscription:
+    """What a member wants to read, and what it has."""
+
+    topics: list[str] = field(Array(STRING))
+    user_data: bytes | None = field(BYTES, default=None, nullable="0+")
+    owned_partitions: list[ProtocolTopicPartitions] = field(
+        Array(ProtocolTopicPartitions), "1+", default=[], ignorable=True
+    )
+    generation_id: int = field(INT32, "2+", default=-1, ignorable=True)
+    rack_id: str | None = field(STRING, "3+", default=None, nullable="3+", ignorable=True)
+
+
+@message
+class ConsumerProtocolAssignment:
+    """What a member is to read."""
+
+    assigned_partitions: list[ProtocolTopicPartitions] = field(Array(ProtocolTopicPartitions))
+    user_data: bytes | None = field(BYTES, default=None, nullable="0+")
+
+
+_LAST: Final = 3
+_SUBSCRIPTIONS = Form(ConsumerProtocolSubscription, f"0-{_LAST}", flexible="")
+_ASSIGNMENTS = Form(ConsumerProtocolAssignment, f"0-{_LAST}", flexible="")
+
+
+def subscription_of(metadata: bytes) -> ConsumerProtocolSubscription:
+    """Return what a member says. WireError where that is nothing of the kind."""
+    subscription: ConsumerProtocolSubscription = _read(_SUBSCRIPTIONS, metadata)
+    return subscription
+
+
+def assignment_of(assigned: bytes) -> ConsumerProtocolAssignment:
+    """Return what a member was assigned. WireError where that is nothing of the kind."""
+    assignment: ConsumerProtocolAssignment = _read(_ASSIGNMENTS, assigned)
+    return assignment
+
+
+def written_assignment(partitions: Iterable[ProtocolTopicPartitions], metadata: bytes) -> bytes:
+    """Return an assignment, in the version in which the member wrote its subscription."""
+    version = min(version_of(metadata), _LAST)
+    return _ASSIGNMENTS.write(ConsumerProtocolAssignment(assigned_partitions=list(partitions)), version)
+
+
+def written_subscription(topics: Iterable[str]) -> bytes:
+    """Return a subscription as the simplest client writes it."""
+    return _SUBSCRIPTIONS.write(ConsumerProtocolSubscription(topics=list(topics)), 0)
+
+
+def _read(form: Form, data: bytes) -> Any:
+    version = version_of(data)
+    if version < 0:
+        raise WireError(f"version {version} of the consumer protocol")
+    return form.read(data, min(version, _LAST))

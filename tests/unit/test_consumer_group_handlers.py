@@ -1,0 +1,444 @@
+"""The APIs of consumer groups in every version, what is refused, and what a start makes of what was stored."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.group_member import GroupMember
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.consumer_group_describe import (
+    CONSUMER_GROUP_DESCRIBE,
+    ConsumerGroupDescribeRequest,
+)
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from tidelog.protocol.messages.create_partitions import (
+    CREATE_PARTITIONS,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
+from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
+from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListGroupsRequest
+from tidelog.protocol.messages.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tidelog.protocol.wire.api import Api
+
+__all__ = ["connect", "serve"]  # fixtures
+
+NONE = ErrorCode.NONE
+REFUSED = ErrorCode.INVALID_REQUEST
+
+
+def versions(api: Api) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
+
+
+class Member:
+    """One that sends heartbeats over a connection of its own."""
+
+    def __init__(self, client: Client, member_id: str = "m", group: str = "g") -> None:
+        self.client, self.member_id, self.group = client, member_id, group
+        self.epoch = 0
+        self.owned: list[TopicPartitions] = []
+
+    async def heartbeat(self, version: int = 1, **said: Any) -> Any:
+        full = {
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": ["t"],
+            "topic_partitions": self.owned,
+        }
+        fields = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, **full}
+        request = ConsumerGroupHeartbeatRequest(**{**fields, **said})
+        response = await self.client.ask(CONSUMER_GROUP_HEARTBEAT, version, request)
+        if response.error_code == NONE:
+            self.epoch = response.member_epoch
+            if response.assignment is not None:
+                self.owned = response.assignment.topic_partitions
+        return response
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(index for topic in self.owned for index in topic.partitions)
+
+
+async def make_topic(client: Client, name: str, partitions: int) -> None:
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, configs=[], assignments=[]
+    )
+    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=9000))
+    assert response.topics[0].error_code == NONE
+
+
+async def delete_topic(client: Client, name: str) -> None:
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=9000)
+    assert (await client.ask(DELETE_TOPICS, 3, request)).responses[0].error_code == NONE
+
+
+async def member(served: Served, connect: Connect, member_id: str = "m", group: str = "g") -> Member:
+    return Member(await connect(served), member_id, group)
+
+
+async def describe(client: Client, group: str = "g", version: int = 1) -> Any:
+    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    return (await client.ask(CONSUMER_GROUP_DESCRIBE, version, request)).groups[0]
+
+
+async def kinds(client: Client) -> dict[str, tuple[str, str]]:
+    listed = (await client.ask(LIST_GROUPS, 5, ListGroupsRequest())).groups
+    assert {group.protocol_type for group in listed} <= {"consumer", ""}
+    return {group.group_id: (group.group_type, group.group_state) for group in listed}
+
+
+@versions(CONSUMER_GROUP_HEARTBEAT)
+async def test_consumer_group_heartbeat(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 3)
+    one.member_id = one.member_id if version else ""
+    joined = await one.heartbeat(version)
+    assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (NONE, 1, 5000)
+    assert joined.member_id == "m" if version else joined.member_id
+    assert [(each.topic_id, each.partitions) for each in joined.assignment.topic_partitions] == [
+        (served.broker.topics.by_name["t"].id, [0, 1, 2])
+    ]
+    one.member_id = joined.member_id
+    nothing_new = {"rebalance_timeout_ms": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    again = await one.heartbeat(version, **nothing_new)
+    assert (again.error_code, again.member_epoch, again.assignment) == (NONE, 1, None)
+    left = await one.heartbeat(version, member_epoch=-1, **nothing_new)
+    assert (left.error_code, left.member_epoch, left.heartbeat_interval_ms) == (NONE, -1, 0)
+
+
+@versions(CONSUMER_GROUP_DESCRIBE)
+async def test_consumer_group_describe(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve()
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    await make_topic(one.client, "t", 3)
+    await one.heartbeat(rack_id="r", server_assignor="range")
+    await other.heartbeat(instance_id="i")
+    found = await describe(one.client, version=version)
+    assert (found.error_code, found.group_state, found.assignor_name) == (NONE, "Reconciling", "range")
+    assert (found.group_epoch, found.assignment_epoch) == (2, 2)
+    first, second = found.members
+    assert (first.member_id, first.rack_id, first.instance_id, first.member_epoch) == ("m1", "r", None, 1)
+    assert (second.instance_id, second.client_id, second.client_host) == ("i", "test", "/127.0.0.1")
+    assert (first.subscribed_topic_names, first.subscribed_topic_regex) == (["t"], None)
+    (assigned,) = first.assignment.topic_partitions
+    assert (assigned.topic_name, assigned.partitions) == ("t", [0, 1, 2])
+    assert len(first.target_assignment.topic_partitions[0].partitions) == 2
+    assert first.member_type == (1 if version else -1)
+    missing = await describe(one.client, "who", version)
+    assert (missing.error_code, missing.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Group who not found.",
+    )
+    assert (await describe(one.client, "", version)).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"group_id": ""}, REFUSED),
+        ({"member_id": ""}, REFUSED),
+        ({"instance_id": ""}, REFUSED),
+        ({"rack_id": " "}, REFUSED),
+        ({"member_epoch": -3}, REFUSED),
+        ({"member_epoch": -2}, REFUSED),
+        ({"rebalance_timeout_ms": -1}, REFUSED),
+        ({"topic_partitions": None}, REFUSED),
+        ({"topic_partitions": [TopicPartitions(topic_id=bytes(16), partitions=[0])]}, REFUSED),
+        ({"subscribed_topic_names": None}, REFUSED),
+        ({"subscribed_topic_names": ["x" * 200] * 700}, REFUSED),
+        ({"server_assignor": "mine"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+        ({"subscribed_topic_regex": "a("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"member_epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
+        ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_and_leaves_nothing(
+    serve: Serve, connect: Connect, said: dict[str, Any], code: ErrorCode
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    refused = await one.heartbeat(**said)
+    assert refused.error_code == code
+    assert refused.error_message
+    assert not served.broker.groups.groups
+    assert served.broker.groups.held_bytes == 0
+
+
+async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_on(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one = await member(served, connect)
+    assert (await one.heartbeat()).error_code == NONE
+    many = [f"topic-{number}" for number in range(6000)]
+    code, count = NONE, 0
+    while code == NONE:
+        count += 1
+        other = await member(served, connect, f"x{count}")
+        code = (await other.heartbeat(subscribed_topic_names=many)).error_code
+    assert code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert count == 3
+    assert (await one.heartbeat()).error_code == NONE
+
+
+async def test_a_group_has_no_more_members_than_it_may(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_consumer_max_size="1")
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    assert (await one.heartbeat()).error_code == NONE
+    assert (await other.heartbeat()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+async def test_regular_expressions_are_matched_away_from_the_event_loop(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    for name in ("ab", "abc", "b"):
+        await make_topic(one.client, name, 1)
+    await one.heartbeat(subscribed_topic_names=[], subscribed_topic_regex="a[bc]+")
+    assert len(one.owned) == 2
+    described = await describe(one.client)
+    assert described.members[0].subscribed_topic_regex == "a[bc]+"
+    await delete_topic(one.client, "ab")
+    await one.heartbeat(subscribed_topic_names=None)
+    assert len(one.owned) == 1
+
+
+async def test_topics_that_are_made_deleted_and_made_again_are_followed(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await one.heartbeat()
+    assert one.owned == []
+    for partitions in (2, 1):
+        await make_topic(one.client, "t", partitions)
+        await one.heartbeat()
+        assert one.partitions == list(range(partitions))
+        assert one.owned[0].topic_id == served.broker.topics.by_name["t"].id
+        await delete_topic(one.client, "t")
+        await one.heartbeat()
+        await one.heartbeat()
+        assert one.owned == []
+
+
+async def test_partitions_that_are_added_are_read(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 2)
+    await one.heartbeat()
+    topic = CreatePartitionsTopic(name="t", count=5, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=9000, validate_only=False)
+    assert (await one.client.ask(CREATE_PARTITIONS, 3, request)).results[0].error_code == NONE
+    await one.heartbeat(subscribed_topic_names=None)
+    assert one.partitions == [0, 1, 2, 3, 4]
+
+
+async def test_groups_go_on_in_their_epoch_after_a_restart(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    await make_topic(one.client, "t", 4)
+    await make_topic(one.client, "other", 1)
+    await one.heartbeat()
+    await other.heartbeat(subscribed_topic_regex="oth.*")
+    for each in (one, one, other):
+        await each.heartbeat(subscribed_topic_names=None)
+    before = await describe(one.client)
+    assert before.group_state == "Stable"
+    await served.stop()
+    again = await serve()
+    one.client, other.client = await connect(again), await connect(again)
+    await until(lambda: not again.broker.groups.is_loading)
+    assert await describe(one.client) == before
+    for each in (one, other):
+        kept = each.partitions
+        answered = await each.heartbeat(subscribed_topic_names=None)
+        assert (answered.error_code, answered.member_epoch) == (NONE, each.epoch)
+        assert each.partitions == kept
+    assert (await describe(one.client)).group_epoch == before.group_epoch
+
+
+async def test_members_that_are_silent_are_taken_out_by_the_clock(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    clock = served.broker.clock
+    clock.hold()
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    await make_topic(one.client, "t", 4)
+    for each in (one, other, one, one, other):
+        await each.heartbeat()
+    assert len(one.partitions) == len(other.partitions) == 2
+    clock.advance(seconds=44)
+    await one.heartbeat()
+    clock.advance(seconds=2)
+    group = served.broker.groups.groups["g"]
+    await until(lambda: len(group.members) == 1)
+    await one.heartbeat()
+    assert one.partitions == [0, 1, 2, 3]
+
+
+async def test_offsets_are_committed_and_told_in_the_members_epoch(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 1)
+    await one.heartbeat()
+    committer = GroupMember(one.client)
+    committer.id, committer.generation = "m", 1
+    assert await committer.commit("t", 5, version=9) == [NONE]
+    assert await committer.commit("t", 5, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    committer.generation = 2
+    assert await committer.commit("t", 6, version=9) == [ErrorCode.STALE_MEMBER_EPOCH]
+    for member_id, epoch, code in (
+        ("m", 1, NONE),
+        ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
+        (None, -1, NONE),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        asked = OffsetFetchRequestGroup(group_id="g", member_id=member_id, member_epoch=epoch, topics=topics)
+        (found,) = (await one.client.ask(OFFSET_FETCH, 9, OffsetFetchRequest(groups=[asked]))).groups
+        assert found.error_code == code
+        if not code:
+            assert found.topics[0].partitions[0].committed_offset == 5
+
+
+async def test_a_consumer_group_is_listed_by_its_type_deleted_when_empty_and_no_classic_one(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 1)
+    await one.heartbeat()
+    assert await kinds(one.client) == {"g": ("consumer", "Stable")}
+    for version, code in ((6, ErrorCode.GROUP_ID_NOT_FOUND), (5, NONE)):
+        request = DescribeGroupsRequest(groups=["g"])
+        (found,) = (await one.client.ask(DESCRIBE_GROUPS, version, request)).groups
+        assert (found.error_code, found.group_state) == (code, "Dead")
+    delete = DeleteGroupsRequest(groups_names=["g"])
+    assert (await one.client.ask(DELETE_GROUPS, 2, delete)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    await one.heartbeat(member_epoch=-1)
+    assert await kinds(one.client) == {"g": ("consumer", "Empty")}
+    assert (await one.client.ask(DELETE_GROUPS, 2, delete)).results[0].error_code == NONE
+    assert await kinds(one.client) == {}
+    assert served.broker.groups.held_bytes == 0
+    await served.stop()
+    again = await serve()
+    client = await connect(again)
+    await until(lambda: not again.broker.groups.is_loading)
+    assert await kinds(client) == {}
+
+
+async def classic(served: Served, connect: Connect, group: str = "g") -> GroupMember:
+    found = GroupMember(await connect(served), group)
+    found.protocols = [("range", written_subscription(["t"]))]
+    return found
+
+
+async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    assert await old.commit("t", 1, version=7) == [NONE]
+    await new.heartbeat()
+    assert await kinds(new.client) == {"g": ("consumer", "Reconciling")}
+    assert (await describe(new.client)).members[0].member_type == 0
+    assert await old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    # As one of Kafka's older assignors it has given up everything before it joins.
+    joined = await old.join()
+    assert (joined.error_code, joined.leader, joined.members) == (NONE, "", [])
+    synced = await old.sync()
+    (assigned,) = assignment_of(synced.assignment).assigned_partitions
+    await new.heartbeat()
+    assert sorted([*assigned.partitions, *new.partitions]) == [0, 1, 2, 3]
+    assert await old.offsets(t=1) == {("t", 0): 1}
+    await new.heartbeat(member_epoch=-1)
+    assert (await kinds(new.client))["g"][0] == "classic"
+    assert await old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    await served.stop()
+    again = await serve()
+    old.client = await connect(again)
+    await until(lambda: not again.broker.groups.is_loading)
+    assert (await kinds(old.client))["g"][0] == "classic"
+    assert (await old.join()).leader == old.id
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgrades", "downgrades"),
+    [
+        ("bidirectional", True, True),
+        ("UPGRADE", True, False),
+        ("downgrade", False, True),
+        ("disabled", False, False),
+    ],
+)
+async def test_the_policy_says_which_way_groups_may_go(
+    serve: Serve, connect: Connect, policy: str, upgrades: bool, downgrades: bool
+) -> None:
+    served = await serve(group_consumer_migration_policy=policy)
+    old, new = await classic(served, connect, "old"), await member(served, connect, group="old")
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    answered = await new.heartbeat()
+    assert answered.error_code == (NONE if upgrades else ErrorCode.GROUP_ID_NOT_FOUND)
+    # A classic member may join a consumer group under any policy.
+    new, old = await member(served, connect, group="new"), await classic(served, connect, "new")
+    await new.heartbeat()
+    assert (await old.join()).error_code == NONE
+    await new.heartbeat(member_epoch=-1)
+    assert (await kinds(new.client))["new"][0] == ("classic" if downgrades else "consumer")
+
+
+async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_consumer_migration_policy="disabled")
+    old, new = await classic(served, connect), await member(served, connect)
+    await make_topic(new.client, "t", 1)
+    await old.join()
+    await old.sync()
+    await old.commit("t", 1, version=7)
+    await old.leave()
+    assert (await new.heartbeat()).error_code == NONE
+    await new.heartbeat(member_epoch=-1)
+    assert await kinds(new.client) == {"g": ("consumer", "Empty")}
+    old.id, old.generation = "", -1
+    assert (await old.join()).error_code == NONE
+    assert (await kinds(new.client))["g"][0] == "classic"
+    assert await old.offsets(t=1) == {("t", 0): 1}
+
+
+async def test_a_group_whose_first_records_wait_for_the_topic_is_stored_in_order(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    members = [await member(served, connect, f"m{number}") for number in range(3)]
+    await make_topic(members[0].client, "t", 3)
+    # All at once, while `__consumer_offsets` is being made.
+    answers = await asyncio.gather(*(each.heartbeat() for each in members))
+    assert [answer.error_code for answer in answers] == [NONE] * 3
+    epochs = {each.member_id: each.epoch for each in members}
+    await served.stop()
+    again = await serve()
+    await until(lambda: not again.broker.groups.is_loading)
+    group = again.broker.groups.groups["g"]
+    assert isinstance(group, MixedGroup)
+    assert {found.id: found.current.epoch for found in group} == epochs

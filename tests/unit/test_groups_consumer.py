@@ -1,0 +1,342 @@
+"""Consumer groups (KIP-848), step by step: epochs and fences, who gives up and who waits, static members, timers."""
+
+import pytest
+
+from tests.support.consumer_groups import SESSION_MS, Client, World
+from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.consumer_member import NOTHING, Current, Progress, reconciled
+from tidelog.broker.groups.consumer_parts import Answer, Beat, GroupState
+from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.states import Asked
+from tidelog.protocol.coordinator import consumer_forms
+from tidelog.protocol.error_codes import ErrorCode
+
+A, B = b"a" * 16, b"b" * 16
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.topics = {"a": (A, 4), "b": (B, 2)}
+    return world
+
+
+@pytest.fixture
+def group(world: World) -> MixedGroup:
+    return world.group()
+
+
+def client(member_id: str, *topics: str, **said: str | None) -> Client:
+    return Client(member_id, frozenset(topics), **said)
+
+
+def told(answer: Answer | None) -> Answer:
+    assert answer is not None
+    return answer
+
+
+def test_the_first_member_gets_everything_at_once(group: ConsumerGroup) -> None:
+    answer = told(client("m", "a").heartbeat(group))
+    assert answer == Answer(NONE, None, "m", 1, {A: frozenset(range(4))})
+    assert (group.epoch, group.target_epoch, group.state) == (1, 1, GroupState.STABLE)
+
+
+def test_a_member_that_comes_waits_for_what_the_other_has_to_give_up(group: ConsumerGroup) -> None:
+    first, second = client("m1", "a"), client("m2", "a")
+    first.heartbeat(group)
+    # The second is in the new epoch, with nothing yet.
+    assert told(second.heartbeat(group)).assignment == {}
+    assert (second.epoch, group.state) == (2, GroupState.RECONCILING)
+    # The first hears what it keeps, and stays in its epoch until it has given up the rest.
+    had = dict(first.owns)
+    first.owns = {A: frozenset(range(4))}
+    answer = told(first.heartbeat(group, is_full=False))
+    assert answer.assignment is not None
+    assert (answer.epoch, len(answer.assignment[A])) == (1, 2)
+    assert group.members["m1"].current.progress is Progress.UNREVOKED_PARTITIONS
+    # As long as it has them nobody else gets them.
+    first.owns = had
+    first.heartbeat(group, is_full=False)
+    assert told(second.heartbeat(group, is_full=False)).assignment is None
+    first.owns = dict(answer.assignment)
+    assert told(first.heartbeat(group, is_full=False)).epoch == 2
+    assert told(second.heartbeat(group, is_full=False)).assignment == {A: had[A] - answer.assignment[A]}
+    assert group.state is GroupState.STABLE
+
+
+def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing() -> None:
+    current = Current(1, 1, Progress.STABLE, {A: frozenset([0, 1])}, NOTHING)
+    next_ = reconciled(current, {A: frozenset([0])}, 2, frozenset([A]), None, lambda *_: True)
+    assert next_ == Current(1, 1, Progress.UNREVOKED_PARTITIONS, {A: frozenset([0])}, {A: frozenset([1])})
+    assert reconciled(next_, {A: frozenset([0])}, 2, frozenset([A]), None, lambda *_: True) == next_
+    done = reconciled(next_, {A: frozenset([0])}, 2, frozenset([A]), {A: [0]}, lambda *_: True)
+    assert (done.epoch, done.previous_epoch, done.progress) == (2, 1, Progress.STABLE)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "owned", "code"),
+    [
+        (3, {}, ErrorCode.FENCED_MEMBER_EPOCH),  # of another life of the group
+        (1, {A: frozenset([0, 1, 2, 3])}, NONE),  # the answer with the new epoch was lost
+        (1, {B: frozenset([9])}, ErrorCode.FENCED_MEMBER_EPOCH),
+        (1, None, ErrorCode.FENCED_MEMBER_EPOCH),
+    ],
+)
+def test_a_member_in_another_epoch_is_fenced(
+    group: ConsumerGroup, world: World, epoch: int, owned: dict[bytes, frozenset[int]] | None, code: ErrorCode
+) -> None:
+    one = client("m", "a")
+    one.heartbeat(group)
+    world.topics["b"] = (B, 3)
+    one.topics = frozenset(["a", "b"])
+    one.heartbeat(group)
+    assert one.epoch == 2
+    answers: list[Answer] = []
+    group.heartbeat_of(Beat("m", epoch, owned=owned), answers.append)
+    assert answers[0].code is code
+
+
+def test_who_is_no_member_is_told_so(group: ConsumerGroup) -> None:
+    client("m", "a").heartbeat(group)
+    stranger = client("x", "a")
+    stranger.epoch = 1
+    assert told(stranger.heartbeat(group)).code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stranger.leave(group).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_takes_no_more_members_than_it_may(world: World) -> None:
+    world.around = world.around._replace(max_size=1)
+    group = world.group()
+    first = client("m1", "a")
+    assert told(first.heartbeat(group)).code is NONE
+    assert told(client("m2", "a").heartbeat(group)).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert told(first.heartbeat(group)).code is NONE
+
+
+def test_a_member_that_leaves_gives_the_others_what_it_had(group: ConsumerGroup) -> None:
+    first, second = client("m1", "a"), client("m2", "a")
+    for each in (first, second, first, second, first):
+        each.heartbeat(group)
+    assert first.leave(group) == Answer(NONE, None, "m1", -1)
+    assert group.state is GroupState.ASSIGNING
+    assert told(second.heartbeat(group)).assignment == {A: frozenset(range(4))}
+    second.leave(group)
+    assert group.state is GroupState.EMPTY
+
+
+def test_a_member_that_is_silent_is_taken_out(group: ConsumerGroup, world: World) -> None:
+    first, second = client("m1", "a"), client("m2", "a")
+    first.heartbeat(group)
+    world.pass_(SESSION_MS - 1)
+    second.heartbeat(group)
+    world.pass_(1)
+    assert list(group.members) == ["m2"]
+    assert told(second.heartbeat(group)).assignment == {A: frozenset(range(4))}
+    world.pass_(SESSION_MS - 1)
+    second.heartbeat(group)
+    world.pass_(SESSION_MS - 1)
+    assert list(group.members) == ["m2"]
+
+
+def test_a_member_that_gives_up_nothing_is_taken_out(group: ConsumerGroup, world: World) -> None:
+    first, second = client("m1", "a"), client("m2", "a")
+    first.heartbeat(group)
+    second.heartbeat(group)
+    had = dict(first.owns)
+    for _ in range(3):  # Its rebalance timeout is 60 s; all the time it is alive.
+        first.owns = had
+        first.epoch = 1
+        first.heartbeat(group)
+        world.pass_(20_000)
+        second.heartbeat(group)
+    assert list(group.members) == ["m2"]
+    assert told(second.heartbeat(group)).assignment == {A: frozenset(range(4))}
+
+
+def test_a_static_member_comes_back_to_what_it_had(group: ConsumerGroup) -> None:
+    first, second = client("m1", "a", instance_id="i1"), client("m2", "a")
+    for each in (first, second, first, second):
+        each.heartbeat(group)
+    had, epoch = first.owns, group.epoch
+    again = client("m1-again", "a", instance_id="i1")
+    assert told(again.heartbeat(group)).code is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert first.leave(group, -2).epoch == -2
+    assert told(second.heartbeat(group)).assignment == second.owns
+    assert told(again.heartbeat(group)).assignment == had
+    assert (group.epoch, again.epoch, sorted(group.members)) == (epoch, epoch, ["m1-again", "m2"])
+    first.epoch = epoch
+    assert told(first.heartbeat(group)).code is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_stays_away_is_taken_out(group: ConsumerGroup, world: World) -> None:
+    first = client("m1", "a", instance_id="i1")
+    first.heartbeat(group)
+    first.leave(group, -2)
+    world.pass_(SESSION_MS)
+    assert not group.members
+    assert told(client("m2", "a", instance_id="i1").heartbeat(group)).code is NONE
+
+
+def test_a_topic_that_grows_or_goes_changes_what_members_read(group: ConsumerGroup, world: World) -> None:
+    one = client("m", "a", "b")
+    one.heartbeat(group)
+    world.topics["a"] = (A, 5)
+    group.topic_changed("a", is_new=False)
+    assert told(one.heartbeat(group, is_full=False)).assignment == {
+        A: frozenset(range(5)),
+        B: frozenset([0, 1]),
+    }
+    epoch = group.epoch
+    world.topics["c"] = (b"c" * 16, 1)
+    group.topic_changed("c", is_new=True)
+    one.heartbeat(group)
+    assert group.epoch == epoch
+    del world.topics["b"]
+    group.topic_changed("b", is_new=False)
+    one.heartbeat(group)
+    assert one.owns == {A: frozenset(range(5))}
+
+
+def test_a_regular_expression_is_resolved_before_the_first_answer(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    one = client("m", regex="a")
+    assert one.heartbeat(group) is None
+    world.work()
+    assert one.owns == {A: frozenset(range(4))}
+    world.topics["ab"] = (B, 1)
+    group.topic_changed("ab", is_new=True)
+    one.heartbeat(group)
+    world.pass_(1000)
+    one.heartbeat(group)
+    world.work()
+    one.heartbeat(group)
+    world.work()
+    assert one.owns == {A: frozenset(range(4)), B: frozenset([0])}
+    assert group.reads("ab")
+
+
+def test_a_regular_expression_that_is_none_is_refused(group: ConsumerGroup) -> None:
+    assert told(client("m", regex="(").heartbeat(group)).code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert not group.members
+
+
+def test_the_assignor_is_the_one_that_most_members_ask_for(group: ConsumerGroup) -> None:
+    client("m1", "a").heartbeat(group)
+    assert group.assignor == "uniform"
+    client("m2", "a", assignor="range").heartbeat(group)
+    assert group.assignor == "range"
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "is_old", "code"),
+    [
+        ("m", 1, False, NONE),
+        ("m", 0, False, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m", 2, False, ErrorCode.STALE_MEMBER_EPOCH),
+        ("m", 1, True, ErrorCode.UNSUPPORTED_VERSION),
+        ("x", 1, False, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, False, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_offsets_are_committed_in_the_members_epoch(
+    group: ConsumerGroup, member_id: str, epoch: int, is_old: bool, code: ErrorCode
+) -> None:
+    assert group.commit_problem("", None, -1) is NONE
+    client("m", "a").heartbeat(group)
+    assert group.commit_problem(member_id, None, epoch, is_old=is_old) is code
+
+
+def test_offsets_are_told_to_members_of_the_epoch_and_to_who_is_none(group: ConsumerGroup) -> None:
+    client("m", "a").heartbeat(group)
+    assert group.fetch_problem(None, -1) is NONE
+    assert group.fetch_problem("m", 1) is NONE
+    assert group.fetch_problem("m", 2) is ErrorCode.STALE_MEMBER_EPOCH
+    assert group.fetch_problem("x", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_with_members_is_not_deleted_and_its_topics_offsets_are_kept(group: ConsumerGroup) -> None:
+    one = client("m", "a")
+    one.heartbeat(group)
+    assert group.deletion_problem(Asked.DELETE) is ErrorCode.NON_EMPTY_GROUP
+    assert group.deletion_problem(Asked.DELETE_OFFSETS) is NONE
+    assert (group.reads("a"), group.reads("b")) == (True, False)
+    one.leave(group)
+    assert group.deletion_problem(Asked.DELETE) is NONE
+    assert not group.reads("a")
+    assert group.unused_since_ms(5) == 5
+
+
+def test_what_cannot_be_stored_is_answered_so_and_stored_with_the_next_change(world: World) -> None:
+    group = world.group()
+    one = client("m", "a")
+    world.fails = True
+    assert told(one.heartbeat(group)).code is ErrorCode.NOT_COORDINATOR
+    assert not world.log
+    world.fails = False
+    assert told(one.heartbeat(group)).code is NONE
+    again = world.restarted()
+    one.epoch = again.epoch
+    assert told(one.heartbeat(again)).code is NONE
+
+
+def test_members_are_there_after_a_restart_and_missed_when_they_are_silent(world: World) -> None:
+    group = world.group()
+    one, two = client("m1", "a", instance_id="i"), client("m2", "a")
+    for each in (one, two, one, one, two):
+        each.heartbeat(group)
+    again = world.restarted()
+    assert again.state is GroupState.STABLE
+    for each in (one, two):
+        assert told(each.heartbeat(again, is_full=False)) == Answer(NONE, None, each.member_id, 2, None)
+    world.pass_(SESSION_MS)
+    assert not again.members
+
+
+def test_nobody_has_what_another_one_has_whatever_was_stored(world: World) -> None:
+    group = world.group()
+    for name in ("m1", "m2"):
+        client(name, "a").heartbeat(group)
+    damaged = world.group()
+    for key, value in world.log.items():
+        damaged.restore(*consumer_forms.read(key, value))
+    both = Current(2, 2, Progress.STABLE, {A: frozenset(range(4))}, NOTHING)
+    for member in damaged:
+        member.current = both
+    damaged.begin()
+    had = [index for member in damaged for index in member.current.assigned.get(A, ())]
+    assert sorted(had) == [0, 1, 2, 3]
+
+
+def test_what_is_stored_of_a_group_is_taken_back_with_it(world: World) -> None:
+    group = world.group()
+    one = client("m", "a", regex="b")
+    one.heartbeat(group)
+    for key, value in group.tombstones().items():
+        assert value is None
+        world.log.pop(key)
+    assert not world.log
+
+
+def test_who_waits_when_the_broker_stops_is_answered(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    one = client("m", "a")
+    assert one.heartbeat(group) is None
+    group.release(ErrorCode.NOT_COORDINATOR)
+    assert one.answers[-1].code is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_member_that_is_taken_out_while_it_waits_is_told_so(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    one = client("m", "a")
+    assert one.heartbeat(group) is None
+    one.leave(group)
+    world.work()
+    other = client("n", "a")
+    other.heartbeat(group)
+    world.work()
+    assert one.answers[-1].code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert other.answers[-1].code is NONE

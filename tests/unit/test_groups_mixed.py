@@ -1,0 +1,371 @@
+"""Members of the classic protocol in a consumer group, and a group on its way from one kind to the other (KIP-848)."""
+
+import pytest
+
+from tests.support.consumer_groups import SESSION_MS, Client, World
+from tidelog.broker.groups import consumers
+from tidelog.broker.groups.consumer_parts import Refused
+from tidelog.broker.groups.member import Joining
+from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.protocol.coordinator.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    ProtocolTopicPartitions,
+    assignment_of,
+    subscription_of,
+    written_assignment,
+    written_subscription,
+)
+from tidelog.protocol.coordinator.form import Form
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JoinGroupResponse
+from tidelog.protocol.messages.sync_group import SyncGroupResponse
+from tidelog.protocol.wire.errors import WireError
+
+A, B = b"a" * 16, b"b" * 16
+NONE, REJOIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
+SUBSCRIPTIONS = Form(ConsumerProtocolSubscription, "0-3", flexible="")
+ASSIGNMENTS = Form(ConsumerProtocolAssignment, "0-3", flexible="")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.topics = {"a": (A, 4), "b": (B, 2)}
+    return world
+
+
+class Classic:
+    """A member of the classic protocol, whose assignor is cooperative."""
+
+    def __init__(self, group: MixedGroup, *topics: str, instance_id: str | None = None) -> None:
+        self.group = group
+        self.topics = topics
+        self.member_id = ""
+        self.instance_id = instance_id
+        self.generation = -1
+        self.owns: dict[str, list[int]] = {}
+
+    def join(self, **said: object) -> JoinGroupResponse:
+        owned = [ProtocolTopicPartitions(topic=topic, partitions=each) for topic, each in self.owns.items()]
+        subscription = ConsumerProtocolSubscription(topics=list(self.topics), owned_partitions=owned)
+        asked = Joining(
+            member_id=self.member_id,
+            instance_id=self.instance_id,
+            client_id="client",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=60_000,
+            session_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[("cooperative-sticky", SUBSCRIPTIONS.write(subscription, 1))],
+        )
+        answers: list[JoinGroupResponse] = []
+        self.group.join(asked._replace(**said), answers.append)
+        if answers[0].error_code in (NONE, ErrorCode.MEMBER_ID_REQUIRED):
+            self.member_id, self.generation = answers[0].member_id, answers[0].generation_id
+        return answers[0]
+
+    def sync(self, **said: object) -> SyncGroupResponse:
+        answers: list[SyncGroupResponse] = []
+        asked = {"protocol_type": "consumer", "protocol": "cooperative-sticky", **said}
+        self.group.sync(self.member_id, self.instance_id, self.generation, [], answers.append, **asked)  # type: ignore[arg-type]
+        if answers[0].error_code == NONE:
+            assigned = assignment_of(answers[0].assignment).assigned_partitions
+            self.owns = {each.topic: each.partitions for each in assigned}
+        return answers[0]
+
+    def heartbeat(self) -> ErrorCode:
+        return self.group.heartbeat(self.member_id, self.instance_id, self.generation)
+
+
+def test_a_classic_member_joins_when_others_have_given_up(world: World) -> None:
+    group = world.group()
+    new = Client("m", frozenset(["a"]))
+    new.heartbeat(group)
+    old = Classic(group, "a")
+    joined = old.join()
+    assert (joined.error_code, joined.protocol_type, joined.protocol_name) == (
+        NONE,
+        "consumer",
+        "cooperative-sticky",
+    )
+    assert (joined.leader, joined.members, joined.generation_id) == ("", [], group.epoch)
+    assert old.sync().error_code == NONE
+    assert old.owns == {}
+    assert old.heartbeat() is NONE  # What it waits for is not free.
+    new.heartbeat(group)
+    new.heartbeat(group)
+    assert old.heartbeat() is REJOIN
+    assert old.join().error_code == NONE
+    old.sync()
+    assert sorted(old.owns["a"] + list(new.owns[A])) == [0, 1, 2, 3]
+    assert old.heartbeat() is NONE
+
+
+def test_a_classic_member_gives_up_and_joins_again(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    old.sync()
+    assert old.owns == {"a": [0, 1, 2, 3]}
+    new = Client("m", frozenset(["a"]))
+    new.heartbeat(group)
+    assert old.heartbeat() is REJOIN
+    assert old.join().generation_id == 1  # It stays in its generation until it has given up.
+    old.sync()
+    assert len(old.owns["a"]) == 2
+    new.heartbeat(group)
+    assert not new.owns
+    assert old.heartbeat() is REJOIN
+    assert old.join().generation_id == 2
+    assert old.sync().error_code == NONE
+    new.heartbeat(group)
+    assert sorted(old.owns["a"] + list(new.owns[A])) == [0, 1, 2, 3]
+
+
+def test_a_classic_member_that_is_new_is_given_an_id_to_join_with(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    assert old.join(must_know_its_id=True).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert old.member_id
+    assert not group.members
+    assert old.join(must_know_its_id=True).error_code == NONE
+    assert list(group.members) == [old.member_id]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": []},
+        {"protocols": [("range", b"\xff")]},
+        {"protocols": [("other", written_subscription(["a"]))]},
+    ],
+)
+def test_a_classic_member_must_speak_as_the_others_do(world: World, said: dict[str, object]) -> None:
+    group = world.group()
+    Classic(group, "a").join()
+    assert Classic(group, "a").join(**said).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_classic_member_is_refused_what_is_not_its_own(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    assert old.sync(protocol="range").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    old.generation += 1
+    assert old.heartbeat() is ErrorCode.ILLEGAL_GENERATION
+    assert old.sync().error_code == ErrorCode.ILLEGAL_GENERATION
+    assert group.commit_problem(old.member_id, None, old.generation) is ErrorCode.ILLEGAL_GENERATION
+    assert group.commit_problem(old.member_id, None, old.generation - 1, is_old=True) is NONE
+    Client("m", frozenset(["a"])).heartbeat(group)
+    assert group.heartbeat("m", None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat("x", None, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_sync_in_a_new_epoch_has_the_member_join_again(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    Client("m", frozenset(["b"])).heartbeat(group)
+    assert old.sync().error_code == REJOIN
+
+
+@pytest.mark.parametrize("wait_ms", [10_000, 60_000])
+def test_a_classic_member_that_is_silent_or_does_not_join_again_is_taken_out(
+    world: World, wait_ms: int
+) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    old.sync()
+    new = Client("m", frozenset(["a"]))
+    for passed_ms in range(0, wait_ms, 5_000):
+        new.heartbeat(group)
+        if wait_ms > 10_000:
+            assert old.heartbeat() is REJOIN
+        world.pass_(5_000)
+        assert (old.member_id in group.members) == (passed_ms + 5_000 < wait_ms)
+
+
+def test_a_classic_member_that_does_not_sync_is_taken_out(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    for _ in range(12):
+        assert old.heartbeat() is NONE
+        world.pass_(5_000)
+    assert not group.members
+
+
+def test_members_leave_by_their_ids_or_by_their_instances(world: World) -> None:
+    group = world.group()
+    static, other = Classic(group, "a", instance_id="i"), Classic(group, "a")
+    static.join()
+    other.join()
+    asked = [("", "i"), (other.member_id, None), ("x", None), ("", "none")]
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.leave(asked) == [NONE, NONE, unknown, unknown]
+    assert not group.members
+
+
+def test_a_static_member_that_comes_back_by_the_other_protocol_has_what_it_had(world: World) -> None:
+    group = world.group()
+    static = Classic(group, "a", instance_id="i")
+    static.join()
+    static.sync()
+    new = Client("m", frozenset(["a"]), instance_id="i")
+    new.heartbeat(group)
+    assert new.owns == {A: frozenset(range(4))}
+    assert list(group.members) == ["m"]
+    assert static.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
+    assert static.join().error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_the_group_becomes_classic_when_the_last_new_member_leaves(world: World) -> None:
+    world.may_downgrade = True
+    group = world.group()
+    new, other = Client("m", frozenset(["a"])), Client("n", frozenset(["a"]))
+    new.heartbeat(group)
+    other.heartbeat(group)
+    Classic(group, "a").join()
+    new.leave(group)
+    assert world.downgraded == []
+    world.pass_(5_000)
+    other.leave(group)
+    assert world.downgraded == [frozenset(["n"])]
+
+
+def test_a_group_of_nobody_does_not_become_classic(world: World) -> None:
+    world.may_downgrade = True
+    group = world.group()
+    new = Client("m", frozenset(["a"]))
+    new.heartbeat(group)
+    new.leave(group)
+    assert world.downgraded == []
+
+
+def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
+    group = world.group()
+    new = Client("m", frozenset(["a"]))
+    new.heartbeat(group)
+    old = Classic(group, "a", instance_id="i")
+    old.join()
+    new.heartbeat(group)
+    value = consumers.downgraded(group, frozenset(["m"]), world.now_ms)
+    assert (value.protocol_type, value.protocol, value.generation) == (
+        "consumer",
+        "cooperative-sticky",
+        group.epoch,
+    )
+    assert value.leader == old.member_id
+    (member,) = value.members
+    assert (member.member_id, member.group_instance_id, member.session_timeout) == (
+        old.member_id,
+        "i",
+        10_000,
+    )
+    assert subscription_of(member.subscription).topics == ["a"]
+    (assigned,) = assignment_of(member.assignment).assigned_partitions
+    assert (assigned.topic, len(assigned.partitions)) == ("a", 2)
+
+
+class FakeClassicMember:
+    def __init__(self, member_id: str, assignment: bytes, protocol: str = "range") -> None:
+        self.id, self.assignment = member_id, assignment
+        self.instance_id = None
+        self.client_id, self.client_host = "client", "/127.0.0.1"
+        self.rebalance_timeout_ms, self.session_timeout_ms = 60_000, 10_000
+        self.protocols = [(protocol, written_subscription(["a"]))]
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return self.protocols[0][1]
+
+
+class FakeClassicGroup:
+    def __init__(self, *members: FakeClassicMember, protocol: str = "range") -> None:
+        self.id, self.protocol_type, self.protocol, self.generation = "g", "consumer", protocol, 7
+        self.members = {member.id: member for member in members}
+
+
+def given(*indexes: int, user_data: bytes | None = None) -> bytes:
+    partitions = [ProtocolTopicPartitions(topic="a", partitions=list(indexes))]
+    return ASSIGNMENTS.write(
+        ConsumerProtocolAssignment(assigned_partitions=partitions, user_data=user_data), 0
+    )
+
+
+def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
+    # Its leader gave partition 1 to two, and one that is not there.
+    classic = FakeClassicGroup(FakeClassicMember("m1", given(0, 1)), FakeClassicMember("m2", given(1, 2, 9)))
+    group = consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
+    assert (group.epoch, group.target_epoch) == (7, 7)
+    assert group.members["m1"].current.assigned == {A: {0, 1}}
+    assert group.members["m2"].current.assigned == {A: {2}}
+    assert group.heartbeat("m1", None, 7) is NONE
+    Client("m3", frozenset(["a"])).heartbeat(group)
+    assert group.heartbeat("m1", None, 7) is REJOIN
+    world.pass_(10_000)
+    assert list(group.members) == ["m3"]
+    assert world.held_bytes == group.size_bytes
+
+
+@pytest.mark.parametrize(
+    ("member", "protocol", "is_taken"),
+    [
+        (FakeClassicMember("m", b""), "range", True),
+        (FakeClassicMember("m", b"\xff"), "range", False),
+        (FakeClassicMember("m", given(0, user_data=b"mine")), "mine", False),
+        (FakeClassicMember("m", given(0, user_data=b"librdkafka's")), "cooperative-sticky", True),
+    ],
+)
+def test_a_classic_group_that_does_not_speak_as_consumers_do_stays_one(
+    world: World, member: FakeClassicMember, protocol: str, is_taken: bool
+) -> None:
+    classic = FakeClassicGroup(member, protocol=protocol)
+    if is_taken:
+        assert consumers.upgraded(classic, world.around).members  # type: ignore[arg-type]
+        return
+    with pytest.raises(Refused) as refused:
+        consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
+    assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_classic_members_are_there_after_a_restart(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    old.sync()
+    again = world.restarted()
+    assert again.heartbeat(old.member_id, None, old.generation) is NONE
+    world.pass_(SESSION_MS)
+    assert not again.members
+
+
+def test_a_subscription_is_read_in_every_version() -> None:
+    said = ConsumerProtocolSubscription(
+        topics=["a"],
+        user_data=b"x",
+        owned_partitions=[ProtocolTopicPartitions(topic="a", partitions=[1])],
+        generation_id=3,
+        rack_id="r",
+    )
+    for version in range(4):
+        read = subscription_of(SUBSCRIPTIONS.write(said, version))
+        assert (read.topics, read.user_data) == (["a"], b"x")
+        assert bool(read.owned_partitions) == (version >= 1)
+        assert (read.generation_id, read.rack_id) == (
+            3 if version >= 2 else -1,
+            "r" if version >= 3 else None,
+        )
+    later = b"\x00\x09" + SUBSCRIPTIONS.write(said, 3)[2:] + b"more"
+    assert subscription_of(later).rack_id == "r"
+    with pytest.raises(WireError):
+        subscription_of(b"\xff\xff" + b"\x00" * 20)
+
+
+def test_an_assignment_has_the_version_of_the_subscription() -> None:
+    partitions = [ProtocolTopicPartitions(topic="a", partitions=[0])]
+    for version in range(4):
+        metadata = SUBSCRIPTIONS.write(ConsumerProtocolSubscription(topics=[]), version)
+        assert written_assignment(partitions, metadata)[:2] == version.to_bytes(2)

@@ -1,0 +1,467 @@
+"""What is counted, what a scrape reads, and its text, which Prometheus's own parser judges."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support import strategies
+from tests.support.logs import NOW, batch, fill, new_shared, open_log
+from tests.support.served import Connect, Serve, connect, serve
+from tidelog.broker.broker import Broker
+from tidelog.broker.metrics import collect, describe, table
+from tidelog.broker.metrics.collect import Collector
+from tidelog.broker.metrics.exposition import heading, histogram, labels, text
+from tidelog.broker.metrics.health import health
+from tidelog.broker.metrics.looks import Look, Looks
+from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
+from tidelog.broker.work import LONG, NONE, Work
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tidelog.protocol.registry import APIS
+from tidelog.protocol.wire.error_codes_in import told_of_errors
+from tidelog.protocol.wire.schema import fields_of
+from tidelog.storage.tally import Tally
+
+__all__ = ["connect", "serve"]
+
+NET = Net(connections=3, admitted=7, refused=2, bad_requests=1, request_bytes=99)
+Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def parsed(exposed: str) -> Values:
+    """Return every sample by its name and labels, none of which may come twice."""
+    found: Values = {}
+    for family in text_string_to_metric_families(exposed):
+        for sample in family.samples:
+            key = sample.name, tuple(sorted(sample.labels.items()))
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+def value(found: Values, name: str, **with_labels: str) -> float | None:
+    return found.get((name, tuple(sorted(with_labels.items()))))
+
+
+def all_of(work: Work[Any], stop_after: int = 1 << 30) -> Any:
+    """Do work to its end, or tell it after some steps that the broker stops."""
+    steps = 0
+    try:
+        next(work)
+        while True:
+            steps += 1
+            work.send(LONG if steps <= stop_after else NONE)
+    except StopIteration as end:
+        return end.value
+
+
+def scraped(broker: Broker) -> Values:
+    assert broker.tallies is not None
+    pieces = all_of(Collector(broker, broker.tallies, lambda: NET).scrape())
+    return parsed(b"".join(pieces).decode())
+
+
+def produce(topic: str, data: bytearray, partition: int = 0, acks: int = -1) -> ProduceRequest:
+    partitions = [PartitionProduceData(index=partition, records=memoryview(data))]
+    return ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=partitions)]
+    )
+
+
+# -- counting ----------------------------------------------------------------------------------------------------
+
+
+def errors_in(message: Any) -> list[int]:
+    """List the error codes of a message, by walking all of it."""
+    found = []
+    for field in fields_of(type(message)):
+        held = getattr(message, field.name)
+        if field.name == "error_code":
+            found += [held] if held else []
+        for each in held if isinstance(held, list) else [held]:
+            if hasattr(type(each), "__wire_fields__"):
+                found += errors_in(each)
+    return found
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_every_error_code_in_an_answer_is_found(api: Any, data: st.DataObject) -> None:
+    message = data.draw(strategies.messages(api.response, api.max_version))
+    told: list[int] = []
+    encode = told_of_errors(api.response, lambda *given: given, told.append)
+    assert encode(7, message) == (7, message)
+    assert told == errors_in(message)
+
+
+def test_times_are_counted_by_their_bounds() -> None:
+    times = Times()
+    for took_s in (0.0, BOUNDS_S[0], BOUNDS_S[0] * 1.01, BOUNDS_S[-1], BOUNDS_S[-1] + 1):
+        times.add(took_s)
+    assert (times.counts[0], times.counts[1], times.counts[-2], times.counts[-1]) == (2, 1, 1, 1)
+    assert times.sum_s == pytest.approx(BOUNDS_S[0] * 2.01 + BOUNDS_S[-1] * 2 + 1)
+
+
+def test_a_flush_that_fails_is_timed_too() -> None:
+    tallies = Tallies()
+
+    def fail(_logs: object) -> None:
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011
+        tallies.timed_flush(fail)([])
+    assert tallies.timed_flush(len)([1, 2]) == 2
+    assert sum(tallies.commits.counts) == 2
+
+
+async def test_nothing_is_counted_where_nobody_asked_for_it(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    await (await connect(served)).make_topic("t")
+    assert served.broker.tallies is None
+    assert served.server.http_address is None
+
+
+async def test_what_was_asked_and_how_it_went(serve: Serve, connect: Connect, unused_tcp_port: int) -> None:
+    """Answered at once, waited for, with errors, and not at all: each is counted, and in time."""
+    served = await serve(http_port=str(unused_tcp_port))
+    client = await connect(served)
+    await client.make_topic("t")
+    await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    sent = produce("t", batch([NOW, NOW + 5]))
+    response = await client.ask(PRODUCE, 9, sent)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    for _ in range(2):
+        await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=5))
+    client.send(PRODUCE, 9, 1, produce("t", batch([NOW]), acks=0))
+    partition = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1000)
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=60, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+    await client.ask(FETCH, 11, request)
+    found = scraped(served.broker)
+    assert value(found, "tidelog_requests_total", api="Produce") == 4
+    assert value(found, "tidelog_request_seconds_count", api="Produce") == 4
+    assert value(found, "tidelog_request_seconds_bucket", api="Produce", le="+Inf") == 4
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
+    assert value(found, "tidelog_request_errors_total", api="Produce", error=error) == 2
+    assert sum(name == "tidelog_request_errors_total" for name, _ in found) == 1
+    waited = value(found, "tidelog_request_seconds_sum", api="Fetch")
+    assert waited is not None
+    assert waited >= 0.05, "the time that a fetch waited is in its time"
+    assert value(found, "tidelog_requests_total", api="ListOffsets") is None
+    received = value(found, "tidelog_request_bytes_total", api="Produce") or 0
+    assert received > 4 * len(batch([NOW]))
+    assert (value(found, "tidelog_response_bytes_total", api="Fetch") or 0) > 40
+    assert (value(found, "tidelog_response_bytes_total", api="ApiVersions") or 0) > 40, "an answer at once"
+    assert value(found, "tidelog_commit_seconds_count") == 1
+    tallies = served.broker.tallies
+    assert tallies is not None
+    assert sum(tallies.commits.counts) == 1
+
+
+# -- what a scrape reads -----------------------------------------------------------------------------------------
+
+
+async def test_a_scrape_tells_of_topics_and_partitions(
+    serve: Serve, connect: Connect, unused_tcp_port: int
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port), num_partitions="2")
+    client = await connect(served)
+    await client.make_topic("t")
+    now_ms = served.broker.clock.now_ms()
+    for _ in range(3):
+        await client.ask(PRODUCE, 9, produce("t", batch([now_ms - 5000] * 2)))
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    found = scraped(served.broker)
+    for name, expected in {
+        "topics": 1, "partitions": 2, "segments": 2, "log_bytes": log.size_bytes, "logs_refusing_writes": 0,
+        "connections": 3, "connections_accepted_total": 7, "connections_refused_total": 2, "bad_requests_total": 1,
+        "connections_max": 10_000, "waiting_fetches": 0, "disk_full": 0, "damaged_ranges": 0, "recovery_cut_bytes": 0,
+    }.items():  # fmt: skip
+        assert value(found, f"tidelog_{name}") == expected, name
+    for name, expected in {
+        "partitions": 2,
+        "records_total": 6,
+        "segments": 2,
+        "bytes": log.size_bytes,
+    }.items():
+        assert value(found, f"tidelog_topic_{name}", topic="t") == expected, name
+    for name, expected in {"start_offset": 0, "end_offset": 6, "bytes": log.size_bytes}.items():
+        assert value(found, f"tidelog_partition_{name}", topic="t", partition="0") == expected, name
+    assert value(found, "tidelog_held_bytes", kind="requests") == 99
+    assert value(found, "tidelog_held_bytes_max", kind="fetches") == 64 << 20
+    assert (value(found, "process_resident_memory_bytes") or 0) > 1 << 20
+    assert (value(found, "process_open_fds") or 0) > 3
+
+
+async def test_S57_the_time_from_create_to_append_of_the_last_record_is_told(
+    serve: Serve, connect: Connect, unused_tcp_port: int
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port), num_partitions="2")
+    client = await connect(served)
+    await client.make_topic("t")
+    served.broker.clock.hold(NOW)
+    await client.ask(PRODUCE, 9, produce("t", batch([NOW - 90_000, NOW - 5_000])))
+    found = scraped(served.broker)
+    name = "tidelog_partition_append_delay_seconds"
+    assert value(found, name, topic="t", partition="0") == 5
+    assert value(found, name, topic="t", partition="1") is None
+
+
+async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port))
+    client = await connect(served)
+    await client.make_topic("t")
+    for number in range(4):
+        served.broker.clock.hold(NOW + number * 10_000)
+        await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+    committed = [('a "b"\\', "t", 0, 1), ("done", "t", 0, 4), ("gone", "u", 0, 1), ("gone", "t", 7, 1)]
+    monkeypatch.setattr(
+        served.broker.groups, "all_committed", lambda: iter([*committed, ("more", "t", 0, 1)])
+    )
+    monkeypatch.setattr(collect, "MOST_LAGS", len(committed))
+    found = scraped(served.broker)
+    behind = {"group": 'a "b"\\', "topic": "t", "partition": "0"}
+    assert value(found, "tidelog_group_lag_records", **behind) == 3
+    assert value(found, "tidelog_group_lag_seconds", **behind) == 20
+    done = {**behind, "group": "done"}
+    assert value(found, "tidelog_group_lag_records", **done) == 0
+    assert value(found, "tidelog_group_lag_seconds", **done) == 0
+    assert not any({("group", "gone"), ("group", "more")} & set(names) for _, names in found)
+
+
+@pytest.mark.parametrize(
+    ("bound", "topics_told", "partitions_told"),
+    [("MOST_PARTITIONS", True, False), ("MOST_TOPICS", False, True)],
+)
+async def test_of_very_many_less_is_told(
+    serve: Serve,
+    connect: Connect,
+    unused_tcp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+    topics_told: bool,
+    partitions_told: bool,
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port))
+    client = await connect(served)
+    for name in ("t", "u"):
+        await client.make_topic(name)
+        await client.ask(PRODUCE, 9, produce(name, batch([NOW])))
+    monkeypatch.setattr(collect, bound, 1)
+    found = scraped(served.broker)
+    names = {name for name, _ in found}
+    assert ("tidelog_topic_records_total" in names) == topics_told
+    assert ("tidelog_partition_end_offset" in names) == partitions_told
+    assert ("tidelog_partition_append_delay_seconds" in names) == partitions_told
+    assert value(found, "tidelog_partitions") == 2
+
+
+async def test_a_scrape_ends_at_its_next_step_where_the_broker_stops(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port), num_partitions="5")
+    await (await connect(served)).make_topic("t")
+    monkeypatch.setattr(collect, "STEP_LOGS", 1)
+    tallies = served.broker.tallies
+    assert tallies is not None
+    collector = Collector(served.broker, tallies, lambda: NET)
+    for steps in range(8):
+        assert all_of(collector.scrape(), stop_after=steps) is None
+    assert all_of(collector.scrape()) is not None
+
+
+async def test_a_log_that_takes_no_writes_is_counted_and_named(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port), num_partitions="3")
+    await (await connect(served)).make_topic("t")
+    broker = served.broker
+
+    def told(is_stopping: bool = False) -> tuple[int, dict[str, Any]]:
+        return cast("tuple[int, dict[str, Any]]", all_of(cast(Any, health(broker, is_stopping))))
+
+    status, well = told()
+    assert (status, well["status"], well["refused"], well["partitions"]) == (200, "ok", [], 3)
+    assert told(is_stopping=True)[0] == 503
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.broker.metrics.health.STEP_LOGS", 1)
+        assert sum(1 for _ in health(broker, False)) == 3, "it gives way"
+    log_health = broker.topics.by_name["t"].partitions[1].log.health
+    log_health.fail("a flush failed", lambda: None)
+    status, ill = told()
+    assert (status, ill["status"]) == (503, "refusing writes")
+    assert ill["refused"] == [{"log": "t-1", "reason": "a flush failed"}]
+    assert value(scraped(broker), "tidelog_logs_refusing_writes") == 1
+    assert log_health.is_mended()
+    broker.logs.disk.is_full = True
+    status, full = told()
+    assert (status, full["refusing_writes"]) == (503, 3)
+    assert "is full" in full["refused"][0]["reason"]
+    assert value(scraped(broker), "tidelog_disk_full") == 1
+    broker.logs.disk.is_full = False
+
+
+def test_damage_is_counted(tmp_path: Path) -> None:
+    damaged = [SimpleNamespace(start=10, end=25), SimpleNamespace(start=30, end=31)]
+    segments = [
+        SimpleNamespace(size=100, summary=SimpleNamespace(damage=damaged)),
+        SimpleNamespace(size=11, summary=SimpleNamespace(damage=())),
+    ]
+    totals = collect._Totals()
+    assert collect._add(totals, cast(Any, SimpleNamespace(segments=segments, takes_writes=True))) == 2
+    assert (totals.damaged_ranges, totals.damaged_bytes, totals.size_bytes) == (2, 16, 111)
+
+
+# -- what takes a look -------------------------------------------------------------------------------------------
+
+
+def test_only_what_changed_is_looked_for_again() -> None:
+    looked: list[str] = []
+
+    def at(key: str, state: int) -> Look:
+        return Look(key, state, lambda: looked.append(key) or float(state))  # type: ignore[func-returns-value]
+
+    looks = Looks(most_s=10)
+    assert all_of(looks.look([at("a", 1), at("b", 2)])) == [1, 2]
+    assert all_of(looks.look([at("a", 1), at("b", 3)])) == [1, 3]
+    assert looked == ["a", "b", "b"]
+    assert all_of(looks.look([at("b", 3)])) == [3]
+    assert all_of(looks.look([at("a", 1)])) == [1]
+    assert looked == ["a", "b", "b", "a"], "what is not there any more is not remembered"
+
+
+def test_those_that_the_time_did_not_suffice_for_come_first_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 0.0
+
+    def find() -> float:
+        nonlocal now_s
+        now_s += 1
+        return now_s
+
+    monkeypatch.setattr("tidelog.broker.metrics.looks.monotonic", lambda: now_s)
+    looks = Looks(most_s=2)
+    wanted = [Look(key, 0, find) for key in range(5)]
+    assert all_of(looks.look(wanted)) == [1, 2, None, None, None]
+    assert all_of(looks.look(wanted)) == [1, 2, 3, 4, None]
+    changed = [Look(key, 1, find) for key in range(5)]
+    assert all_of(looks.look(changed)) == [6, 2, 3, 4, 5], "what is not reached keeps what was found before"
+
+
+# -- the storage's counts ----------------------------------------------------------------------------------------
+
+
+def test_what_retention_deletes_is_counted(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=100, retention_ms=1000, segment_min_ms=0)
+    fill(log, [[NOW], [NOW], [NOW]])
+    segments, size_bytes = len(log.segments), log.size_bytes
+    assert segments > 1
+    from tidelog.storage.upkeep import enforce_retention
+
+    enforce_retention(log, NOW + 10_000)
+    tally = log.shared.tally
+    assert tally.deleted_segments == segments
+    assert tally.deleted_bytes == size_bytes
+
+
+def test_recovery_counts_from_several_threads() -> None:
+    tally = Tally()
+
+    def count() -> None:
+        for _ in range(2000):
+            tally.read(3)
+            tally.cut(1)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tally.read_bytes, tally.cut_bytes) == (24_000, 8_000)
+    assert new_shared(Path()).tally.read_bytes == 0
+
+
+# -- the text ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.text(), st.floats(allow_nan=False)), unique_by=lambda each: each[0]))
+def test_any_label_and_number_is_what_prometheus_reads(samples: list[tuple[str, float]]) -> None:
+    metric = table.Metric("m_total", table.COUNTER, ("name",), "What \\it says, 100 % of it.")
+    exposed = text(metric, [(labels(metric.labels, [name]), number) for name, number in samples])
+    assert parsed(exposed) == {("m_total", (("name", name),)): number for name, number in samples}
+
+
+def test_a_histogram_is_what_prometheus_reads() -> None:
+    metric = table.Metric("h", table.HISTOGRAM, ("api",), "h")
+    exposed = histogram(metric, (0.5, 1.0), [(("A",), [1, 2, 4], 9.5)])
+    assert parsed(exposed) == {
+        ("h_bucket", (("api", "A"), ("le", "0.5"))): 1,
+        ("h_bucket", (("api", "A"), ("le", "1.0"))): 3,
+        ("h_bucket", (("api", "A"), ("le", "+Inf"))): 7,
+        ("h_count", (("api", "A"),)): 7,
+        ("h_sum", (("api", "A"),)): 9.5,
+    }
+    assert histogram(metric, (0.5, 1.0), []) == ""
+
+
+def test_every_metric_has_a_name_as_prometheus_wants_it() -> None:
+    names = [metric.name for metric in table.METRICS]
+    assert len(set(names)) == len(names)
+    for metric in table.METRICS:
+        assert metric.name.startswith("tidelog_")
+        assert metric.name.endswith("_total") == (metric.kind == table.COUNTER), metric.name
+        assert "\n" not in metric.doc
+        assert metric.doc.endswith(".")
+        (family,) = text_string_to_metric_families(heading(metric))
+        assert family.documentation == metric.doc
+
+
+async def test_every_metric_of_the_table_is_told_and_no_other(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port))
+    client = await connect(served)
+    await client.make_topic("t")
+    await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+    await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=9))
+    monkeypatch.setattr(served.broker.groups, "all_committed", lambda: iter([("g", "t", 0, 0)]))
+    tallies = served.broker.tallies
+    assert tallies is not None
+    exposed = b"".join(all_of(Collector(served.broker, tallies, lambda: NET).scrape())).decode()
+    told = {line.split()[2]: line.split()[3] for line in exposed.splitlines() if line.startswith("# TYPE")}
+    ours = {name: kind for name, kind in told.items() if not name.startswith("process_")}
+    assert ours == {metric.name: metric.kind for metric in table.METRICS}
+    process = {name for name in told if name.startswith("process_")}
+    assert all(f"`{name}`" in describe.page() for name in process)
+
+
+def test_check_tells_a_stale_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(describe, "PAGE", tmp_path / "metrics.md")
+    assert describe.main(["--check"]) == 1
+    assert describe.main([]) == 0
+    assert describe.main(["--check"]) == 0
+    assert "tidelog_group_lag_seconds" in (tmp_path / "metrics.md").read_text()
+    (tmp_path / "metrics.md").write_text("edited by hand")
+    assert describe.main(["--check"]) == 1
+    assert "make docs" in capsys.readouterr().err
+    assert describe.main(["--nonsense"]) == 2

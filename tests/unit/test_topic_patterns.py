@@ -1,0 +1,60 @@
+"""Regular expressions of clients: RE2's, the whole name, and no pattern that keeps the broker busy."""
+
+import time
+from contextlib import suppress
+
+import pytest
+
+from tidelog.broker.groups.topic_patterns import MATCHED_AT_ONCE, matches, problem
+from tidelog.broker.maintenance import at_once
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching"),
+    [
+        ("a", {"a"}),
+        ("a.*", {"a", "ab", "a.b"}),
+        ("a[.]b|b", {"a.b", "b"}),
+        ("^ab$", {"ab"}),
+        ("(?i)A", {"a"}),
+        ("", set()),
+    ],
+)
+def test_a_pattern_matches_whole_names(pattern: str, matching: set[str]) -> None:
+    assert at_once(matches([pattern], ["a", "ab", "a.b", "b"])) == {pattern: matching}
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "a**", r"(a)\1", "(?=a)", "a{1001}", "((a{100}){100}){100}", r"\p{Nope}"]
+)
+def test_what_is_not_re2_or_too_large_is_refused_and_matches_nothing(pattern: str) -> None:
+    assert problem(pattern)
+    assert at_once(matches([pattern], ["a"])) == {pattern: frozenset()}
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+b", "(a|aa)+$b", "(.*)*b", "(a?){200}a{200}c", "((a{0,20}){0,20}){0,2}b"]
+)
+def test_no_pattern_takes_long(pattern: str) -> None:
+    """Python's own `re` would be at the first of these for longer than the machine lasts."""
+    assert problem(pattern) is None
+    names = ["a" * 249] * MATCHED_AT_ONCE
+    begun_s = time.perf_counter()
+    assert at_once(matches([pattern], names)) == {pattern: frozenset()}
+    assert time.perf_counter() - begun_s < 1
+
+
+def test_names_are_matched_in_steps_and_a_stop_ends_them() -> None:
+    task = matches(["a"], ["a"] * (MATCHED_AT_ONCE * 3))
+    next(task)
+    steps = 0
+    with suppress(StopIteration):
+        while True:
+            task.send(False)
+            steps += 1
+    assert steps == 3
+    stopped = matches(["a"], ["a"])
+    next(stopped)
+    with pytest.raises(StopIteration) as end:
+        stopped.send(True)
+    assert end.value.value == {}
