@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
@@ -135,6 +136,28 @@ def test_the_members_of_a_group_are_named_and_keep_it_from_being_reset_or_delete
             f"tidelog: group {sent} would not be reset now: {who}\n",
         )
         assert committed(shared_broker, sent) == [3, EACH]
+
+
+def test_a_member_of_the_newer_protocol_is_named_too(shared_broker: Running, sent: str) -> None:
+    group = f"{sent}-new"
+    settings = {
+        "bootstrap.servers": shared_broker.address,
+        "group.id": group,
+        "group.protocol": "consumer",
+        "client.id": "newer",
+    }
+    with closing(Consumer(settings)) as joined:
+        joined.subscribe([sent])
+        until = time.monotonic() + 30
+        while not joined.assignment() and time.monotonic() < until:
+            joined.poll(0.1)
+        found = described(shared_broker, group)
+        (one,) = found["members"]
+        assert (found["state"], found["type"], found["assignor"]) == ("Stable", "consumer", "uniform")
+        assert (one["client_id"], one["assignment"]) == ("newer", [{"topic": sent, "partitions": [0, 1]}])
+        refused = reset(shared_broker, group, "--topic", sent, "--to-offset", "1", "--yes")
+        assert refused.returncode == 1
+        assert f"group {group} was not reset: it has 1 member: newer at " in refused.stderr
 
 
 def test_a_reset_shows_its_plan_and_asks(shared_broker: Running, sent: str) -> None:
