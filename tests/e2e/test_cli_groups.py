@@ -275,3 +275,9 @@ def test_a_group_is_deleted_after_a_yes(shared_broker: Running, sent: str) -> No
     commit(shared_broker, sent, sent, 1)
     (told,) = rows(tidelog(shared_broker, "groups", "delete", sent, "--yes", "--json"))
     assert told == {"group": sent, "deleted": True}
+
+
+def test_what_was_deleted_is_no_lag(shared_broker: Running, sent: str) -> None:
+    ok(tidelog(shared_broker, "delete-records", sent, "-p", "0", "--offset", "6", "--yes"))
+    first, _ = described(shared_broker, sent)["partitions"]
+    assert (first["committed"], first["lag"], first["lag_ms"]) == (3, 4, 3 * 60_000)

@@ -269,3 +269,10 @@ def test_members_that_came_after_the_plan_are_told_of() -> None:
     with pytest.raises(CommandError, match="group g was not reset: it has members by now") as raised:
         client.commit(session, "g", {T: 1})
     assert raised.value.exit_code == FAILED
+
+
+def test_a_partition_that_is_gone_is_left_out() -> None:
+    told = [{"name": "t", "partitions": [{"partition_index": 0}]}, {"name": "gone", "partitions": []}]
+    session = SimpleNamespace(describe_topics=lambda _: told)
+    assert client.existing(session, [T, Key("t", 1), Key("gone")]) == [T]
+    assert client.existing(session, []) == []
