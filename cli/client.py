@@ -8,7 +8,8 @@ exception of the library leaves this module.
 import logging
 import re
 import socket  # noqa: TID251  (one knock at the door, before a client library is loaded)
-from collections.abc import Collection, Iterator
+import struct
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,8 @@ LOOKUP_CLOCK: Final = "lookup.clock"
 STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
 _CORRUPT_MESSAGE: Final = 2
 _UNKNOWN_TOPIC: Final = 3
+_UNKNOWN_MEMBER: Final = 25
+_NO_GROUP: Final = 69
 # Of an option that nobody has set, as DescribeConfigs tells it.
 _DEFAULT_SOURCE: Final = 5
 # Where those of kafka-python would not help the person who reads them.
@@ -201,6 +204,126 @@ def lookup_clock(client: Client, topic: str) -> str:
     answer = client.describe_configs([wanted], config_filter="all")
     (found,) = answer["topic"].values()
     return str(found[LOOKUP_CLOCK]["value"]) if LOOKUP_CLOCK in found else "record"
+
+
+def partition(topic: str, number: int) -> Any:
+    """Return a partition as kafka-python's TopicPartition."""
+    from kafka import TopicPartition
+
+    return TopicPartition(topic, number)
+
+
+def existing(client: Client, wanted: Sequence[Any]) -> list[Any]:
+    """Return those partitions of which the broker knows: offsets outlive a topic for a while."""
+    topics = sorted({key.topic for key in wanted})
+    found = client.describe_topics(topics) if topics else []
+    there = {(topic["name"], each["partition_index"]) for topic in found for each in topic["partitions"]}
+    return [key for key in wanted if (key.topic, key.partition) in there]
+
+
+def groups(client: Client) -> dict[str, dict[str, Any]]:
+    """Return all groups by their ids; state and type are None where a broker is too old to say them."""
+    return {
+        each["group_id"]: {
+            "group": each["group_id"],
+            "state": each.get("group_state"),
+            "type": each.get("group_type"),
+            "protocol_type": each["protocol_type"],
+        }
+        for each in client.list_groups()
+    }
+
+
+def group(client: Client, name: str) -> dict[str, Any] | None:
+    """Return a group's state, type, protocol and members, with what each member reads; None where it is not there."""
+    listed = groups(client).get(name)
+    if listed is None:
+        return None
+    by_newer_protocol = str(listed["type"]).lower() == "consumer"
+    told = _described(client, name, by_newer_protocol=by_newer_protocol)
+    if told.error_code == _NO_GROUP:
+        return None
+    check(f"group {name}", {"error_code": told.error_code, "error_message": told.error_message})
+    read = _assigned_by_broker if by_newer_protocol else _assigned_by_member
+    return {
+        **listed,
+        "state": told.group_state,
+        "assignor": told.assignor_name if by_newer_protocol else told.protocol_data,
+        "members": [
+            {
+                "member": each.member_id,
+                "instance": each.instance_id if by_newer_protocol else each.group_instance_id,
+                "client_id": each.client_id,
+                "host": each.client_host,
+                "assignment": sorted(
+                    ({"topic": topic, "partitions": sorted(numbers)} for topic, numbers in read(each)),
+                    key=lambda assigned: str(assigned["topic"]),
+                ),
+            }
+            for each in sorted(told.members, key=lambda each: (each.client_id, each.member_id))
+        ],
+    }
+
+
+def _described(client: Client, name: str, *, by_newer_protocol: bool) -> Any:
+    if by_newer_protocol:
+        from tidelog.cli import consumer_group_api
+
+        request = consumer_group_api.DescribeGroupsRequest(group_ids=[name])
+    else:
+        from kafka.protocol.admin import DescribeGroupsRequest
+
+        request = DescribeGroupsRequest(groups=[name])
+    (answer,) = _ask_coordinator(client, name, request).groups
+    return answer
+
+
+def _ask_coordinator(client: Client, group: str, request: Any) -> Any:
+    async def ask() -> Any:
+        return await client._manager.send(request, node_id=await client._find_coordinator_id(group))
+
+    return client._manager.run(ask)
+
+
+def _assigned_by_broker(member: Any) -> list[tuple[str, list[int]]]:
+    return [(each.topic_name, each.partitions) for each in member.assignment.topic_partitions]
+
+
+def _assigned_by_member(member: Any) -> list[tuple[str, list[int]]]:
+    """Return what a member was assigned, where that is in the form of consumers: others have their own."""
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+    try:
+        assignment = ConsumerProtocolAssignment.decode(member.member_assignment)
+    except (struct.error, ValueError):
+        return []
+    return [(each.topic, each.partitions) for each in assignment.assigned_partitions]
+
+
+def committed(client: Client, group: str) -> dict[Any, int]:
+    """Return the offsets that a group has committed, by partition."""
+    found = client.list_group_offsets({group: None})[group]
+    return {key: each.offset for key, each in found.items() if each.offset >= 0}
+
+
+def commit(client: Client, group: str, offsets: dict[Any, int]) -> None:
+    """Commit offsets for a group without members; CommandError names the first that was refused."""
+    from kafka.structs import OffsetAndMetadata
+
+    wanted = {key: OffsetAndMetadata(offset, "", None) for key, offset in offsets.items()}
+    for key, error in sorted(client.alter_group_offsets(group, wanted).items()):
+        if error.errno == _UNKNOWN_MEMBER:
+            raise CommandError(f"group {group} was not reset: it has members by now")
+        if error.errno:
+            raise CommandError(f"group {group}, partition {key.partition} of {key.topic}: {_words(error)}")
+
+
+def delete_group(client: Client, group: str) -> None:
+    """Delete a group; CommandError if the broker refuses."""
+    from kafka.protocol.admin import DeleteGroupsRequest
+
+    (answer,) = _ask_coordinator(client, group, DeleteGroupsRequest(groups_names=[group])).results
+    check(f"group {group} was not deleted", answer.to_dict())
 
 
 def take_damaged(session: Client) -> dict[Any, int]:

@@ -1,4 +1,4 @@
-"""The `tidelog` command: its verbs, and what they have in common.
+"""The `tidelog` command: its verbs, those in groups (`cli.verbs`) and the others, and how all of them end.
 
 Each verb imports what it needs when it runs, so that `tidelog serve` starts without the client library, and
 `tidelog dump` without the broker. An error is one line on stderr.
@@ -21,7 +21,9 @@ from typer.core import TyperGroup
 
 import tidelog
 from tidelog.cli.exit_codes import FAILED, OK
-from tidelog.cli.text import called, drop_output, is_utf8, note, shown
+from tidelog.cli.text import called, drop_output, note
+from tidelog.cli.verbs import configs, explain, groups, topics
+from tidelog.cli.verbs.arguments import INT_MAX, LOCAL, TIME_HELP, Bootstrap, Json, Topic, Yes, sent
 
 
 class _Tidelog(TyperGroup):
@@ -86,42 +88,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-topics = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
-app.add_typer(topics, name="topics")
-configs = typer.Typer(
-    help="Show and change the options of topics and of the broker while it runs.", no_args_is_help=True
-)
-app.add_typer(configs, name="configs")
-explain = typer.Typer(
-    help="Say why, from the data folder of a broker that runs, or none: nothing is written.",
-    no_args_is_help=True,
-)
-app.add_typer(explain, name="explain")
-
-
-def _sent(value: Any) -> Any:
-    """Refuse what cannot be sent to a broker: every text that goes there has this as its callback."""
-    texts = value if isinstance(value, (list, tuple)) else [value or ""]
-    for text in texts:
-        if not is_utf8(text):
-            raise typer.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
-    return value
-
-
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        metavar="HOST:PORT", envvar="TIDELOG_BOOTSTRAP", callback=_sent, help="Where the broker listens."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=_sent, show_default=False)]
-LOCAL = "127.0.0.1:9092"
-# What a number of the protocol can be at most.
-INT_MAX = 2**31 - 1
-TIME_HELP = (
-    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
-)
+for name, verbs in (
+    ("topics", topics),
+    ("configs", configs),
+    ("groups", groups),
+    ("explain", explain),
+):
+    app.add_typer(verbs.app, name=name)
 
 
 def _print_version(wanted: bool) -> None:
@@ -133,7 +106,7 @@ def _print_version(wanted: bool) -> None:
 def _separator(value: str | None) -> str | None:
     if value == "":
         raise typer.BadParameter("it is empty; leave it out where lines have no keys")
-    _sent(value)
+    sent(value)
     return value
 
 
@@ -169,120 +142,6 @@ def serve(
 
     gc.enable()
     raise typer.Exit(run(config, override or [], data_dir, port, ready_file, log_level))
-
-
-@topics.command("create")
-def create_topic(
-    name: Topic,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, max=INT_MAX, help="Default: the broker's num.partitions.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", callback=_sent, help="Set a topic option; may be repeated."),
-    ] = None,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Create a topic."""
-    from tidelog.cli.topics import create
-
-    return create(name, partitions, option or [], bootstrap)
-
-
-@topics.command("list")
-def list_topics(as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
-    """List all topics."""
-    from tidelog.cli.topics import list_all
-
-    return list_all(as_json, bootstrap)
-
-
-@topics.command("describe")
-def describe_topic(name: Topic, as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
-    """Show a topic's partitions, and the options that were set on it."""
-    from tidelog.cli.topics import describe
-
-    return describe(name, as_json, bootstrap)
-
-
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", callback=_sent, help="Set an option; may be repeated."),
-]
-Deleted = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--delete-config",
-        metavar="NAME",
-        callback=_sent,
-        help="Have an option be as if never set; may be repeated.",
-    ),
-]
-OneTopic = Annotated[
-    str | None,
-    typer.Option("--topic", metavar="NAME", callback=_sent, help="The topic whose options are meant."),
-]
-Node = Annotated[
-    int | None, typer.Option("--broker", metavar="ID", min=0, max=INT_MAX, help="The broker, by its node.id.")
-]
-
-
-@topics.command("alter")
-def alter_topic(
-    name: Topic,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, max=INT_MAX, help="How many it shall have: more than it has.")
-    ] = None,
-    config: Settings = None,
-    delete_config: Deleted = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Give a topic more partitions, or other options."""
-    from tidelog.cli.topics import alter
-
-    return alter(name, partitions, config or [], delete_config or [], as_json, bootstrap)
-
-
-@configs.command("describe")
-def describe_configs(
-    topic: OneTopic = None,
-    broker: Node = None,
-    every: Annotated[bool, typer.Option("--all", help="Show those that have their defaults, too.")] = False,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Show the options that were set on a topic or for a broker."""
-    from tidelog.cli.configs import describe
-
-    return describe(topic, broker, every, as_json, bootstrap)
-
-
-@configs.command("alter")
-def alter_configs(
-    topic: OneTopic = None,
-    broker: Node = None,
-    config: Settings = None,
-    delete_config: Deleted = None,
-    as_json: Json = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Change options of a topic or of a broker, which holds at once and after a restart."""
-    from tidelog.cli.configs import alter
-
-    return alter(topic, broker, config or [], delete_config or [], as_json, bootstrap)
-
-
-@topics.command("delete")
-def delete_topic(
-    name: Topic,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: Bootstrap = LOCAL,
-) -> int:
-    """Delete a topic and all its records."""
-    from tidelog.cli.topics import delete
-
-    return delete(name, yes, bootstrap)
 
 
 @app.command()
@@ -385,7 +244,7 @@ def delete_records(
         typer.Option(metavar="TIME", help=f"What lies before the first record at or after it: {TIME_HELP}."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
     bootstrap: Bootstrap = LOCAL,
 ) -> int:
@@ -400,7 +259,7 @@ def delete_records(
 def log_dirs(
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="NAME", callback=_sent, help="Default: all; may be repeated."),
+        typer.Option("--topic", metavar="NAME", callback=sent, help="Default: all; may be repeated."),
     ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = LOCAL,
@@ -431,77 +290,6 @@ def dump(
     from tidelog.cli.dump import run
 
     return run(file, records, as_json)
-
-
-Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, max=INT_MAX, help="Default: all of them.")
-]
-DataDir = Annotated[Path | None, typer.Option(help="The broker's data folder. Default: as the broker's.")]
-Config = Annotated[
-    Path | None, typer.Option(help="The broker's server.properties, for what a topic does not set.")
-]
-Override = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="An option that the broker was started with; may be repeated."),
-]
-LookupClock = Annotated[
-    str | None,
-    typer.Option(metavar="CLOCK", help="record or append. Default: the topic's lookup.clock."),
-]
-
-
-@explain.command("retention")
-def explain_retention(
-    topic: Topic,
-    partition: Partition = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-    override: Override = None,
-    as_json: Json = False,
-) -> int:
-    """Say of each segment of a topic whether and when it expires, by which rule and clock."""
-    from tidelog.broker.clock import Clock
-    from tidelog.cli.explain import Where, retained
-
-    return retained(Where(topic, partition, data_dir, config, override or ()), as_json, Clock())
-
-
-@explain.command("offset")
-def explain_offset(
-    topic: Topic,
-    at: Annotated[str, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")],
-    partition: Partition = None,
-    clock: LookupClock = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-    override: Override = None,
-    as_json: Json = False,
-) -> int:
-    """Say how the first record at or after a time is found: segments, index entries, bytes read, and the answer."""
-    from tidelog.broker.clock import Clock
-    from tidelog.cli.explain import Where, looked_up
-
-    return looked_up(Where(topic, partition, data_dir, config, override or ()), at, clock, as_json, Clock())
-
-
-@explain.command("range")
-def explain_range(
-    topic: Topic,
-    since: Annotated[str, typer.Option("--from", metavar="TIME", help=f"{TIME_HELP}.")],
-    until: Annotated[str, typer.Option("--to", metavar="TIME", help="Not in the range itself.")],
-    partition: Partition = None,
-    clock: LookupClock = None,
-    data_dir: DataDir = None,
-    config: Config = None,
-    override: Override = None,
-    as_json: Json = False,
-) -> int:
-    """Say in which offsets all records of a range of times are, exactly, and what was read to know it."""
-    from tidelog.broker.clock import Clock
-    from tidelog.cli.explain import Where, ranged
-
-    where = Where(topic, partition, data_dir, config, override or ())
-    return ranged(where, since, until, clock, as_json, Clock())
 
 
 @app.command()
@@ -535,7 +323,7 @@ def import_folder(
         Path, typer.Argument(help="The folder of a partition, written by Kafka or by Tidelog.")
     ],
     topic: Annotated[
-        str, typer.Option(metavar="NAME", callback=_sent, help="The topic; made if it is missing.")
+        str, typer.Option(metavar="NAME", callback=sent, help="The topic; made if it is missing.")
     ],
     data_dir: Annotated[Path, typer.Option(help="The data folder; made if it is missing.")],
     partition: Annotated[
@@ -544,7 +332,7 @@ def import_folder(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE", callback=_sent, help="Set an option of a new topic; may be repeated."
+            metavar="NAME=VALUE", callback=sent, help="Set an option of a new topic; may be repeated."
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The broker's server.properties file.")] = None,

@@ -3,6 +3,7 @@
 Owns the questions to ListOffsets. Refuses to know records: the answer is the broker's, from its time index.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tidelog.broker.clock import Clock
@@ -84,6 +85,14 @@ def _at(session: client.Client, chosen: list[Any], at_ms: int) -> list[dict[str,
         }
         for key in chosen
     ]
+
+
+def bounds(session: client.Client, chosen: Sequence[Any]) -> tuple[dict[Any, int], dict[Any, int]]:
+    """Return where each partition starts and where it ends: the next offset."""
+    starts, ends = (
+        session.list_partition_offsets(dict.fromkeys(chosen, which)) for which in (EARLIEST, LATEST)
+    )
+    return {key: starts[key].offset for key in chosen}, {key: ends[key].offset for key in chosen}
 
 
 def first_at(session: client.Client, chosen: list[Any], at_ms: int) -> dict[Any, int]:

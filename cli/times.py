@@ -13,6 +13,7 @@ from typing import Final
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
+from tidelog.cli.text import shown
 
 ACCEPTED: Final = (
     "09:00, 'yesterday 09:00', '2 hours ago', -1h, 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z, +02:00, "
@@ -31,6 +32,11 @@ _UNITS_MS: Final = {
     604_800_000: ("w", "week", "weeks"),
 }
 _UNIT_MS: Final = {name: unit_ms for unit_ms, names in _UNITS_MS.items() for name in names}
+_LARGE_UNITS: Final = (
+    (86_400_000, "d", 3_600_000, "h"),
+    (3_600_000, "h", 60_000, "m"),
+    (60_000, "m", 1_000, "s"),
+)
 
 # No time takes so many characters. What follows can count on numbers that a float holds and names that are no chapter.
 _LONGEST: Final = 200
@@ -87,6 +93,30 @@ def option(name: str, text: str, now_ms: int) -> int:
         return parse(text, now_ms)
     except TimeError as error:
         raise CommandError(f"{name}: {error}", USAGE) from None
+
+
+def duration(name: str, text: str) -> int:
+    """Return the length of time, in ms, that an option of the command means; CommandError if it means none."""
+    words = " ".join(text.lower().split())
+    with suppress(TimeError):
+        if len(text) <= _LONGEST and words:
+            return _span_ms(text, words)
+    raise CommandError(
+        f"{name}: '{shown(text[:_LONGEST])}' is no length of time; write 90s, '2 hours' or 1h30m", USAGE
+    )
+
+
+def show_duration(length_ms: int) -> str:
+    """Return a length of time in its two largest units: 250ms, 12.5s, 2h 5m, 3d 4h."""
+    if length_ms < 0:
+        return f"-{show_duration(-length_ms)}"
+    if length_ms < 1_000:
+        return f"{length_ms}ms"
+    if length_ms < 60_000:
+        return f"{length_ms / 1000:g}s"
+    larger_ms, larger, smaller_ms, smaller = next(unit for unit in _LARGE_UNITS if length_ms >= unit[0])
+    rest = length_ms % larger_ms // smaller_ms
+    return f"{length_ms // larger_ms}{larger}" + (f" {rest}{smaller}" if rest else "")
 
 
 def show(timestamp_ms: int, zone: tzinfo | None = None) -> str:

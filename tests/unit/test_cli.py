@@ -64,6 +64,34 @@ def run(*arguments: str) -> tuple[int, str, str]:
             ["configs", "alter", "--topic", "x"],
             "nothing to change: give --config NAME=VALUE or --delete-config",
         ),
+        (
+            ["groups", "reset", "g", "--to-offset", "1"],
+            "say which partitions: --topic NAME, --topic NAME:0,1 or",
+        ),
+        (
+            ["groups", "reset", "g", "--to-offset", "1", "--topic", "x", "--all-topics"],
+            "say which partitions",
+        ),
+        (
+            ["groups", "reset", "g", "--topic", "x"],
+            "say where to: --to-offset N, --to-time TIME, --by-duration",
+        ),
+        (["groups", "reset", "g", "--topic", "x", "--shift-by", "1", "--to-time", "now"], "say where to"),
+        (
+            ["groups", "reset", "g", "--topic", "x:", "--shift-by", "1"],
+            "--topic x:: write it as NAME, or as NAME:0,1",
+        ),
+        (["groups", "reset", "g", "--topic", "x:1,a", "--shift-by", "1"], "--topic x:1,a: write it as NAME"),
+        (["groups", "reset", "g", "--topic", "x", "--to-offset", "-1"], "it is earliest, latest or a number"),
+        (
+            ["groups", "reset", "g", "--topic", "x", "--to-offset", "9" * 20],
+            "it is earliest, latest or a number",
+        ),
+        (["groups", "reset", "g", "--topic", "x", "--to-time", "soon"], "--to-time: 'soon' is not a time"),
+        (
+            ["groups", "reset", "g", "--topic", "x", "--by-duration", "2"],
+            "--by-duration: '2' is no length of time",
+        ),
         (["delete-records", "x"], "say what goes: --offset N, --before TIME or --all"),
         (
             ["delete-records", "x", "--all", "--before", "now"],
@@ -108,7 +136,14 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], words: st
 
 @pytest.mark.parametrize(
     "arguments",
-    [["topics", "list"], ["tail", "x"], ["offsets", "x"], ["produce", "x"], ["topics", "create", "x"]],
+    [
+        ["topics", "list"],
+        ["tail", "x"],
+        ["offsets", "x"],
+        ["produce", "x"],
+        ["topics", "create", "x"],
+        ["groups", "list"],
+    ],
 )
 def test_no_broker_is_one_line_and_exit_code_3(arguments: list[str]) -> None:
     code, out, err = run(*arguments, "--bootstrap", "127.0.0.1:1")
@@ -263,6 +298,12 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
         "tidelog.cli.main",
         "tidelog.cli.serve",
         "tidelog.cli.text",
+        "tidelog.cli.verbs",
+        "tidelog.cli.verbs.arguments",
+        "tidelog.cli.verbs.configs",
+        "tidelog.cli.verbs.explain",
+        "tidelog.cli.verbs.groups",
+        "tidelog.cli.verbs.topics",
     }
 
 

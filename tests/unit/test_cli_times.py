@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.cli import times
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import USAGE
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2024, 3, 1, 12, 30, 15, 250_000, tzinfo=BERLIN)
@@ -188,3 +190,35 @@ def test_without_a_zone_the_systems_is_taken(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("length_ms", "expected"),
+    [
+        (0, "0ms"),
+        (999, "999ms"),
+        (1_000, "1s"),
+        (12_500, "12.5s"),
+        (60_000, "1m"),
+        (7_530_000, "2h 5m"),
+        (3_600_000, "1h"),
+        (273_600_000, "3d 4h"),
+        (-1_500, "-1.5s"),
+    ],
+)
+def test_a_length_of_time_is_shown_in_its_two_largest_units(length_ms: int, expected: str) -> None:
+    assert times.show_duration(length_ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90_000), ("2 hours", 7_200_000), ("1h30m", 5_400_000)]
+)
+def test_a_length_of_time_is_read(text: str, expected: int) -> None:
+    assert times.duration("--by-duration", text) == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", "2", "soon", "-1h", "2x", "1h" * 200])
+def test_what_is_no_length_of_time_is_wrong_usage(text: str) -> None:
+    with pytest.raises(CommandError, match="no length of time; write 90s") as raised:
+        times.duration("--by-duration", text)
+    assert raised.value.exit_code == USAGE

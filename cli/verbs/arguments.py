@@ -1,0 +1,49 @@
+"""What the command lines of several verbs have in common.
+
+Refuses to know what is done with it. Invariant: a text that goes to a broker is UTF-8.
+"""
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from tidelog.cli.text import is_utf8, shown
+
+
+def sent(value: Any) -> Any:
+    """Refuse what cannot be sent to a broker: every text that goes there has this as its callback."""
+    texts = value if isinstance(value, (list, tuple)) else [value or ""]
+    for text in texts:
+        if not is_utf8(text):
+            raise typer.BadParameter(f"{shown(text)} is not UTF-8, and a broker takes nothing else")
+    return value
+
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT", envvar="TIDELOG_BOOTSTRAP", callback=sent, help="Where the broker listens."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=sent, show_default=False)]
+LOCAL: Final = "127.0.0.1:9092"
+# What a number of the protocol can be at most.
+INT_MAX: Final = 2**31 - 1
+TIME_HELP: Final = (
+    "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
+)
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", callback=sent, help="Set an option; may be repeated."),
+]
+Deleted = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--delete-config",
+        metavar="NAME",
+        callback=sent,
+        help="Have an option be as if never set; may be repeated.",
+    ),
+]

@@ -1,0 +1,82 @@
+"""`tidelog explain`: what its command lines take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidelog.cli.verbs.arguments import INT_MAX, TIME_HELP, Json, Topic
+
+app = typer.Typer(
+    help="Say why, from the data folder of a broker that runs, or none: nothing is written.",
+    no_args_is_help=True,
+)
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, max=INT_MAX, help="Default: all of them.")
+]
+DataDir = Annotated[Path | None, typer.Option(help="The broker's data folder. Default: as the broker's.")]
+Config = Annotated[
+    Path | None, typer.Option(help="The broker's server.properties, for what a topic does not set.")
+]
+Override = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="An option that the broker was started with; may be repeated."),
+]
+LookupClock = Annotated[
+    str | None,
+    typer.Option(metavar="CLOCK", help="record or append. Default: the topic's lookup.clock."),
+]
+
+
+@app.command("retention")
+def explain_retention(
+    topic: Topic,
+    partition: Partition = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    override: Override = None,
+    as_json: Json = False,
+) -> int:
+    """Say of each segment of a topic whether and when it expires, by which rule and clock."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.explain import Where, retained
+
+    return retained(Where(topic, partition, data_dir, config, override or ()), as_json, Clock())
+
+
+@app.command("offset")
+def explain_offset(
+    topic: Topic,
+    at: Annotated[str, typer.Option(metavar="TIME", help=f"{TIME_HELP}.")],
+    partition: Partition = None,
+    clock: LookupClock = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    override: Override = None,
+    as_json: Json = False,
+) -> int:
+    """Say how the first record at or after a time is found: segments, index entries, bytes read, and the answer."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.explain import Where, looked_up
+
+    return looked_up(Where(topic, partition, data_dir, config, override or ()), at, clock, as_json, Clock())
+
+
+@app.command("range")
+def explain_range(
+    topic: Topic,
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help=f"{TIME_HELP}.")],
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="Not in the range itself.")],
+    partition: Partition = None,
+    clock: LookupClock = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    override: Override = None,
+    as_json: Json = False,
+) -> int:
+    """Say in which offsets all records of a range of times are, exactly, and what was read to know it."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.explain import Where, ranged
+
+    where = Where(topic, partition, data_dir, config, override or ())
+    return ranged(where, since, until, clock, as_json, Clock())
