@@ -15,7 +15,9 @@ LITTLE_BYTES = 16 * 1024
 class Owner(Hashable, Protocol):
     """A connection, as far as it matters here."""
 
-    address: str
+    @property
+    def address(self) -> str:
+        """Where it is."""
 
 
 class Quota:

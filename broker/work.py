@@ -140,3 +140,9 @@ def _rest(work: Work[T], needed: Lane) -> Work[T]:
     except StopIteration as end:
         answer: T = end.value
         return answer
+
+
+def keep_few(things: list[Any], most: int) -> None:
+    """Drop what is beyond, a thousand at a time: other threads get no turn while objects are freed at once."""
+    while len(things) > most:
+        del things[max(most, len(things) - MANY) :]

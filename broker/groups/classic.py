@@ -28,6 +28,7 @@ from tidelog.broker.groups.member import (
     stored_members,
     subscribed,
 )
+from tidelog.broker.groups.memory import Taken, text_bytes
 from tidelog.broker.groups.states import (
     ANSWERS,
     COMPLETING,
@@ -49,8 +50,7 @@ from tidelog.protocol.messages.sync_group import SyncGroupResponse
 NEW_MEMBER_MS: Final = 300_000
 # No wait for others is shorter, whatever they ask for: where nobody comes there is one after another.
 JOIN_WAIT_MIN_MS: Final = 100
-# What a group takes in memory, about, beside its members; and an id that was given out.
-GROUP_BYTES: Final = 1500
+# What an id that was given out takes in memory, about.
 PENDING_BYTES: Final = 400
 
 
@@ -59,7 +59,7 @@ class ClassicGroup:
 
     kind = "classic"  # as Kafka spells it
 
-    def __init__(self, group_id: str, around: Surroundings) -> None:
+    def __init__(self, group_id: str, around: Surroundings, host: str = "") -> None:
         self.id = group_id
         self._around = around
         self.state = EMPTY
@@ -69,10 +69,10 @@ class ClassicGroup:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.size_bytes = GROUP_BYTES + 2 * len(group_id)  # about what it takes in memory
+        self.taken = Taken(group_id, around.hold, host)
         self.topics: frozenset[str] | None = None  # that its members read, as far as is known
         self._instances: dict[str, str] = {}  # member ids
-        self._pending: dict[str, Timer] = {}  # ids that were given out, and not joined with yet
+        self._pending: dict[str, tuple[Timer, str]] = {}  # ids that were given out, to which hosts
         self._supported: Counter[str] = Counter()  # by how many members
         self._joining = 0  # members that wait for the others to join
         self._unsynced: set[str] = set()
@@ -91,7 +91,7 @@ class ClassicGroup:
         self.state_since_ms = value.current_state_timestamp
         for member in restored_members(value):
             self.members[member.id] = member
-            self.size_bytes += member.size_bytes
+            self.taken.restore(member.client_host, member.size_bytes)
             self._supported.update(name for name, _ in member.protocols)
             if member.instance_id is not None:
                 self._instances[member.instance_id] = member.id
@@ -215,7 +215,7 @@ class ClassicGroup:
         """Answer everybody who waits; nothing happens any more."""
         for member in list(self.members.values()):
             self._drop(member.id, code)
-        for timer in (self._join_timer, self._sync_timer, *self._pending.values()):
+        for timer in (self._join_timer, self._sync_timer, *(timer for timer, _ in self._pending.values())):
             if timer is not None:
                 timer.cancel()
         self._pending.clear()
@@ -247,8 +247,9 @@ class ClassicGroup:
         member_id = f"{asked.client_id if instance_id is None else instance_id}-{self._around.new_id()}"
         if instance_id is None and asked.must_know_its_id:
             forget = partial(self._forget_pending, member_id)
-            self._pending[member_id] = self._around.call_later(asked.session_timeout_ms, forget)
-            self._grow(PENDING_BYTES + 2 * len(member_id))
+            timer = self._around.call_later(asked.session_timeout_ms, forget)
+            self._pending[member_id] = timer, asked.client_host
+            self.taken.add(asked.client_host, PENDING_BYTES + text_bytes(member_id))
             answer(refused_join(member_id, ErrorCode.MEMBER_ID_REQUIRED))
         else:
             self._add(member_id, asked, answer)
@@ -260,7 +261,7 @@ class ClassicGroup:
             self.protocol_type = asked.protocol_type
         self._remove_pending(member_id)
         self.members[member_id] = member
-        self._grow(member.size_bytes)
+        self.taken.add(member.client_host, member.size_bytes)
         self._supported.update(name for name, _ in member.protocols)
         self.leader = self.leader or member_id
         if member.instance_id is not None:
@@ -286,7 +287,7 @@ class ClassicGroup:
         """Let a static member that was started anew take the place of what it was before."""
         old_leader = self.leader
         member = self.members.pop(old_id)
-        old_size = member.size_bytes
+        self.taken.add(member.client_host, -member.size_bytes)
         self._refuse_join(member, old_id, ErrorCode.FENCED_INSTANCE_ID)
         member.refuse_sync(ErrorCode.FENCED_INSTANCE_ID)
         assert asked.instance_id is not None
@@ -297,7 +298,7 @@ class ClassicGroup:
         if self.leader == old_id:
             self.leader = member.id
         member.client_id, member.client_host = asked.client_id, asked.client_host
-        self._grow(member.size_bytes - old_size)
+        self.taken.add(member.client_host, member.size_bytes)
         self._update(member, asked, answer)
         self._lives(member)
         if self.state is STABLE and chosen(self, self._supported) == self.protocol:
@@ -330,7 +331,7 @@ class ClassicGroup:
         member.rebalance_timeout_ms = asked.rebalance_timeout_ms
         member.session_timeout_ms = asked.session_timeout_ms
         self._supported.update(name for name, _ in member.protocols)
-        self._grow(member.size_bytes - before)
+        self.taken.add(member.client_host, member.size_bytes - before)
         self._awaits_join(member, answer)
 
     # Rebalancing.
@@ -437,7 +438,7 @@ class ClassicGroup:
         for member in self:
             before = len(member.assignment)
             member.assignment = assignments.get(member.id, b"")
-            self._grow(len(member.assignment) - before)
+            self.taken.add(member.client_host, len(member.assignment) - before)
             if member.sync is not None:
                 self._lives(member)
                 answer, member.sync = member.sync, None
@@ -445,7 +446,7 @@ class ClassicGroup:
 
     def _refuse_assignments(self, code: ErrorCode) -> None:
         for member in self:
-            self._grow(-len(member.assignment))
+            self.taken.add(member.client_host, -len(member.assignment))
             member.assignment = b""
             if member.sync is not None:
                 self._lives(member)
@@ -506,10 +507,10 @@ class ClassicGroup:
         self._complete_join_if_all_have()
 
     def _remove_pending(self, member_id: str) -> None:
-        timer = self._pending.pop(member_id, None)
-        if timer is not None:
+        if member_id in self._pending:
+            timer, host = self._pending.pop(member_id)
             timer.cancel()
-            self._grow(-PENDING_BYTES - 2 * len(member_id))
+            self.taken.add(host, -PENDING_BYTES - text_bytes(member_id))
 
     def _drop(self, member_id: str, code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """Take out a member, if it is one, and answer it."""
@@ -519,7 +520,7 @@ class ClassicGroup:
         self._refuse_join(member, "", code)
         member.refuse_sync(code)
         del self.members[member_id]
-        self._grow(-member.size_bytes)
+        self.taken.add(member.client_host, -member.size_bytes)
         self._supported.subtract(name for name, _ in member.protocols)
         self._unsynced.discard(member_id)
         if member.instance_id is not None:
@@ -530,6 +531,10 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     # Who asks, and what is answered.
+
+    def member(self, member_id: str, instance_id: str | None) -> Member | None:
+        """Return a member by its id, or else by its instance's."""
+        return self.members.get(member_id or self._instances.get(instance_id or "", ""))
 
     def __iter__(self) -> Iterator[Member]:
         """Yield the members, in the order in which they came."""
@@ -561,10 +566,6 @@ class ClassicGroup:
         assert state in MOVES[self.state], f"{self.id}: {self.state} to {state}"
         self.state = state
         self.state_since_ms = self._around.now_ms()
-
-    def _grow(self, size_bytes: int) -> None:
-        self.size_bytes += size_bytes
-        self._around.hold(size_bytes)
 
     def _awaits_join(self, member: Member, answer: Joined) -> None:
         # An earlier one, whose client has lost it.

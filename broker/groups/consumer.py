@@ -40,11 +40,11 @@ from tidelog.broker.groups.consumer_parts import (
     merged,
     updated,
 )
+from tidelog.broker.groups.memory import Taken
 from tidelog.broker.groups.states import Asked
 from tidelog.protocol.error_codes import ErrorCode
 
-# What a group takes in memory, about, beside its members; a topic that matches a regular expression.
-GROUP_BYTES: Final = 2000
+# What a topic that matches a regular expression takes in memory, about.
 NAME_BYTES: Final = 100
 # So often at most all topics are matched anew because there are others.
 REFRESH_MS: Final = 1000
@@ -59,7 +59,7 @@ class ConsumerGroup:
     kind = "consumer"
     protocol_type = "consumer"
 
-    def __init__(self, group_id: str, around: ConsumerSurroundings) -> None:
+    def __init__(self, group_id: str, around: ConsumerSurroundings, host: str = "") -> None:
         self.id = group_id
         self._around = around
         self.epoch = 0
@@ -67,7 +67,7 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.members: dict[str, Member] = {}
         self.regexes: dict[str, frozenset[str]] = {}  # that were resolved: the topics that match
-        self.size_bytes = GROUP_BYTES + 2 * len(group_id)  # about what it takes in memory
+        self.taken = Taken(group_id, around.hold, host)
         self.is_dead = False
         self._end_code = ErrorCode.NONE
         self._instances: dict[str, str] = {}  # member ids
@@ -259,7 +259,7 @@ class ConsumerGroup:
 
     def _added(self, member_id: str) -> Member:
         member = self.members[member_id] = Member(member_id)
-        self._grow(member.measure())
+        member.measure(self.taken)
         return member
 
     def _renamed(self, old: Member, member_id: str) -> Member:
@@ -369,7 +369,7 @@ class ConsumerGroup:
             if regex in self._by_regex and topics != self.regexes.get(regex):
                 before = self.regexes.get(regex, frozenset())
                 is_changed |= topics != before
-                self._grow(NAME_BYTES * (len(topics) - len(before)))
+                self.taken.add(self.taken.host, NAME_BYTES * (len(topics) - len(before)))
                 self.regexes[regex] = topics
                 value = records.regex_value(topics, now_ms)
                 self._put(records.regex_key(self.id, regex), value if len(value) <= LARGEST_VALUE else None)
@@ -461,7 +461,7 @@ class ConsumerGroup:
             del self._instances[member.subscription.instance_id or ""]
         self._forget_topics()
         member.cancel_timers()
-        self._grow(-member.size_bytes)
+        self.taken.add(member.host, -member.size_bytes)
 
     def _lives(self, member: Member) -> None:
         """Expect the next sign of life within the session's timeout; to be heard of costs no timer."""
@@ -493,6 +493,10 @@ class ConsumerGroup:
 
     # What is kept of it, in memory and on disk.
 
+    def member(self, member_id: str, instance_id: str | None) -> Member | None:
+        """Return a member by its id, or else by its instance's."""
+        return self.members.get(member_id or self._instances.get(instance_id or "", ""))
+
     def __iter__(self) -> Iterator[Member]:
         """Yield the members."""
         return iter(self.members.values())
@@ -509,7 +513,7 @@ class ConsumerGroup:
             self._count_regex(before.regex, -1)
         self._forget_topics()
         self._put(records.member_key(self.id, member.id), records.member_value(subscription))
-        self._grow(member.measure())
+        member.measure(self.taken)
 
     def _count_regex(self, regex: str, more: int) -> None:
         if not regex:
@@ -518,14 +522,14 @@ class ConsumerGroup:
         if not self._by_regex[regex]:
             del self._by_regex[regex]
             if (topics := self.regexes.pop(regex, None)) is not None:
-                self._grow(-NAME_BYTES * len(topics))
+                self.taken.add(self.taken.host, -NAME_BYTES * len(topics))
                 self._put(records.regex_key(self.id, regex), None)
 
     def _set_target(self, member: Member, target: Assignment) -> None:
         if target != member.target:
             member.target = target
             self._put(records.target_key(self.id, member.id), records.target_value(target))
-            self._grow(member.measure())
+            member.measure(self.taken)
 
     def _set_current(self, member: Member, current: Current) -> None:
         if current == member.current:
@@ -534,7 +538,7 @@ class ConsumerGroup:
         member.current = current
         self._owners.take(member)
         self._put(records.current_key(self.id, member.id), records.current_value(current))
-        self._grow(member.measure())
+        member.measure(self.taken)
         if member.rebalance_timer is not None:
             member.rebalance_timer.cancel()
             member.rebalance_timer = None
@@ -546,10 +550,6 @@ class ConsumerGroup:
         member.rebalance_timer = self._around.call_later(
             max(member.subscription.rebalance_timeout_ms, 0), late
         )
-
-    def _grow(self, size_bytes: int) -> None:
-        self.size_bytes += size_bytes
-        self._around.hold(size_bytes)
 
     def _put(self, key: bytes, value: bytes | None) -> None:
         """Have a record written with the next flush; of those of one key the last."""
@@ -591,10 +591,10 @@ class ConsumerGroup:
             assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
             member.current = member.current._replace(assigned=assigned, revoking=revoking)
             self._owners.take(member)
-            self._grow(member.measure())
+            member.measure(self.taken)
             self._lives(member)
             if member.current.progress is Progress.UNREVOKED_PARTITIONS and said.classic is None:
                 self._expect_revocation(member)
-        self._grow(NAME_BYTES * sum(map(len, self.regexes.values())))
+        self.taken.add(self.taken.host, NAME_BYTES * sum(map(len, self.regexes.values())))
         # Topics may have changed after the last record.
         self._topics, self._is_topic_changed, self._has_new_topics = None, True, bool(self._by_regex)

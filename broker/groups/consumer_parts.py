@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from tidelog.broker.groups.assignors import Assignment, Counts, Members
 from tidelog.broker.groups.consumer_member import NEW, NOTHING, Owned, Subscription, indexes_in, is_within
-from tidelog.broker.groups.member import Timer
+from tidelog.broker.groups.member import PROTOCOL_BYTES, Timer
+from tidelog.broker.groups.memory import Hold, Taken, text_bytes
 from tidelog.protocol.error_codes import ErrorCode
 
-# What a member takes in memory, about, beside what it says; a text that it says; a partition that it has.
+# What a member takes in memory, about, beside what it says; a partition that it has.
 MEMBER_BYTES: Final = 1600
-TEXT_BYTES: Final = 60
 PARTITION_BYTES: Final = 250
 
 Changes = dict[bytes, bytes | None]  # records: by key a value, None to take it back
@@ -79,7 +79,7 @@ class ConsumerSurroundings(NamedTuple):
     new_id: Callable[[], str]
     # Puts what has changed on disk, in its order; says later what came of it.
     store: Callable[[str, Changes, Callable[[ErrorCode], None]], None]
-    hold: Callable[[int], None]  # takes note of so many bytes more in memory, or less
+    hold: Hold
     topic: Callable[[str], tuple[bytes, int] | None]  # by name: its id, and how many partitions it has
     # Shares out, or matches topics with regular expressions, here or on another thread; hands over what comes of it.
     assign: Callable[[str, Members, Counts, Callable[[Mapping[str, Assignment]], None]], None]
@@ -99,6 +99,7 @@ class Member:
     __slots__ = (
         "current",
         "deadline_ms",
+        "host",
         "id",
         "join_timer",
         "rebalance_timer",
@@ -115,25 +116,26 @@ class Member:
         self.target: Assignment = NOTHING
         self.current = NEW
         self.size_bytes = 0
+        self.host = ""  # that it is counted for
         self.deadline_ms = 0  # Until then it is taken to be alive.
         self.session_timer: Timer | None = None
         self.rebalance_timer: Timer | None = None
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
 
-    def measure(self) -> int:
-        """Find out about how much it takes in memory; return how much more that is than before."""
-        before = self.size_bytes
+    def measure(self, taken: Taken) -> None:
+        """Find out about how much it takes in memory, and have that counted."""
         said = self.subscription
         names = (said.regex, said.client_id, said.client_host, said.instance_id or "", said.rack_id or "")
         protocols = () if said.classic is None else said.classic.protocols
-        size_bytes = MEMBER_BYTES + 2 * len(self.id)
-        size_bytes += sum(len(text) + TEXT_BYTES for text in (*names, *said.topics))
-        size_bytes += sum(len(name) + len(metadata) + 2 * TEXT_BYTES for name, metadata in protocols)
+        size_bytes = MEMBER_BYTES + 2 * text_bytes(self.id)
+        size_bytes += sum(map(text_bytes, (*names, *said.topics)))
+        size_bytes += sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
         for assignment in (self.target, self.current.assigned, self.current.revoking):
             size_bytes += PARTITION_BYTES * sum(map(len, assignment.values()))
-        self.size_bytes = size_bytes
-        return size_bytes - before
+        taken.add(self.host, -self.size_bytes)
+        self.host, self.size_bytes = said.client_host, size_bytes
+        taken.add(self.host, size_bytes)
 
     def cancel_timers(self) -> None:
         """Wait for nothing of it any more."""

@@ -16,6 +16,7 @@ from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Membe
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
 from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused
+from tidelog.broker.groups.memory import Hold
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.states import DEAD, EMPTY
 from tidelog.broker.maintenance import Maintenance, Task
@@ -53,7 +54,7 @@ def surroundings(
     topics: Topics,
     maintenance: Callable[[], Maintenance],
     store: Store,
-    hold: Callable[[int], None],
+    hold: Hold,
     downgrade: Callable[[Any, frozenset[str]], Any],
 ) -> ConsumerSurroundings:
     """Return what consumer groups are handed."""
@@ -149,8 +150,9 @@ def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
         ) from None
-    group = MixedGroup(classic.id, around)
-    around.hold(group.size_bytes)
+    host = classic.taken.host
+    group = MixedGroup(classic.id, around, host)
+    around.hold(host, group.taken.size_bytes)
     group.take_over(classic.generation, members)
     return group
 

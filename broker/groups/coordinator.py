@@ -27,6 +27,7 @@ from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_parts import Changes, Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
 from tidelog.broker.groups.member import Surroundings
+from tidelog.broker.groups.memory import Memory, group_bytes
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Entry, OffsetsLog, Replayed, replay
@@ -134,7 +135,7 @@ class Coordinator:
         self.log = OffsetsLog(topics)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
-        self.held_bytes = 0
+        self.memory = Memory(config.group_state_max_bytes)
         self.is_loading = False
         self.is_stopping = False
         self._loading: Later | None = None
@@ -146,7 +147,7 @@ class Coordinator:
             call_later=timers.call_later,
             new_id=lambda: str(uuid.uuid4()),
             store=self._store,
-            hold=self._hold,
+            hold=self.memory.hold,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
         )
@@ -157,7 +158,7 @@ class Coordinator:
             topics,
             lambda: self._maintenance,
             self._store_changes,
-            self._hold,
+            self.memory.hold,
             self._downgrade,
         )
         self._to_store: list[Callable[[], None]] = []  # while there is nowhere to write to
@@ -218,7 +219,8 @@ class Coordinator:
                 return
             self.groups[group.id] = group
             offsets = self.offsets.get(group.id)
-            self._hold(group.size_bytes + (0 if offsets is None else offsets.size_bytes))
+            self.memory.hold_group(group.taken)
+            self.memory.hold("", 0 if offsets is None else offsets.size_bytes)
             group.begin()
             if time.monotonic() >= ends_s:
                 self._loop.call_soon(self._serve, groups, loading)
@@ -244,22 +246,22 @@ class Coordinator:
         """Return a group, if it is there."""
         return self.groups.get(group_id)
 
-    def group_to_join(self, group_id: str) -> Group:
+    def group_to_join(self, group_id: str, host: str) -> Group:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
             self.append(group_id, list(consumers.tombstones(group).items()))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return self._group_of_any_kind(group_id)
+        return self._group_of_any_kind(group_id, host)
 
-    def _group_of_any_kind(self, group_id: str) -> Group:
+    def _group_of_any_kind(self, group_id: str, host: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._around)
-            self._hold(group.size_bytes)
+            group = self.groups[group_id] = ClassicGroup(group_id, self._around, host)
+            self.memory.hold_group(group.taken)
         return group
 
-    def consumer_group(self, group_id: str, *, joins: bool) -> MixedGroup:
+    def consumer_group(self, group_id: str, host: str, *, joins: bool) -> MixedGroup:
         """Return a group for a member of the consumer protocol; who joins has it made, or made of a classic one.
 
         Raise Refused where there is none, and where it cannot be made of the one that is there.
@@ -275,8 +277,8 @@ class Coordinator:
             made = consumers.upgraded(group, self._around_consumers)
             _log.info("groups: classic group becomes a consumer group group=%r", group_id[:100])
         else:
-            made = MixedGroup(group_id, self._around_consumers)
-            self._hold(made.size_bytes)
+            made = MixedGroup(group_id, self._around_consumers, host)
+            self.memory.hold_group(made.taken)
         if group is not None:
             made.take_back(consumers.tombstones(group))
             group.release(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -291,14 +293,14 @@ class Coordinator:
         if len(group.members) - len(leaving) > self._config.group_max_size:
             return None
         value = consumers.downgraded(group, leaving, self._clock.now_ms())
-        classic = ClassicGroup(group.id, self._around)
+        classic = ClassicGroup(group.id, self._around, group.taken.host)
         classic.restore(value)
         changes = group.tombstones()
         changes[records.group_key(group.id)] = records.group_value(value)
         self._store_changes(group.id, changes, lambda _code: None)
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
         self.groups[group.id] = classic
-        self._hold(classic.size_bytes)
+        self.memory.hold_group(classic.taken)
         classic.begin()
         if leaving:
             classic.rebalance()
@@ -309,9 +311,9 @@ class Coordinator:
         """Return a member id that nobody has."""
         return str(uuid.uuid4())
 
-    def has_room(self, size_bytes: int = 0) -> bool:
-        """Tell whether so many bytes more may be held for groups."""
-        return self.held_bytes + size_bytes <= self._config.group_state_max_bytes
+    def new_group_bytes(self, group_id: str) -> int:
+        """Return what a group takes that would have to be made."""
+        return 0 if group_id in self.groups else group_bytes(group_id)
 
     def waiting(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
         """Ask what may be answered later; return the answer, or what it will come by."""
@@ -385,9 +387,10 @@ class Coordinator:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         appended = self.append(group_id, entries)
         if isinstance(appended, Partition):
-            self._group_of_any_kind(group_id)
+            self._group_of_any_kind(group_id, committed[0][2].host)
             offsets = self.offsets.get(group_id) or self.offsets.setdefault(group_id, GroupOffsets())
-            self._hold(sum(offsets.put(*each) for each in committed))
+            for topic, partition, each in committed:
+                self._hold_instead(offsets.put(topic, partition, each), each)
         return appended
 
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
@@ -396,7 +399,8 @@ class Coordinator:
         appended = self.append(group_id, [(key, None) for key in keys])
         if isinstance(appended, Partition):
             offsets = self.offsets[group_id]
-            self._hold(-sum(offsets.remove(*each) for each in partitions))
+            for each in partitions:
+                self._hold_instead(offsets.remove(*each), None)
             if not offsets.topics:
                 del self.offsets[group_id]
         return appended
@@ -485,15 +489,19 @@ class Coordinator:
 
     # What is held, and what is forgotten.
 
-    def _hold(self, size_bytes: int) -> None:
-        self.held_bytes += size_bytes
+    def _hold_instead(self, before: Committed | None, after: Committed | None) -> None:
+        """Take note that one offset has taken the place of another."""
+        if before is not None:
+            self.memory.hold(before.host, -before.size_bytes)
+        if after is not None:
+            self.memory.hold(after.host, after.size_bytes)
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
         """Serve a group no longer; who still waits for it is answered."""
         if not is_dead(group):
             group.end(code)
         del self.groups[group.id]
-        self._hold(-group.size_bytes)
+        self.memory.drop_group(group.taken)
 
     def forget_if_unused(self, group: Group) -> None:
         """Forget a group that was made for one who could not join it: nothing of it was written down."""
@@ -512,7 +520,7 @@ class Coordinator:
             for group in list(self.groups.values()):
                 self._forget(group, ErrorCode.NOT_COORDINATOR)
             self.offsets = {}
-            self.held_bytes = 0
+            self.memory.clear()
             self.is_loading, self._loading = False, None
         else:
             self._topic_served(topic, is_new=False)

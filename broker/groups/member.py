@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from tidelog.broker.groups.memory import Hold, text_bytes
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.coordinator.subscription import CONSUMER, subscribed_topics
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 
-# What a member takes in memory, about, beside what it says.
+# What a member takes in memory, about, beside what it says; a protocol beside its name and what is said for it.
 MEMBER_BYTES: Final = 1200
+PROTOCOL_BYTES: Final = 150
 
 Joined = Callable[[JoinGroupResponse], None]
 Synced = Callable[[SyncGroupResponse], None]
@@ -40,7 +42,7 @@ class Surroundings(NamedTuple):
     call_later: Callable[[int, Callable[[], None]], Timer]
     new_id: Callable[[], str]
     store: Store
-    hold: Callable[[int], None]  # takes note of so many bytes more in memory, or less
+    hold: Hold
     initial_rebalance_delay_ms: int
     max_size: int
 
@@ -152,8 +154,19 @@ class Member:
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        said = sum(len(name) + len(metadata) for name, metadata in self.protocols)
-        return MEMBER_BYTES + 2 * len(self.id) + len(self.client_id) + len(self.assignment) + said
+        return self.said_bytes + len(self.assignment)
+
+    @property
+    def said_bytes(self) -> int:
+        """The same, without what it is assigned."""
+        names = (
+            self.id,
+            self.id,
+            self.client_id,
+            self.instance_id or "",
+        )
+        said = sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in self.protocols)
+        return MEMBER_BYTES + sum(map(text_bytes, names)) + said
 
 
 def chosen(members: Iterable[Member], supported: Mapping[str, int]) -> str:

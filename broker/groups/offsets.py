@@ -7,11 +7,12 @@ whatever topic has that name now. Refuses to know members, files and clocks.
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from tidelog.broker.groups.memory import text_bytes
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.wire.types import ZERO_UUID
 
 # What an offset takes in memory, about, beside its metadata.
-OFFSET_BYTES: Final = 300
+OFFSET_BYTES: Final = 250
 NEVER: Final = -1
 
 
@@ -24,11 +25,12 @@ class Committed(NamedTuple):
     commit_ms: int
     expire_ms: int  # NEVER where the broker's own retention applies
     topic_id: bytes
+    host: str = ""  # that has committed it, as far as is known
 
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return OFFSET_BYTES + len(self.metadata)
+        return OFFSET_BYTES + text_bytes(self.metadata)
 
     def is_of(self, topic_id: bytes | None) -> bool:
         """Tell whether it is of the topic that has its name now, None if there is none."""
@@ -78,25 +80,24 @@ class GroupOffsets:
         partitions = self.topics.get(topic)
         return None if partitions is None else partitions.get(partition)
 
-    def put(self, topic: str, partition: int, committed: Committed) -> int:
-        """Take note of a commit; return how many bytes more are held."""
+    def put(self, topic: str, partition: int, committed: Committed) -> Committed | None:
+        """Take note of a commit; return the one before."""
         partitions = self.topics.setdefault(topic, {})
         before = partitions.get(partition)
         partitions[partition] = committed
-        more = committed.size_bytes - (0 if before is None else before.size_bytes)
-        self.size_bytes += more
-        return more
+        self.size_bytes += committed.size_bytes - (0 if before is None else before.size_bytes)
+        return before
 
-    def remove(self, topic: str, partition: int) -> int:
-        """Forget what was committed of a partition; return how many bytes fewer are held."""
+    def remove(self, topic: str, partition: int) -> Committed | None:
+        """Forget what was committed of a partition, and return it."""
         partitions = self.topics.get(topic, {})
         committed = partitions.pop(partition, None)
         if committed is None:
-            return 0
+            return None
         if not partitions:
             del self.topics[topic]
         self.size_bytes -= committed.size_bytes
-        return committed.size_bytes
+        return committed
 
     def __iter__(self) -> Iterator[tuple[str, int, Committed]]:
         """Yield all of it."""

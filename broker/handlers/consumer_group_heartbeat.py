@@ -1,14 +1,13 @@
 """ConsumerGroupHeartbeat.
 
 Versions: 0-1 (1: regular expressions, KIP-848, and member ids of the client's own making, KIP-1082).
-Behaviour: a member joins, stays or leaves, and is told what to read; answered when what has changed is on disk. Regular
-expressions are RE2, and match a topic's whole name.
-Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`); a member for whom there is no room is
-answered GROUP_MAX_SIZE_REACHED. The names that a member subscribes to may have 128 Ki letters together, a
-compiled regular expression 128 KiB. A member that subscribes by a regular expression is answered when the topics that
-match are known, where Kafka has it wait for its next heartbeat. Classic groups of librdkafka's sticky assignor are
-upgraded too. `uniform` moves fewer partitions than Kafka's where
-members differ in what they had.
+Behaviour: a member joins, stays or leaves, and is told what to read; answered when what has changed is on disk.
+Regular expressions are RE2, and match a topic's whole name.
+Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a member for
+whom there is no room is answered GROUP_MAX_SIZE_REACHED. The names that a member subscribes to may have 128 Ki
+letters together, a compiled regular expression 128 KiB. A member that subscribes by a regular expression is answered
+when the topics that match are known, where Kafka has it wait for its next heartbeat. Classic groups of librdkafka's
+sticky assignor are upgraded too. `uniform` moves fewer partitions than Kafka's where members differ in what they had.
 """
 
 from typing import Final
@@ -17,6 +16,7 @@ from tidelog.broker.answers import Later
 from tidelog.broker.groups.assignors import Assignment
 from tidelog.broker.groups.consumer_member import LEAVES, LEAVES_FOR_A_WHILE
 from tidelog.broker.groups.consumer_parts import MEMBER_BYTES, Answer, Beat, Refused, owned_of
+from tidelog.broker.groups.memory import text_bytes
 from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import consumer_group_heartbeat as messages
@@ -42,7 +42,7 @@ def handle(
         _check(session, request, version)
         joins = request.member_epoch == 0
         _check_room(session, request)
-        group = groups.consumer_group(request.group_id, joins=joins)
+        group = groups.consumer_group(request.group_id, session.address, joins=joins)
     except Refused as refused:
         return _response(session, Answer(refused.code, str(refused) or None))
     is_leaving = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
@@ -96,9 +96,10 @@ def _check_room(session: Session, request: ConsumerGroupHeartbeatRequest) -> Non
     group = groups.group(request.group_id)
     member = None if group is None else group.members.get(request.member_id)
     names = request.subscribed_topic_names or []
-    more = sum(len(name) + 60 for name in names) + len(request.subscribed_topic_regex or "")
+    more = sum(map(text_bytes, names)) + text_bytes(request.subscribed_topic_regex or "")
+    more += groups.new_group_bytes(request.group_id)
     more += MEMBER_BYTES if member is None else -member.size_bytes
-    if more > 0 and request.member_epoch >= 0 and not groups.has_room(more):
+    if request.member_epoch >= 0 and not groups.memory.has_room(session.address, more):
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "there is no memory for more (group.state.max.bytes)")
 
 

@@ -1,11 +1,13 @@
 """JoinGroup.
 
 Versions: 0-9.
-Behaviour: answered when all members have joined, or the longest of their rebalance timeouts is over. From version 4 on
-who has no member id is given one, and joins with it (KIP-394); from 5 on members may be static (KIP-345); from 9 on a
-leader that comes back need not assign anew (KIP-814).
-Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`); a member for whom there is no room is
-answered GROUP_MAX_SIZE_REACHED. Who joins again while an earlier join of its waits gets that one answered with
+Behaviour: answered when all members have joined, or the longest of their rebalance timeouts is over. From version 4
+on who has no member id is given one, and joins with it (KIP-394); from 5 on members may be static (KIP-345); from 9
+on a leader that comes back need not assign anew (KIP-814).
+Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a member for
+whom there is no room is answered GROUP_MAX_SIZE_REACHED, one that joins again with more to say
+COORDINATOR_NOT_AVAILABLE: it stays a member, and tries again. More than 100 protocols are answered
+INCONSISTENT_GROUP_PROTOCOL. Who joins again while an earlier join of its waits gets that one answered with
 REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer.
 """
 
@@ -14,8 +16,9 @@ from functools import partial
 
 from tidelog.broker.answers import Later
 from tidelog.broker.groups.coordinator import Coordinator, Group
-from tidelog.broker.groups.member import MEMBER_BYTES, Joining, refused_join
+from tidelog.broker.groups.member import Joining, Member, refused_join
 from tidelog.broker.session import Session
+from tidelog.broker.work import keep_few
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -26,18 +29,27 @@ SKIP_ASSIGNMENT_SINCE = 9
 # A member's id begins with what its client or its instance is called; no string has more than 32,767 bytes.
 MOST_CLIENT_ID = 1000
 MOST_INSTANCE_ID_BYTES = 32_767 - 37
+# Clients have one for each assignor that they know. All are looked at in one turn of the event loop, and those of all
+# members when a group has joined.
+MOST_PROTOCOLS = 100
+
+
+def without_excess(request: JoinGroupRequest, _version: int) -> JoinGroupRequest:
+    """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
+    keep_few(request.protocols, MOST_PROTOCOLS + 1)
+    return request
 
 
 def handle(session: Session, request: JoinGroupRequest, version: int) -> JoinGroupResponse | Later:
     """Let a member join."""
     groups = session.broker.groups
     group = groups.group(request.group_id)
-    code = _problem(session, request, group)
-    if code:
+    joining = _joining(session, request, version)
+    if code := _problem(session, request, group) or _room_problem(session, request, group, joining):
         # A member that is not to come back has no id any more.
         member_id = "" if code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
         return _in_version(version, refused_join(member_id, code))
-    return groups.waiting(partial(_join, groups, request, _joining(session, request, version), version))  # type: ignore[no-any-return]
+    return groups.waiting(partial(_join, groups, request, joining, version))  # type: ignore[no-any-return]
 
 
 def _problem(session: Session, request: JoinGroupRequest, group: Group | None) -> ErrorCode:
@@ -50,12 +62,24 @@ def _problem(session: Session, request: JoinGroupRequest, group: Group | None) -
         return ErrorCode.INVALID_SESSION_TIMEOUT
     if len((request.group_instance_id or "").encode()) > MOST_INSTANCE_ID_BYTES:
         return ErrorCode.INVALID_REQUEST
-    if group is None and request.member_id:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    member = None if group is None else group.members.get(request.member_id)
-    said = sum(len(each.name) + len(each.metadata) for each in request.protocols)
-    more = MEMBER_BYTES + said - (0 if member is None else member.size_bytes)
-    return ErrorCode.NONE if more <= 0 or groups.has_room(more) else ErrorCode.GROUP_MAX_SIZE_REACHED
+    if len(request.protocols) > MOST_PROTOCOLS:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.UNKNOWN_MEMBER_ID if group is None and request.member_id else ErrorCode.NONE
+
+
+def _room_problem(
+    session: Session, request: JoinGroupRequest, group: Group | None, joining: Joining
+) -> ErrorCode:
+    """Return why there is no memory for a member; one that is there already stays, and asks again."""
+    groups = session.broker.groups
+    member = None if group is None else group.member(request.member_id, request.group_instance_id)
+    member_id = request.member_id or request.group_instance_id or joining.client_id
+    more = Member(member_id, joining).said_bytes + groups.new_group_bytes(request.group_id)
+    if member is not None:
+        more -= member.said_bytes if isinstance(member, Member) else member.size_bytes
+    if groups.memory.has_room(session.address, more):
+        return ErrorCode.NONE
+    return ErrorCode.GROUP_MAX_SIZE_REACHED if member is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def _joining(session: Session, request: JoinGroupRequest, version: int) -> Joining:
@@ -86,7 +110,7 @@ def _join(
     version: int,
     answer: Callable[[JoinGroupResponse], None],
 ) -> None:
-    group = groups.group_to_join(request.group_id)
+    group = groups.group_to_join(request.group_id, joining.client_host)
     group.join(joining, lambda response: answer(_in_version(version, response)))
     groups.forget_if_unused(group)
 

@@ -2,13 +2,23 @@
 
 Versions: 0-5 (3 and later name several members, by their ids or by their instances', KIP-345).
 Behaviour: the others are told by their next heartbeat to join anew.
+Departures from Kafka: more than 10,000 members that are to go are answered INVALID_REQUEST.
 """
 
 from tidelog.broker.session import Session
+from tidelog.broker.work import keep_few
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 SEVERAL_SINCE = 3
+# All of them go in one turn of the event loop.
+MOST_LEAVING = 10_000
+
+
+def without_excess(request: LeaveGroupRequest, _version: int) -> LeaveGroupRequest:
+    """Drop what will be refused, where the request is decoded: a reader thread, if there is much of it."""
+    keep_few(request.members, MOST_LEAVING + 1)
+    return request
 
 
 def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
@@ -16,6 +26,8 @@ def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveG
     groups = session.broker.groups
     if code := groups.problem(request.group_id):
         return LeaveGroupResponse(error_code=code)
+    if len(request.members) > MOST_LEAVING:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_REQUEST)
     if version < SEVERAL_SINCE:
         leaving: list[tuple[str, str | None]] = [(request.member_id, None)]
     else:

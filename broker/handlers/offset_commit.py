@@ -3,9 +3,9 @@
 Versions: 0-9 (9: member epochs, KIP-848; topics are named by id from 10 on, which is not served yet).
 Behaviour: answered when the offsets are on disk, in `__consumer_offsets`. Where a group has no members, anybody may
 commit. `retention_time_ms` (2-4) and the time of a commit (1) hold, as in Kafka.
-Departures from Kafka: on disk, not in the page cache. Memory for groups is bounded (`group.state.max.bytes`): above it
-the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0 is stored where the others are, not in
-ZooKeeper.
+Departures from Kafka: on disk, not in the page cache. Memory for groups is bounded (`group.state.max.bytes`, of one
+address half of it): above it the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0 is
+stored where the others are, not in ZooKeeper.
 """
 
 from collections.abc import Generator
@@ -82,7 +82,9 @@ class _Commit:
         self._groups = session.broker.groups
         self._request = request
         self._now_ms = session.broker.clock.now_ms()
-        self._more_bytes = 0  # that what is to be written next takes
+        self._address = session.address
+        # What is to be written next takes.
+        self._more_bytes = self._groups.new_group_bytes(request.group_id)
         self._next: list[tuple[str, int, Committed]] = []
         self._next_answers: list[OffsetCommitResponsePartition] = []
         self._stored: list[OffsetCommitResponsePartition] = []
@@ -125,10 +127,11 @@ class _Commit:
             self._now_ms if partition.commit_timestamp < 0 else partition.commit_timestamp,
             NEVER if retention_ms < 0 else self._now_ms + retention_ms,
             topic.id,
+            self._address,
         )
         before = self._groups.committed(self._request.group_id, name, index)
         more = committed.size_bytes - (0 if before is None else before.size_bytes)
-        if more > 0 and not self._groups.has_room(self._more_bytes + more):
+        if more > 0 and not self._groups.memory.has_room(self._address, self._more_bytes + more):
             return _answer(partition, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         self._more_bytes += more
         self._next.append((name, index, committed))

@@ -120,7 +120,7 @@ class Collector:
         ):
             held[kind] = quota.total_bytes, quota.limit_bytes
         held["fetch_sessions"] = broker.fetch_sessions.held_bytes, broker.config.fetch_session_max_bytes
-        held["groups"] = broker.groups.held_bytes, broker.config.group_state_max_bytes
+        held["groups"] = broker.groups.memory.held_bytes, broker.config.group_state_max_bytes
         committed = list(islice(broker.groups.all_committed(), MOST_LAGS))
         return _Seen(net, apis, len(broker.parked), held, broker.topics.all(), committed)
 

@@ -72,7 +72,7 @@ class World:
         self._ids += 1
         return f"id-{self._ids}"
 
-    def hold(self, size_bytes: int) -> None:
+    def hold(self, _host: str, size_bytes: int) -> None:
         self.held_bytes += size_bytes
 
     def store(self, group_id: str, changes: Changes, then: Callable[[ErrorCode], None]) -> None:

@@ -379,7 +379,7 @@ async def test_an_empty_list_of_protocols_joins_nothing_and_leaves_no_group(
         liar.protocols = []
         assert (await liar.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert (await states(one.client), await one.heartbeat()) == ({"g": "Stable"}, NONE)
-    assert served.broker.groups.held_bytes == served.broker.groups.groups["g"].size_bytes
+    assert served.broker.groups.memory.held_bytes == served.broker.groups.groups["g"].taken.size_bytes
 
 
 async def test_a_protocol_that_is_named_twice_is_known_once(serve: Serve, connect: Connect) -> None:
@@ -439,9 +439,9 @@ async def test_metadata_of_ten_megabytes_is_refused_and_the_group_goes_on(
         if version == 7 or size < 32_768:
             assert await one.commit("t", 5, version=version, metadata="x" * size) == [too_large]
     assert await one.commit("t", 5, version=9, metadata="x" * 20_000) == [too_large]
-    held = served.broker.groups.held_bytes
+    held = served.broker.groups.memory.held_bytes
     assert await one.commit("t", 6, metadata="x" * 4_096) == [NONE]
-    assert held < served.broker.groups.held_bytes < held + 10_000
+    assert held < served.broker.groups.memory.held_bytes < held + 10_000
     assert await one.heartbeat() == NONE
 
 
@@ -469,7 +469,7 @@ async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_o
     refused = await one.sync(**{one.id: b"x" * (10 << 20)})
     assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     await one.join_and_sync()
-    assert served.broker.groups.held_bytes < 20_000
+    assert served.broker.groups.memory.held_bytes < 20_000
 
 
 async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(
@@ -480,9 +480,9 @@ async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(
     await make_topic(one.client, "t", 400)
     codes = await one.commit("t", *range(400), version=9, metadata="x" * 4000)
     stored = codes.count(NONE)
-    assert 200 < stored < 300
+    assert 100 < stored < 150, "half of all: they come from one address"
     assert codes == [NONE] * stored + [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * (400 - stored)
-    assert served.broker.groups.held_bytes <= 1 << 20
+    assert served.broker.groups.memory.held_bytes <= 1 << 19
     assert await one.commit("t", *range(1, stored + 1), metadata="y" * 4000) == [NONE] * stored
     assert len(await one.offsets()) == stored
 
@@ -719,7 +719,7 @@ async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve,
     assert await one.offsets() == {("t", 0): 5}
     clock.advance(minutes=5)
     await until(lambda: not groups.groups)
-    assert (await one.fetch(), groups.offsets, groups.held_bytes) == ([], {}, 0)
+    assert (await one.fetch(), groups.offsets, groups.memory.held_bytes) == ([], {}, 0)
     clock.release()
     await served.stop()
     again = await serve()
@@ -769,7 +769,7 @@ async def test_when_the_topic_is_deleted_all_groups_are_gone(serve: Serve, conne
     await one.join_and_sync()
     await one.commit("t", 5)
     await delete_topic(one.client, "__consumer_offsets")
-    assert (await states(one.client), served.broker.groups.held_bytes) == ({}, 0)
+    assert (await states(one.client), served.broker.groups.memory.held_bytes) == ({}, 0)
     assert (await one.fetch(), await one.heartbeat()) == ([], UNKNOWN)
     one.id, one.generation = "", -1
     assert await one.commit("t", 6) == [NONE]

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.broker.groups.classic import GROUP_BYTES, JOIN_WAIT_MIN_MS, ClassicGroup
+from tidelog.broker.groups.classic import JOIN_WAIT_MIN_MS, PENDING_BYTES, ClassicGroup
 from tidelog.broker.groups.member import Joining, Surroundings
+from tidelog.broker.groups.memory import group_bytes, text_bytes
 from tidelog.broker.groups.states import ANSWERS, MOVES, Asked, State
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
@@ -36,7 +37,7 @@ class World:
     """What a group is handed: time that passes when the test says so, a disk that answers when it does."""
 
     now_ms: int = 1_000_000
-    held_bytes: int = GROUP_BYTES + 2
+    held_bytes: int = group_bytes("g")
     timers: list[Timer] = field(default_factory=list)
     stored: list[GroupMetadataValue] = field(default_factory=list)
     waiting: list[Callable[[ErrorCode], None]] = field(default_factory=list)
@@ -64,7 +65,7 @@ class World:
         self.stored.append(value)
         self.waiting.append(done)
 
-    def hold(self, size_bytes: int) -> None:
+    def hold(self, _host: str, size_bytes: int) -> None:
         self.held_bytes += size_bytes
 
     def write(self, code: ErrorCode = NONE) -> None:
@@ -457,7 +458,7 @@ def test_the_last_one_that_leaves_leaves_an_empty_group() -> None:
     stable(world, group, a)
     assert group.leave([(a.id, None)]) == [NONE]
     assert (group.state, group.generation, world.stored[-1].members) == (State.EMPTY, 2, [])
-    assert (group.deletion_problem(Asked.DELETE), world.held_bytes) == (NONE, group.size_bytes)
+    assert (group.deletion_problem(Asked.DELETE), world.held_bytes) == (NONE, group.taken.size_bytes)
 
 
 def test_who_lies_about_its_generation_is_told_so() -> None:
@@ -536,7 +537,11 @@ def test_a_group_is_restored_as_it_was_stored() -> None:
     restored.restore(world.stored[-1])
     restored.begin()
     assert (restored.state, restored.generation, restored.leader) == (State.STABLE, 1, a.id)
-    assert (restored.protocol, restored.protocol_type, restored.size_bytes > group.size_bytes // 2) == (
+    assert (
+        restored.protocol,
+        restored.protocol_type,
+        restored.taken.size_bytes > group.taken.size_bytes // 2,
+    ) == (
         "range",
         "consumer",
         True,
@@ -646,9 +651,9 @@ class GroupModel(RuleBasedStateMachine):
         assert {each.instance_id: each.id for each in group if each.instance_id} == group._instances
         for name, known in group._supported.items():
             assert known == sum(name in dict(each.protocols) for each in group)
-        pending = sum(400 + 2 * len(member_id) for member_id in group._pending)
-        size = GROUP_BYTES + 2 + sum(each.size_bytes for each in group) + pending
-        assert group.size_bytes == self.world.held_bytes == size
+        pending = sum(PENDING_BYTES + text_bytes(member_id) for member_id in group._pending)
+        size = group_bytes("g") + sum(each.size_bytes for each in group) + pending
+        assert group.taken.size_bytes == self.world.held_bytes == size
         assert (group.state is State.EMPTY) <= (not group.members)
 
     def teardown(self) -> None:

@@ -6,6 +6,7 @@ from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.consumer_parts import Refused
 from tidelog.broker.groups.member import Joining
+from tidelog.broker.groups.memory import Taken
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -286,6 +287,7 @@ class FakeClassicGroup:
     def __init__(self, *members: FakeClassicMember, protocol: str = "range") -> None:
         self.id, self.protocol_type, self.protocol, self.generation = "g", "consumer", protocol, 7
         self.members = {member.id: member for member in members}
+        self.taken = Taken("g", lambda _host, _bytes: None, "")
 
 
 def given(*indexes: int, user_data: bytes | None = None) -> bytes:
@@ -307,7 +309,7 @@ def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     assert group.heartbeat("m1", None, 7) is REJOIN
     world.pass_(10_000)
     assert list(group.members) == ["m3"]
-    assert world.held_bytes == group.size_bytes
+    assert world.held_bytes == group.taken.size_bytes
 
 
 @pytest.mark.parametrize(

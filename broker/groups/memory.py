@@ -1,0 +1,96 @@
+"""What groups take in memory, by the address of who has them take it: in all, and of one address half of that.
+
+Owns the count of each group and of all together, and what their smallest parts take, about. Event loop only.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tidelog.broker.quota import Quota
+
+# What a group takes beside its name and its members; what a text takes beside its letters.
+GROUP_BYTES: Final = 2000
+TEXT_BYTES: Final = 50
+
+Hold = Callable[[str, int], None]  # takes note that an address, or host, has so many bytes more held, or less
+
+
+def text_bytes(text: str) -> int:
+    """Return about what a text takes; one letter that is not ASCII makes all of them wide."""
+    return TEXT_BYTES + len(text) * (1 if text.isascii() else 4)
+
+
+def group_bytes(group_id: str) -> int:
+    """Return about what a group takes that has no members."""
+    return GROUP_BYTES + 2 * text_bytes(group_id)
+
+
+class Taken:
+    """What one group takes. `host` has made it, "" where that is not known."""
+
+    __slots__ = ("_hold", "by_host", "host")
+
+    def __init__(self, group_id: str, hold: Hold, host: str) -> None:
+        """Begin with a group that has no members; that it is held is for its maker to say."""
+        self._hold = hold
+        self.host = host
+        self.by_host = Counter({host: group_bytes(group_id)})
+
+    def add(self, host: str, size_bytes: int) -> None:
+        """Count more, or less, and have it held."""
+        self.restore(host, size_bytes)
+        self._hold(host, size_bytes)
+
+    def restore(self, host: str, size_bytes: int) -> None:
+        """Count more of a group that is not served yet. Any thread."""
+        self.by_host[host] += size_bytes
+        if not self.by_host[host]:
+            del self.by_host[host]
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in all."""
+        return self.by_host.total()
+
+
+class Holder(NamedTuple):
+    """Who has memory held: it outlives connections, so it is an address, "" where that is not known."""
+
+    address: str
+
+
+class Memory:
+    """What all groups take, and what was committed; members and offsets know their hosts, "/" and an address."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin with nothing that is held."""
+        self._quota = Quota(self._limit_bytes, little_bytes=0)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held in all."""
+        return self._quota.total_bytes
+
+    def has_room(self, address: str, size_bytes: int) -> bool:
+        """Tell whether an address may have so many bytes more held; less it always may."""
+        return size_bytes <= 0 or size_bytes <= self._quota.room_bytes(Holder(address))
+
+    def hold(self, host: str, size_bytes: int) -> None:
+        """Count so many bytes more, or less."""
+        if size_bytes:
+            self._quota.add(Holder(host.removeprefix("/")), size_bytes)
+
+    def hold_group(self, taken: Taken) -> None:
+        """Count a group that is served from now on."""
+        for host, size_bytes in taken.by_host.items():
+            self.hold(host, size_bytes)
+
+    def drop_group(self, taken: Taken) -> None:
+        """Count a group no longer."""
+        for host, size_bytes in taken.by_host.items():
+            self.hold(host, -size_bytes)

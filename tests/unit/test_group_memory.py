@@ -1,0 +1,218 @@
+"""What groups take in memory: counted as it is, bounded, and of one address half of that."""
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.group_member import GroupMember
+from tests.support.served import Connect, Serve, Served, connect, serve, until
+from tests.unit.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
+from tests.unit.test_groups_classic import Client, World, make
+from tidelog.broker.groups.offsets import Committed
+from tidelog.broker.routes import SERVED
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.join_group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
+from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
+from tidelog.protocol.messages.sync_group import SYNC_GROUP, SyncGroupRequest, SyncGroupRequestAssignment
+
+__all__ = ["connect", "serve"]  # fixtures
+
+
+async def elsewhere(served: Served, connect: Connect, group: str, address: str = "10.0.0.2") -> GroupMember:
+    """Return a member whose client has another address."""
+    client = await connect(served)
+    await client.make_topic("t")
+    served.connection_of(client).session.address = address
+    return GroupMember(client, group)
+
+
+async def fill(served: Served, connect: Connect) -> GroupMember:
+    """Have one address make the broker hold all that it may for it; return its last member that found room."""
+    found = await member(served, connect, "fill")
+    await found.join_and_sync()
+    for size in (100_000, 10_000, 1_000, 10):
+        while True:
+            one = await member(served, connect, f"fill-{served.broker.groups.memory.held_bytes}")
+            one.protocols = [("range", b"x" * size)]
+            if (await one.join(3)).error_code:
+                break
+    return found
+
+
+async def test_one_address_has_half_of_the_memory_and_another_one_goes_on(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    memory = served.broker.groups.memory
+    there = await elsewhere(served, connect, "there")
+    await there.join_and_sync()
+    here = await fill(served, connect)
+    assert 500_000 < memory.held_bytes < 540_000
+    late = await member(served, connect, "late")
+    assert (await late.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert await here.commit("t", 1, metadata="x" * 4096) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
+
+    assert await there.commit("t", 5) == [NONE]
+    there.protocols = [("range", b"x" * 100_000)]
+    await there.join_and_sync()
+    new = await elsewhere(served, connect, "new", "10.0.0.3")
+    await new.join_and_sync()
+
+    new.protocols = [("range", b"x" * 600_000)]
+    assert (await new.join()).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await new.heartbeat() == NONE, "it stays"
+    new.protocols = [("range", b"r")]
+    await new.join_and_sync()
+
+
+async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    memory = served.broker.groups.memory
+    one, other = await elsewhere(served, connect, "g"), await elsewhere(served, connect, "g", "10.0.0.3")
+    await one.join_and_sync()
+    assert await one.commit("t", 5, metadata="x" * 1000) == [NONE]
+    rejoining = asyncio.create_task(one.join())
+    await other.join(3)
+    await rejoining
+    await asyncio.gather(one.sync(**{one.id: b"1", other.id: b"2" * 1000}), other.sync())
+    assert await other.commit("t", 6, metadata="y" * 1000) == [NONE]
+    assert not memory.has_room("10.0.0.3", (1 << 19) - 3500)
+    assert memory.has_room("10.0.0.2", (1 << 19) - 4500)
+    assert (await other.leave()).error_code == (await one.leave()).error_code == NONE
+    assert not memory.has_room("10.0.0.3", 1 << 19), "it has committed last"
+    await delete_topic(one.client, "t")
+    await until(lambda: not served.broker.groups.groups)
+    assert memory.held_bytes == 0
+    assert memory.has_room("10.0.0.2", 1 << 19)
+    assert memory.has_room("10.0.0.3", 1 << 19)
+
+
+async def test_what_was_loaded_is_of_no_address_but_members_are(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one = await elsewhere(served, connect, "g")
+    one.protocols = [("range", b"x" * 100_000)]
+    await one.join_and_sync()
+    assert await one.commit("t", 5) == [NONE]
+    await served.stop()
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    await loaded(await connect(served))
+    memory = served.broker.groups.memory
+    assert 100_000 < memory.held_bytes < 110_000
+    assert not memory.has_room("10.0.0.2", (1 << 19) - 100_000)
+    assert memory.has_room("10.0.0.3", 1 << 19)
+
+
+async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    memory = served.broker.groups.memory
+    one = await member(served, connect)
+    await one.join()
+    assert (await one.sync(**{one.id: b"x" * 600_000})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert memory.held_bytes < 10_000
+    assert (await one.join()).error_code == NONE
+    assert (await one.sync(**{one.id: b"x" * 400_000})).error_code == NONE
+    assert memory.held_bytes > 400_000
+    await one.join()
+    assert (await one.sync(**{one.id: b"y" * 400_000})).error_code == NONE, "in place of the other one"
+    # What is not for members is not kept, and so not counted.
+    await one.join()
+    assert (await one.sync(**{one.id: b"", "who": b"x" * 600_000})).error_code == NONE
+    assert memory.held_bytes < 10_000
+    one.protocols = [("range", b"r" * 400_000)]
+    await one.join()
+    assert (await one.sync(**{one.id: b"x" * 200_000})).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    memory = served.broker.groups.memory
+    one = await member(served, connect)
+    codes = []
+    for number in range(12):
+        one.id, one.group = "", f"{number:030000}"
+        codes.append((await one.client.ask(JOIN_GROUP, 5, one.join_request())).error_code)
+    assert codes == [ErrorCode.MEMBER_ID_REQUIRED] * 8 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 4
+    await make_topic(one.client, "t")
+    one.id, one.group = "", "x" * 30_000
+    assert await one.commit("t", 5) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
+    assert (len(served.broker.groups.groups), memory.held_bytes < 1 << 19) == (8, True)
+
+
+async def test_a_request_names_no_more_than_clients_do(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    one.protocols = [(f"p{number}", b"") for number in range(100)]
+    await one.join_and_sync()
+    one.protocols *= 1000
+    assert (await one.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    one.protocols = one.protocols[:101]
+    assert (await one.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    others = {f"m{number}": b"" for number in range(9_999)}
+    assert (await one.sync(**others, **{one.id: b"x"}, more=b"")).error_code == ErrorCode.INVALID_REQUEST
+    assert (await one.sync(**others, **{one.id: b"x"})).assignment == b"all"
+    for count, code in ((10_001, ErrorCode.INVALID_REQUEST), (10_000, NONE)):
+        leaving = [MemberIdentity(member_id=f"m{number}", group_instance_id=None) for number in range(count)]
+        response = await one.client.ask(LEAVE_GROUP, 3, LeaveGroupRequest(group_id="g", members=leaving))
+        assert (response.error_code, len(response.members)) == (code, 0 if code else count)
+    assert await one.heartbeat() == NONE
+
+
+def test_what_will_be_refused_is_dropped_where_it_is_decoded() -> None:
+    """To free a hundred thousand elements would hold up the event loop as long as to look at them."""
+    joining = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=9000,
+        member_id="",
+        protocol_type="",
+        protocols=[JoinGroupRequestProtocol(name="", metadata=b"")] * 1000,
+    )
+    syncing = SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id="",
+        assignments=[SyncGroupRequestAssignment(member_id="", assignment=b"")] * 20_000,
+    )
+    leaving = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="")] * 20_000)
+    for api, request in ((JOIN_GROUP, joining), (SYNC_GROUP, syncing), (LEAVE_GROUP, leaving)):
+        keep = SERVED[api.key].keep
+        assert keep is not None
+        assert keep(request, 3) is request
+    assert (len(joining.protocols), len(syncing.assignments), len(leaving.members)) == (101, 10_001, 10_001)
+
+
+def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:
+    """However many small things they are made of, and whatever letters."""
+
+    def taken(make: Callable[[], Any]) -> int:
+        gc.collect()
+        tracemalloc.start()
+        made = make()
+        size_bytes = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert made
+        return size_bytes
+
+    def members() -> list[Any]:
+        world = World()
+        group = make(world)
+        for number in range(50):
+            name = f"{number}"
+            protocols = [(f"{name}-{each}", bytes(1)) for each in range(99)]
+            Client(group, name, protocols=[("all", b""), *protocols]).join()
+        counted.append(group.taken.size_bytes)
+        return [group, world]
+
+    def offsets() -> list[Any]:
+        made = [
+            Committed(each << 40, each, f"{each}\N{GRINNING FACE}" + "x" * 1000, each, -1, b"t")
+            for each in range(100)
+        ]
+        counted.append(sum(each.size_bytes for each in made))
+        return made
+
+    counted: list[int] = []
+    for make_some in (members, offsets):
+        really = taken(make_some)
+        assert really < 1.2 * counted[-1] < 2.5 * really
