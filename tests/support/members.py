@@ -139,7 +139,7 @@ class Member:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip())
-            kind, *values = line.split()
+            kind, *values = line.split() or [""]  # whatever a client says by itself
             if kind == "A":
                 self.assigned = tuple(map(int, values))
             elif kind == "R":
