@@ -18,6 +18,7 @@ from tidelog.broker.repeated_lines import lines
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
+from tidelog.broker.work import Held
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import LogManager
@@ -48,6 +49,7 @@ class Broker:
         self.queued_topics = Quota(config.queued_max_topic_bytes, FEW_TOPICS_BYTES)
         self.queued_fetches = Quota(config.queued_max_fetch_bytes)
         self.queued_answers = Quota(config.queued_max_response_bytes)
+        self.held = Held()  # by reads and checks that are made in turns
         self.collector = Collector()
         # Answers about the broker's options, which never change, by how much is told of each.
         self.described: dict[tuple[bool, bool], dict[str, Any]] = {}

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from tidelog.broker.answers import Elsewhere
+from tidelog.protocol.records.steps import Steps
 from tidelog.storage.sources import PATIENT, WAITING, WARM
 
 P = TypeVar("P")
@@ -35,6 +36,10 @@ SOURCES: Final = {LOOP: WARM, SHORT: WAITING, LONG: PATIENT}
 # out to need another (NotInMemory, TakesLong) is made again there.
 Work = Generator[Lane, Lane, T]
 
+# What may be held by all work that has begun and waits for its turn. Whoever comes to hold more gives way to nobody: so
+# there is one such at a time.
+HELD_BYTES_MAX = 64 << 20
+
 # Of small things, some microseconds each, so many are made in a step.
 MANY = 1000
 
@@ -58,6 +63,38 @@ def made_of_many(make: Callable[[P], T], things: Sequence[P]) -> Work[list[T] | 
             return None
         made += map(make, things[first : first + MANY])
     return made
+
+
+class Held:
+    """How many bytes work holds that has begun, and waits for its turn. One thread's: that of the lane LONG."""
+
+    __slots__ = ("total_bytes",)
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.total_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether so much is held that what is under way goes on to its end, and gives no turn to others."""
+        return self.total_bytes > HELD_BYTES_MAX
+
+
+def in_turns(steps: Steps[T], held: Held) -> Work[T | None]:
+    """Make steps that take long, and give way to others between two; None if the broker stops meanwhile."""
+    lane, holds_bytes = (yield LONG), 0
+    try:
+        while lane is not NONE:
+            before_bytes, holds_bytes = holds_bytes, next(steps)
+            held.total_bytes += holds_bytes - before_bytes
+            if not held.is_full:
+                lane = yield LONG
+        return None
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    finally:
+        held.total_bytes -= holds_bytes
 
 
 def begin(work: Work[T]) -> T | Elsewhere:

@@ -11,6 +11,7 @@ from tidelog.protocol.records import topic_format
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION
 from tidelog.protocol.records.errors import BatchTooLarge, RecordListTooLarge
 from tidelog.protocol.records.recompress import Target, recompress, target
+from tidelog.protocol.records.steps import Steps, at_once
 from tidelog.protocol.records.topic_format import PLAIN
 from tidelog.protocol.records.validate import Rules, ValidBatch, refuse_magic, validate
 from tidelog.storage.errors import TakesLong
@@ -78,7 +79,8 @@ class BatchRules:
             if len(data) > PROMPT_MESSAGE_BYTES:
                 raise TakesLong(f"{len(data)} bytes of messages")
             try:
-                return self._converted(data, self.prompt_messages, now_ms, end_offset, any_format, self.codec)
+                rules = self.prompt_messages
+                return at_once(self._converted(data, rules, now_ms, end_offset, any_format, self.codec))
             except BatchTooLarge as error:
                 if self._are_exceeded(len(data), self.prompt_messages):
                     raise
@@ -98,7 +100,7 @@ class BatchRules:
         end_offset: int,
         any_format: bool,
         fits_anywhere: bool = False,
-    ) -> Checked:
+    ) -> Steps[Checked]:
         """Check a batch in full, however long that takes, and return it as it is to be stored. Raise RecordsError.
 
         With `any_format` it may be a message set of an older format. `end_offset` is where it is likely to be stored;
@@ -107,8 +109,10 @@ class BatchRules:
         if self.magic != MAGIC or any_format:
             if fits_anywhere and self.magic == 0:
                 with suppress(BatchTooLarge, RecordListTooLarge):
-                    return self._converted(data, self.rules, now_ms, end_offset, any_format, PLAIN)
-            return self._converted(data, self.rules, now_ms, end_offset, any_format, self.codec)
+                    return (
+                        yield from self._converted(data, self.rules, now_ms, end_offset, any_format, PLAIN)
+                    )
+            return (yield from self._converted(data, self.rules, now_ms, end_offset, any_format, self.codec))
         valid = validate(data, self.rules, now_ms)
         return (data, valid) if self.codec is None else recompress(data, valid, self.codec, self.rules)
 
@@ -120,10 +124,10 @@ class BatchRules:
         end_offset: int,
         any_format: bool,
         wanted: Target | None,
-    ) -> Checked:
+    ) -> Steps[Checked]:
         if not any_format and len(data) > MAGIC_POSITION:
             refuse_magic(data[MAGIC_POSITION])
-        made, valid = topic_format.validate_as(self.magic, data, rules, now_ms, wanted, end_offset)
+        made, valid = yield from topic_format.validate_as(self.magic, data, rules, now_ms, wanted, end_offset)
         if valid.header.magic != MAGIC and len(made) > self._segment_bytes:
             raise RecordListTooLarge(
                 f"{len(made)} bytes of messages for one partition; segment.bytes is {self._segment_bytes}"

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
+from tidelog.protocol.records.steps import Steps
 from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, folder_identity, verification
@@ -176,12 +177,12 @@ class Log:
         *,
         any_format: bool = False,
         fits_anywhere: bool = False,
-    ) -> Checked:
+    ) -> Steps[Checked]:
         """Return what `append` is to be given with a batch that takes long. Any thread. Raise RecordsError.
 
         With `fits_anywhere` it takes that whatever was appended meanwhile (`BatchRules.check`).
         """
-        return self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere)
+        return (yield from self._rules.check(data, now_ms, self.log_end_offset, any_format, fits_anywhere))
 
     def append(
         self,

@@ -59,6 +59,8 @@ V1_SINCE = 2  # the version from which it knows messages with timestamps
 CONVERTED_BYTES_MAX = (
     1 << 20
 )  # what is converted for one answer, or one entry: it is held until the answer has left
+# What a fetch that converts holds meanwhile, about: that, as much again where it grew, and pieces of the log.
+CONVERTING_BYTES = 3 << 20
 ZSTD_SINCE = 10  # the version from which a consumer may know that codec
 EMPTY = b""
 NO_ERROR = int(ErrorCode.NONE)
@@ -179,6 +181,8 @@ class _Fetch:
     __slots__ = (
         "_conversion",
         "_converts_until_s",
+        "_held",
+        "_holds_bytes",
         "_isolation_level",
         "_left_bytes",
         "_magic",
@@ -199,6 +203,7 @@ class _Fetch:
         # What is to be converted for the partition that was looked at last, the end of what could be read before.
         self._conversion: tuple[Partition, int, Iterator[bytearray | FileSlice]] | None = None
         self._converts_until_s = monotonic() + CONVERTS_S
+        self._held, self._holds_bytes = broker.held, 0
         # Of each partition that was read: the end of what could be, before it was, and the answer for it.
         self.pieces: list[tuple[Partition, int, PartitionData]] = []
         self.size_bytes = 0
@@ -223,6 +228,13 @@ class _Fetch:
 
     def look(self, broker: Broker, request: FetchRequest, version: int) -> Work[None]:
         """Look at each partition of the request, which is to be the one that this was made for."""
+        try:
+            yield from self._look(broker, request, version)
+        finally:
+            if self._holds_bytes:
+                self._held.total_bytes -= self._holds_bytes
+
+    def _look(self, broker: Broker, request: FetchRequest, version: int) -> Work[None]:
         count = 0
         lane = yield LOOP
         for wanted in request.topics:
@@ -312,6 +324,9 @@ class _Fetch:
     ) -> Work[PartitionData]:
         """Put records of an older format into an answer, step by step."""
         self._conversion = None
+        if not self._holds_bytes:
+            self._holds_bytes = CONVERTING_BYTES
+            self._held.total_bytes += CONVERTING_BYTES
         data = bytearray()
         records: bytearray | FileSlice = data
         try:
@@ -320,7 +335,7 @@ class _Fetch:
                     records = made
                 else:
                     data += made
-                if (yield LONG) is NONE:
+                if not self._held.is_full and (yield LONG) is NONE:
                     if not records:
                         return self._failure(
                             answer.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER, partition

@@ -15,7 +15,7 @@ is stored again. Transactions are not built yet: a transactional batch is refuse
 """
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from time import monotonic
 
@@ -27,7 +27,7 @@ from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.work import Lane, Work
+from tidelog.broker.work import Work, in_turns
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -39,6 +39,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
+from tidelog.protocol.records.steps import Steps
 from tidelog.storage.batch_rules import Checked
 from tidelog.storage.errors import LogOffline, StorageError, TakesLong
 from tidelog.storage.log import Log
@@ -58,7 +59,7 @@ _NO_ERROR = int(ErrorCode.NONE)
 
 # What is to be validated elsewhere, or None; what came of that.
 Appending = Generator[
-    Callable[[], Checked] | None,
+    Steps[Checked] | None,
     Checked | RecordsError | StorageError | None,
     ProduceResponse | Later | None,
 ]
@@ -70,7 +71,7 @@ def handle(
     """Append every batch of the request, at once or in several turns."""
     broker, topics = session.broker, request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
-        return _go_on(_append_all(broker, request, version), None)
+        return _go_on(broker, _append_all(broker, request, version), None)
     # Most requests have one batch, and need nothing of what makes turns.
     topic_data = topics[0]
     data = topic_data.partition_data[0]
@@ -78,7 +79,7 @@ def handle(
     try:
         answer = _append(topic, data, request.acks, version, broker.clock.now_ms())
     except TakesLong:
-        return _go_on(_append_all(broker, request, version, takes_long=True), None)
+        return _go_on(broker, _append_all(broker, request, version, takes_long=True), None)
     answers = TopicProduceResponse(
         name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
     )
@@ -95,7 +96,7 @@ def handle(
 
 
 def _go_on(
-    appending: Appending, checked: Checked | RecordsError | StorageError | None
+    broker: Broker, appending: Appending, checked: Checked | RecordsError | StorageError | None
 ) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
     """Append until all is done, the turn is over, or a batch is to be validated on a reader thread."""
     try:
@@ -104,21 +105,20 @@ def _go_on(
         response: ProduceResponse | Later | None = done.value
         return response
     if pending is None:
-        return NextTurn(partial(_go_on, appending, None))
-    return Elsewhere(_check(appending, pending))
+        return NextTurn(partial(_go_on, broker, appending, None))
+    return Elsewhere(_check(broker, appending, pending))
 
 
-def _check(appending: Appending, check: Callable[[], Checked]) -> Work[OnLoop]:
+def _check(broker: Broker, appending: Appending, steps: Steps[Checked]) -> Work[OnLoop]:
     """Validate a batch, which takes long."""
-    checked: Checked | RecordsError | StorageError
-    if (yield Lane.LONG) is Lane.NONE:
+    checked: Checked | RecordsError | StorageError | None
+    try:
+        checked = yield from in_turns(steps, broker.held)
+    except RecordsError as error:
+        checked = error
+    if checked is None:
         checked = LogOffline("the batch was not stored: the broker stops")
-    else:
-        try:
-            checked = check()
-        except RecordsError as error:
-            checked = error
-    return OnLoop(partial(_go_on, appending, checked))
+    return OnLoop(partial(_go_on, broker, appending, checked))
 
 
 def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_long: bool = False) -> Appending:
@@ -172,16 +172,14 @@ def _append_all(broker: Broker, request: ProduceRequest, version: int, takes_lon
 
 def _append_elsewhere(
     broker: Broker, topic: Topic, data: PartitionProduceData, acks: int, version: int
-) -> Generator[
-    Callable[[], Checked] | None, Checked | RecordsError | StorageError | None, PartitionProduceResponse
-]:
+) -> Generator[Steps[Checked] | None, Checked | RecordsError | StorageError | None, PartitionProduceResponse]:
     """Append one batch that is validated elsewhere: again where what others have appended meanwhile changes it."""
     log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
     check = partial(log.check, records, any_format=version < BATCHES_SINCE)
     tries = 0
     while True:
         tries += 1
-        checked = yield partial(check, broker.clock.now_ms(), fits_anywhere=tries > TRIES)
+        checked = yield check(broker.clock.now_ms(), fits_anywhere=tries > TRIES)
         try:
             return _append(topic, data, acks, version, broker.clock.now_ms(), checked)
         except TakesLong:

@@ -15,6 +15,7 @@ from tidelog.protocol.records import batch, compression, kernel
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import BatchTooLarge, InvalidRecord, RecordError
+from tidelog.protocol.records.steps import STEP_BYTES, Steps
 
 # Offset, timestamp, key and value of a record, where there are very many of them and none has headers.
 Message = tuple[int, int, bytes | None, bytes | None]
@@ -22,6 +23,8 @@ Header = tuple[str, bytes | None]
 
 # Enough for any batch that a broker with default options has stored.
 READ_LIMIT_BYTES: Final = 64 << 20
+# Of such small records as are a message of an older format each, a fourth of the bytes.
+_STEP_BYTES: Final = STEP_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +77,17 @@ def build_batch(
     return bytes(_signed(header, compression.compress(codec, payload)))
 
 
-def write_batch(parts: Iterable[Message], codec: int, level: int | None, limit_bytes: int) -> bytearray:
+def write_batch(
+    parts: Iterable[Message], codec: int, level: int | None, limit_bytes: int, held_bytes: int
+) -> Steps[bytearray]:
     """Write messages as one batch without a producer; BatchTooLarge where the records take more than limit_bytes.
 
-    Offsets begin at 0, and are those of the records in this order; there must be one.
+    Offsets begin at 0, and are those of the records in this order; there must be one. held_bytes are what they are read
+    from.
     """
     payload = bytearray()
     base_time = newest = count = 0
+    step_end = _STEP_BYTES
     for _, timestamp, key, value in parts:
         if count == 0:
             base_time = newest = timestamp
@@ -91,12 +98,16 @@ def write_batch(parts: Iterable[Message], codec: int, level: int | None, limit_b
         payload += body
         if timestamp > newest:
             newest = timestamp
-        if len(payload) > limit_bytes:
+        size = len(payload)
+        if size > limit_bytes:
             raise BatchTooLarge(
                 f"records that take more than {limit_bytes} bytes, max.decompressed.bytes, in format v2; "
                 "send fewer or smaller records in a batch"
             )
         count += 1
+        if size >= step_end:
+            step_end = size + _STEP_BYTES
+            yield held_bytes + size
     header = BatchHeader(0, 0, -1, batch.MAGIC, 0, codec, count - 1, base_time, newest, -1, -1, -1, count)
     return _signed(header, compression.compress(codec, payload, level))
 

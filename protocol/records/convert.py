@@ -20,6 +20,7 @@ from tidelog.protocol.records.errors import (
     InvalidTimestamp,
     RecordError,
 )
+from tidelog.protocol.records.steps import at_once
 
 # What is converted at once: so many bytes, or one larger record, and so many records, some 10 ms. Of a compressed entry
 # each such piece becomes a wrapper of its own; Kafka makes one of all.
@@ -91,10 +92,9 @@ def convert_entry(
         yield Piece(message_set.pack(written, magic, attributes), len(written.data)) if written else _NOTHING
 
 
-def batch_messages(data: Buffer, header: BatchHeader, limit_bytes: int) -> Iterator[Message]:
-    """Read the records of the batch that data is, as messages; headers are left out."""
-    payload = memoryview(data)[batch.HEADER_BYTES : header.size_bytes]
-    for records, columns in _parts(header, (compression.decompress(header.codec, payload, limit_bytes),)):
+def batch_messages(header: BatchHeader, payload: Buffer) -> Iterator[Message]:
+    """Read the records of a batch, which payload is once it is decompressed, as messages; headers are left out."""
+    for records, columns in _parts(header, (payload,)):
         yield from _messages(header, records, columns)
 
 
@@ -134,7 +134,8 @@ def _of_message(
     codec = entry.codec
     if codec == compression.NONE:
         if entry.offset >= offset_min:
-            yield message_set.content(message_set.messages(head, entry, limit_bytes), magic, codec, 0), codec
+            parts = message_set.messages(head, entry, limit_bytes)
+            yield at_once(message_set.content(parts, magic, codec, 0)), codec
         return
     base_offset = 0
     if message_set.is_relative(entry):
@@ -146,7 +147,7 @@ def _of_message(
             yield None, codec
             continue
         parts = message_set.payload_messages(payload, entry, base_offset)
-        yield message_set.content(parts, magic, codec, 0), codec
+        yield at_once(message_set.content(parts, magic, codec, 0)), codec
 
 
 def _payload(wrapper: legacy.Entry, read: Read, limit_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -171,7 +172,7 @@ def _of_batch(head: Buffer, read: Read, magic: int, offset_min: int, limit_bytes
             yield None, codec
             continue
         parts = _messages(header, records, columns, 0 if codec else offset_min)
-        yield message_set.content(parts, magic, codec, attributes), codec | attributes
+        yield at_once(message_set.content(parts, magic, codec, attributes)), codec | attributes
 
 
 def _parts(

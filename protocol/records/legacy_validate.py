@@ -19,6 +19,7 @@ from tidelog.protocol.records.errors import (
     RecordFault,
 )
 from tidelog.protocol.records.legacy import Entry
+from tidelog.protocol.records.steps import STEP_BYTES, Steps
 from tidelog.protocol.records.validate import Rules, time_problem
 
 # More take long to unpack, which others wait for, and to be stored. Clients of that time send some thousands at most.
@@ -40,11 +41,11 @@ class Checked(NamedTuple):
     is_contiguous: bool
 
 
-def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Checked:
+def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Steps[Checked]:
     """Check the message set that data must be; RecordsError with the code that the producer is to see."""
     first = legacy.read_entry(data, 0, len(data))
     if first.codec == NONE:
-        return _tally(first, b"", _plain(data, first, rules), rules, now_ms)
+        return (yield from _tally(first, b"", _plain(data, first, rules), rules, now_ms))
     _check_outer(data, first, rules)
     if first.size_bytes != len(data):
         raise InvalidRecord(
@@ -52,9 +53,7 @@ def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Checked:
             "for each partition"
         )
     payload = message_set.open_payload(data, first, rules.max_decompressed_bytes)
-    message_set.base_of(payload, first)  # an offset of the wrapper's that is none
-    inner = message_set.payload_entries(payload, first)
-    return _tally(first, payload, _with_checksums(payload, inner), rules, now_ms)
+    return (yield from _tally(first, payload, _inner(payload, first), rules, now_ms))
 
 
 def too_many(magic: int) -> BatchTooLarge:
@@ -78,11 +77,13 @@ def _plain(data: Buffer, first: Entry, rules: Rules) -> Iterator[Entry]:
         yield entry
 
 
-def _with_checksums(payload: bytes, inner: Iterable[Entry]) -> Iterator[Entry]:
-    for record, entry in enumerate(inner):
+def _inner(payload: bytes, wrapper: Entry) -> Iterator[Entry]:
+    for record, entry in enumerate(message_set.payload_entries(payload, wrapper)):
         if not legacy.check_crc(payload, entry.position, entry):
             raise CorruptBatch(f"record {record} in the compressed message does not match its checksum")
         yield entry
+    if message_set.is_relative(wrapper):
+        message_set.base_by_last(entry.offset, wrapper)  # refuses one that is none
 
 
 def _check_outer(data: Buffer, entry: Entry, rules: Rules) -> None:
@@ -99,10 +100,13 @@ def _check_outer(data: Buffer, entry: Entry, rules: Rules) -> None:
         raise InvalidTimestamp("timestamp type LogAppendTime; only the broker sets it")
 
 
-def _tally(first: Entry, payload: bytes, entries: Iterable[Entry], rules: Rules, now_ms: int) -> Checked:
+def _tally(
+    first: Entry, payload: bytes, entries: Iterable[Entry], rules: Rules, now_ms: int
+) -> Steps[Checked]:
     """Walk the records, look at their times, and count."""
     oldest = newest = NO_TIMESTAMP
     count = newest_record = 0
+    step_end = STEP_BYTES
     is_contiguous = True
     faults: list[RecordFault] = []
     for entry in entries:
@@ -118,6 +122,9 @@ def _tally(first: Entry, payload: bytes, entries: Iterable[Entry], rules: Rules,
         count += 1
         if count > MESSAGES_MAX:
             raise too_many(first.magic)
+        if entry.position >= step_end:
+            step_end = entry.position + STEP_BYTES
+            yield len(payload)
     if faults:
         raise InvalidTimestamp(f"record {faults[0].record} has {faults[0].message}", faults)
     return Checked(first, payload, count, oldest, newest, newest_record, is_contiguous)

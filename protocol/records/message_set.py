@@ -15,6 +15,7 @@ from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message, Record
 from tidelog.protocol.records.compression import NAMES, NONE, gathered
 from tidelog.protocol.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, RecordsError
 from tidelog.protocol.records.legacy import Entry
+from tidelog.protocol.records.steps import STEP_BYTES, Steps, at_once
 
 # No wrapper holds more: its length is an int32, and so are those in it.
 PAYLOAD_BYTES_MAX: Final = (1 << 31) - 1 - PREFIX_BYTES - legacy.LENGTHS_MIN[1]
@@ -133,7 +134,7 @@ def build_message_set(
     if magic not in legacy.MAGICS:
         raise ValueError(f"magic {magic}; a message set is of 0 or 1")
     parts = ((record.offset, record.timestamp, record.key, record.value) for record in records)
-    return bytes(write(parts, magic, codec, log_append_time=log_append_time))
+    return bytes(at_once(write(parts, magic, codec, log_append_time=log_append_time)))
 
 
 class Content(NamedTuple):
@@ -152,24 +153,32 @@ def write(
     *,
     log_append_time: bool,
     limit_bytes: int = PAYLOAD_BYTES_MAX,
-) -> bytes | bytearray:
+    held_bytes: int = 0,
+) -> Steps[bytes | bytearray]:
     """Write messages in this order, in one wrapper where there is a codec; nothing where there are none.
 
     BatchTooLarge where the messages take more than limit_bytes. Their offsets are absolute, in v1 within a wrapper
-    relative to the first.
+    relative to the first. held_bytes are what they are read from.
     """
     attributes = LOG_APPEND_TIME if log_append_time and magic else 0
-    return pack(content(parts, magic, codec, attributes, limit_bytes), magic, codec | attributes, level)
+    written = yield from content(parts, magic, codec, attributes, limit_bytes, held_bytes)
+    return pack(written, magic, codec | attributes, level)
 
 
 def content(
-    parts: Iterable[Message], magic: int, codec: int, attributes: int, limit_bytes: int = PAYLOAD_BYTES_MAX
-) -> Content:
+    parts: Iterable[Message],
+    magic: int,
+    codec: int,
+    attributes: int,
+    limit_bytes: int = PAYLOAD_BYTES_MAX,
+    held_bytes: int = 0,
+) -> Steps[Content]:
     """Write messages as `write` does, but for the wrapper of those that are to be compressed."""
     counts_from_first = magic == 1 and codec != NONE
     encode = legacy.encode
     out = bytearray()
     base = last = 0
+    step_end = STEP_BYTES
     newest = NO_TIMESTAMP
     for offset, timestamp, key, value in parts:
         if counts_from_first and not out:
@@ -178,11 +187,15 @@ def content(
         last = offset
         if timestamp > newest:
             newest = timestamp
-        if len(out) > limit_bytes:
+        size = len(out)
+        if size > limit_bytes:
             raise BatchTooLarge(
                 f"records that take more than {limit_bytes} bytes, max.decompressed.bytes, in format v{magic}; "
                 "send fewer or smaller records in a batch"
             )
+        if size >= step_end:
+            step_end = size + STEP_BYTES
+            yield held_bytes + size
     return Content(out, last, newest)
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from tidelog.protocol.records import (
     batch,
     build,
+    compression,
     convert,
     legacy,
     legacy_codecs,
@@ -28,6 +29,7 @@ from tidelog.protocol.records.compression import NONE
 from tidelog.protocol.records.errors import BatchTooLarge, UnsupportedFormat
 from tidelog.protocol.records.legacy_validate import MESSAGES_MAX, Checked, check_message_set, too_many
 from tidelog.protocol.records.recompress import Target, level_for, recompress
+from tidelog.protocol.records.steps import STEP_BYTES, Steps
 from tidelog.protocol.records.validate import Rules, ValidBatch
 
 # What is stored as it is, whatever codec its topic and its producer would have.
@@ -58,7 +60,7 @@ def validate_as(
     now_ms: int,
     wanted: Target | None = None,
     base_offset: int = 0,
-) -> tuple[bytearray | memoryview, ValidBatch]:
+) -> Steps[tuple[bytearray | memoryview, ValidBatch]]:
     """Check what a producer sent, in any format, and return it in the topic's, magic, and what is true of it then.
 
     wanted is the codec of the topic, None that of the producer. Where nothing is written anew data is returned, changed
@@ -67,10 +69,10 @@ def validate_as(
     """
     if len(data) <= batch.MAGIC_POSITION or data[batch.MAGIC_POSITION] not in legacy.MAGICS:
         if magic != batch.MAGIC:
-            return _from_batch(magic, data, rules, now_ms, wanted, base_offset)
+            return (yield from _from_batch(magic, data, rules, now_ms, wanted, base_offset))
         valid = validate.validate(data, rules, now_ms)
         return (data, valid) if wanted is None else recompress(data, valid, wanted, rules)
-    checked = check_message_set(data, rules, now_ms)
+    checked = yield from check_message_set(data, rules, now_ms)
     first = checked.first
     codec = first.codec if wanted is None else wanted.codec
     may_stay = first.codec == NONE or (magic == 1 and checked.is_contiguous)
@@ -79,10 +81,11 @@ def validate_as(
     level = _level(wanted, max(len(data), len(checked.payload)))
     if magic == batch.MAGIC:
         parts = _messages(data, checked, 0, None)
-        made = build.write_batch(parts, codec, level, rules.max_decompressed_bytes)
+        held_bytes = len(checked.payload)
+        made = yield from build.write_batch(parts, codec, level, rules.max_decompressed_bytes, held_bytes)
         return made, _valid_batch(made, checked, rules, now_ms)
     parts = _messages(data, checked, base_offset, now_ms if rules.log_append_time else None)
-    made = _write(parts, magic, codec, level, rules, len(data))
+    made = yield from _write(parts, magic, codec, level, rules, len(data), len(checked.payload))
     header = _header_of(checked, magic, codec, base_offset)
     return made, _valid_set(header, checked[3:6], len(made), rules, now_ms)
 
@@ -124,7 +127,7 @@ def _from_batch(
     now_ms: int,
     wanted: Target | None,
     base_offset: int,
-) -> tuple[bytearray, ValidBatch]:
+) -> Steps[tuple[bytearray, ValidBatch]]:
     """Write the records of a batch as older messages; headers and the producer's id have no place there."""
     if len(data) >= batch.HEADER_BYTES:
         header = batch.read_header(data)
@@ -143,8 +146,10 @@ def _from_batch(
     if codec is None:
         codec = header.codec
         legacy_codecs.check_codec(codec, magic)
-    parts = convert.batch_messages(data, header, rules.max_decompressed_bytes)
-    made = _write(parts, magic, codec, _level(wanted, len(data)), rules, len(data))
+    packed = memoryview(data)[batch.HEADER_BYTES :]
+    payload = compression.decompress(header.codec, packed, rules.max_decompressed_bytes)
+    parts, level = convert.batch_messages(header, payload), _level(wanted, len(data))
+    made = yield from _write(parts, magic, codec, level, rules, len(data), len(payload))
     return made, _valid_set(
         header._replace(magic=magic, attributes=codec), valid[1:4], len(made), rules, now_ms
     )
@@ -162,19 +167,35 @@ def _messages(data: Buffer, checked: Checked, base_offset: int, append_time: int
 
 
 def _write(
-    parts: Iterator[Message], magic: int, codec: int, level: int | None, rules: Rules, sent_bytes: int
-) -> bytearray:
-    """Write messages for the log, each entry within the topic's limit."""
+    parts: Iterator[Message],
+    magic: int,
+    codec: int,
+    level: int | None,
+    rules: Rules,
+    sent_bytes: int,
+    held_bytes: int,
+) -> Steps[bytearray]:
+    """Write messages for the log, each entry within the topic's limit; held_bytes are what they are read from."""
     # Readers take no larger payload. What is not compressed may be as large as a request, and grows in v1.
     limit = rules.max_decompressed_bytes
     if codec == NONE:
         limit = max(limit, 2 * sent_bytes)
-    made = message_set.write(
-        parts, magic, codec, level, log_append_time=rules.log_append_time, limit_bytes=limit
+    made = yield from message_set.write(
+        parts,
+        magic,
+        codec,
+        level,
+        log_append_time=rules.log_append_time,
+        limit_bytes=limit,
+        held_bytes=held_bytes,
     )
     if len(made) > rules.max_batch_bytes:
+        step_end = STEP_BYTES
         for entry in message_set.entries(made):
             _check_size(entry.size_bytes, magic, rules)
+            if entry.position >= step_end:
+                step_end = entry.position + STEP_BYTES
+                yield held_bytes + len(made)
     return bytearray(made)
 
 

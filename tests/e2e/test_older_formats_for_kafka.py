@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.batches import NOW_MS
 from tests.support.java import DEEP, dump_log_segments, needs_java
-from tests.support.messages import APPEND_TIME, LIMIT, RULES, as_in, shifted, some
+from tests.support.messages import APPEND_TIME, LIMIT, RULES, as_in, shifted, some, validated_as
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.message_set import build_message_set, read_records
-from tidelog.protocol.records.topic_format import assign_offsets, validate_as
+from tidelog.protocol.records.topic_format import assign_offsets
 
 pytestmark = [needs_java, pytest.mark.java]
 
@@ -26,7 +26,7 @@ RECORD = re.compile(
 def stored(topic: int, data: bytes, append_time: bool) -> bytes:
     """What a log stores of what a producer sent."""
     rules = APPEND_TIME if append_time else RULES
-    out, known = validate_as(topic, bytearray(data), rules, NOW_MS, base_offset=BASE)
+    out, known = validated_as(topic, bytearray(data), rules, NOW_MS, base_offset=BASE)
     assert known.header.magic != 2
     assign_offsets(out, known, BASE)
     return bytes(out)

@@ -17,14 +17,14 @@ import pytest
 
 from tests.support.batches import NOW_MS
 from tests.support.java import SOURCES_39, needs_java, run_java
-from tests.support.messages import LIMIT, RULES, message, shifted, wrapper
+from tests.support.messages import LIMIT, RULES, message, shifted, validated_as, wrapper
 from tidelog.protocol.records import batch, build, compression, legacy
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.records.message_set import build_message_set, entries, open_payload, read_records
 from tidelog.protocol.records.recompress import Target
-from tidelog.protocol.records.topic_format import assign_offsets, validate_as
+from tidelog.protocol.records.topic_format import assign_offsets
 from tidelog.protocol.records.validate import Rules
 
 pytestmark = [needs_java, pytest.mark.java]
@@ -160,7 +160,7 @@ def ours(produce: Produce) -> Answer:
     rules = Rules(produce.append_time, *([produce.difference_max_ms] * 2), *RULES_SIZES)
     wanted = None if produce.codec is None else Target(produce.codec, None)
     try:
-        out, known = validate_as(produce.topic, bytearray(produce.data), rules, NOW_MS, wanted, BASE)
+        out, known = validated_as(produce.topic, bytearray(produce.data), rules, NOW_MS, wanted, BASE)
     except RecordsError as error:
         return Answer(False, 0, 0, b"", str(error))
     if known.header.magic != 2:

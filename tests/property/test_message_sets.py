@@ -20,6 +20,7 @@ from tests.support.messages import (
     message,
     records,
     shifted,
+    validated_as,
     wrapper,
 )
 from tidelog.protocol.error_codes import ErrorCode
@@ -28,7 +29,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.convert import convert
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.records.message_set import build_message_set, entries, read_records
-from tidelog.protocol.records.topic_format import assign_offsets, validate_as
+from tidelog.protocol.records.topic_format import assign_offsets
 from tidelog.protocol.records.validate import Rules
 
 CODES = {
@@ -86,7 +87,7 @@ def test_what_is_converted_up_or_down_keeps_what_the_format_can_hold(
 ) -> None:
     """S68, S70 to S76: from a producer's format to the topic's, and from that to a reader's."""
     data = bytearray(built(sent, given_records, codec))
-    out, known = validate_as(topic, data, RULES, NOW_MS)
+    out, known = validated_as(topic, data, RULES, NOW_MS)
     if known.header.magic != 2:
         assign_offsets(out, known, 0)
     out = bytes(out)
@@ -124,7 +125,7 @@ def store(topic: int, data: bytes, rules: Rules) -> None:
     """Store what may be stored, from offset 100 on; what may not stays as it came."""
     mine = bytearray(data)
     try:
-        out, known = validate_as(topic, mine, rules, NOW_MS, base_offset=100)
+        out, known = validated_as(topic, mine, rules, NOW_MS, base_offset=100)
     except RecordsError:
         assert mine == data
         raise
@@ -200,7 +201,7 @@ def test_every_codec_round_trips_under_either_magic(data: bytes, codec: int, wro
 @given(records(), codecs)
 def test_times_of_the_append_are_the_same_for_every_reader(given_records: list[Record], codec: int) -> None:
     """S48, S76."""
-    stored, _ = validate_as(2, bytearray(build_batch(given_records, codec=codec)), APPEND_TIME, NOW_MS)
+    stored, _ = validated_as(2, bytearray(build_batch(given_records, codec=codec)), APPEND_TIME, NOW_MS)
     assert batch.read_header(stored).is_log_append_time
     now = [replace(record, timestamp=NOW_MS, headers=()) for record in given_records]
     assert read(1, converted(bytes(stored), 1)) == now

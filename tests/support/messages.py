@@ -14,9 +14,10 @@ from kafka.record.memory_records import MemoryRecords
 
 from tests.support.batches import NOW_MS
 from tests.support.batches import records as any_records
-from tidelog.protocol.records import legacy, legacy_codecs
+from tidelog.protocol.records import legacy, legacy_codecs, topic_format
 from tidelog.protocol.records.build import Record
-from tidelog.protocol.records.validate import Rules
+from tidelog.protocol.records.steps import at_once
+from tidelog.protocol.records.validate import Rules, ValidBatch
 
 RULES = Rules(
     log_append_time=False,
@@ -27,6 +28,14 @@ RULES = Rules(
 )
 APPEND_TIME = replace(RULES, log_append_time=True)
 LIMIT = 1 << 20
+
+
+def validated_as(
+    magic: int, data: bytearray | memoryview, *how: Any, **named: Any
+) -> tuple[bytearray | memoryview, ValidBatch]:
+    """Do as `topic_format.validate_as`, in one step."""
+    return at_once(topic_format.validate_as(magic, data, *how, **named))
+
 
 magics = st.sampled_from(legacy.MAGICS)
 codecs = st.integers(0, 3)

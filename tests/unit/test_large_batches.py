@@ -1,6 +1,7 @@
 """Batches that take long to validate: on a reader thread, without a change of order or meaning."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,8 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import batch, compression
 from tidelog.protocol.records.build import Record, build_batch
-from tidelog.storage.batch_rules import PROMPT_BYTES
+from tidelog.protocol.records.steps import Steps
+from tidelog.storage.batch_rules import PROMPT_BYTES, Checked
 from tidelog.storage.log import Log
 
 __all__ = ["connect", "serve"]
@@ -58,9 +60,9 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     check = Log.check
 
-    def noted(log: Log, *what: object, **how: bool) -> object:
+    def noted(log: Log, *what: Any, **how: bool) -> Steps[Checked]:
         found.append(threading.current_thread().name.partition("_")[0])
-        return check(log, *what, **how)  # type: ignore[arg-type]
+        return (yield from check(log, *what, **how))
 
     monkeypatch.setattr(Log, "check", noted)
     return found
@@ -166,9 +168,9 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
     gate = threading.Event()
     check = Log.check
 
-    def held(log: Log, *what: object, **how: bool) -> object:
+    def held(log: Log, *what: Any, **how: bool) -> Steps[Checked]:
         assert gate.wait(20)
-        return check(log, *what, **how)  # type: ignore[arg-type]
+        return (yield from check(log, *what, **how))
 
     monkeypatch.setattr(Log, "check", held)
     log = served.broker.topics.by_name["t"].partitions[0].log
@@ -216,9 +218,9 @@ async def test_a_client_that_leaves_while_its_batch_is_validated_leaves_nothing(
     gate = threading.Event()
     check = Log.check
 
-    def held(log: Log, *what: object, **how: bool) -> object:
+    def held(log: Log, *what: Any, **how: bool) -> Steps[Checked]:
         assert gate.wait(20)
-        return check(log, *what, **how)  # type: ignore[arg-type]
+        return (yield from check(log, *what, **how))
 
     monkeypatch.setattr(Log, "check", held)
     client.send(PRODUCE, 9, 0, request(LARGE))

@@ -4,12 +4,17 @@ import asyncio
 import dataclasses
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
 
 from tests.support.logs import read_records
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker import readers
+from tidelog.broker.handlers import fetch as fetch_handler
+from tidelog.broker.work import Lane
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
@@ -32,7 +37,10 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.records import compression, message_set
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.steps import Steps
 from tidelog.storage import converted
+from tidelog.storage.batch_rules import Checked
+from tidelog.storage.errors import CorruptLog
 from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
 from tidelog.storage.summary import Damage
@@ -278,8 +286,8 @@ async def test_S71_what_is_compressed_for_an_offset_that_is_taken_is_made_again_
     log = log_of(served, "t")
     check, checks = Log.check, []
 
-    def overtaken(self: Log, *how: Any, **named: Any) -> Any:
-        checked = check(self, *how, **named)
+    def overtaken(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
+        checked = yield from check(self, *how, **named)
         checks.append(threading.current_thread() is not threading.main_thread())
         if len(checks) <= losses:
             log.append(bytearray(sent_as(0)), NOW, any_format=True)
@@ -308,8 +316,8 @@ async def test_what_others_are_always_ahead_of_is_given_up(
     await made(client, "t", message_format_version="0", max_message_bytes="2000")
     log, check, tries = log_of(served, "t"), Log.check, []
 
-    def overtaken(self: Log, *how: Any, **named: Any) -> Any:
-        checked = check(self, *how, **named)
+    def overtaken(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
+        checked = yield from check(self, *how, **named)
         tries.append(checked)
         log.append(bytearray(sent_as(0, records=RECORDS[:1])), NOW, any_format=True)
         return checked
@@ -443,6 +451,96 @@ async def test_what_is_converted_in_many_steps_gives_way_to_others_and_to_a_stop
     _, response = await patient.receive(FETCH, 2)
     assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     await stopping
+
+
+@pytest.mark.parametrize("room_bytes", [1000, 0])
+async def test_very_many_messages_are_checked_in_turns_with_those_of_others_while_there_is_room(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, room_bytes: int
+) -> None:
+    """Where more is held than there is room for, a check that has begun goes on to its end."""
+    monkeypatch.setattr("tidelog.broker.work.HELD_BYTES_MAX", room_bytes)
+    monkeypatch.setitem(readers.SLICES_S, Lane.LONG, 0.0)
+    patient, other = [await connect(served) for _ in range(2)]
+    await made(patient, "t", message_format_version="1")
+    check, begun, is_other_there, is_over = Log.check, threading.Event(), threading.Event(), threading.Event()
+
+    def many(self: Log, *how: Any, **named: Any) -> Steps[Checked]:
+        is_first = not begun.is_set()
+        begun.set()
+        checked = yield from check(self, *how, **named)
+        if is_first:
+            assert is_other_there.wait(20)
+            for number in count():
+                yield 500
+                if is_over.is_set() or (not room_bytes and number == 3):
+                    break
+        return checked
+
+    monkeypatch.setattr(Log, "check", many)
+
+    def send(client: Client) -> None:
+        data = sent_as(1, 0, [Record(n, NOW, None, b"x" * 100) for n in range(400)])
+        partitions = [PartitionProduceData(index=0, records=memoryview(data))]
+        topics = [TopicProduceData(name="t", partition_data=partitions)]
+        client.send(PRODUCE, 2, 1, ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics))
+
+    async def base_offset(client: Client) -> int:
+        _, response = await client.receive(PRODUCE, 2)
+        offset: int = response.responses[0].partition_responses[0].base_offset
+        return offset
+
+    send(patient)
+    await until(begun.is_set)
+    send(other)
+    await until(lambda: len(served.broker.readers._queues[Lane.LONG]) > 0)
+    is_other_there.set()
+    assert await base_offset(other) == (0 if room_bytes else 400)
+    is_over.set()
+    assert await base_offset(patient) == (400 if room_bytes else 0)
+    assert served.broker.held.total_bytes == 0
+
+
+@pytest.mark.parametrize("ends", ["well", "by an error", "by a client that leaves"])
+async def test_a_fetch_that_converts_counts_as_what_it_holds_until_its_end(
+    served: Served, connect: Connect, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    client, held = await connect(served), served.broker.held
+    await made(client, "t")
+    await produced(client, "t", sent_as(2), 9)
+
+    def steps(*_: Any) -> Iterator[bytearray | FileSlice]:
+        yield from [bytearray(1000)] * 3
+        if ends == "by an error":
+            raise CorruptLog("damaged")
+
+    monkeypatch.setattr(converted, "steps", steps)
+    want = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="t", partitions=[want, want])]
+    )
+
+    def look() -> list[int]:
+        """Go through the steps; return what was held at each."""
+        work = fetch_handler._Fetch(served.broker, request, 2).look(served.broker, request, 2)
+        lane = next(work)
+        while lane is not Lane.LONG:
+            lane = work.send(lane)
+        found: list[int] = []
+        with suppress(StopIteration):
+            while True:
+                work.send(Lane.LONG)
+                found.append(held.total_bytes - others_bytes)
+                if ends == "by a client that leaves":
+                    work.close()
+        return found
+
+    others_bytes = 0
+    assert set(look()) == {3 << 20}
+    assert held.total_bytes == 0
+    # Where others hold all that there is room for it gives way to nobody.
+    others_bytes = held.total_bytes = 1 << 40
+    assert look() == []
+    assert held.total_bytes == others_bytes
 
 
 async def test_a_batch_of_an_idempotent_producer_is_stored_once_in_an_older_format_too(

@@ -13,6 +13,7 @@ from tests.support.messages import as_in, shifted, some
 from tidelog.protocol.records import compression, convert
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set, read_records
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import converted, verification
 from tidelog.storage.files import FileSlice
 from tidelog.storage.log import Log
@@ -22,7 +23,9 @@ MANY = [replace(record, value=bytes(record.offset % 50)) for record in some(3000
 
 def appended(log: Log, data: bytes) -> None:
     """Append what may be large."""
-    log.append(bytearray(data), NOW_MS, log.check(bytearray(data), NOW_MS, any_format=True), any_format=True)
+    log.append(
+        bytearray(data), NOW_MS, at_once(log.check(bytearray(data), NOW_MS, any_format=True)), any_format=True
+    )
 
 
 Parts = list[bytearray | FileSlice]

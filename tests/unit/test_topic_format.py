@@ -1,5 +1,6 @@
 """What a producer sends, in any format, and what is stored of it under each format of a topic."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.messages import (
     resigned,
     shifted,
     some,
+    validated_as,
     wrapper,
 )
 from tidelog.protocol.error_codes import ErrorCode
@@ -26,6 +28,7 @@ from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.records.legacy import read_entry
 from tidelog.protocol.records.message_set import build_message_set, entries, read_records
 from tidelog.protocol.records.recompress import Target
+from tidelog.protocol.records.steps import STEP_BYTES
 from tidelog.protocol.records.topic_format import (
     assign_offsets,
     fits,
@@ -55,7 +58,7 @@ def stored(
     topic: int, data: bytes, rules: Rules = RULES, wanted: Target | None = None, base: int = BASE
 ) -> bytes:
     """What a log stores of it from offset base on; what is known of it must be true of that."""
-    out, known = validate_as(topic, bytearray(data), rules, NOW_MS, wanted, base)
+    out, known = validated_as(topic, bytearray(data), rules, NOW_MS, wanted, base)
     if known.header.magic == batch.MAGIC:
         batch.set_base(out, 0, base, 5)
         assert batch.check_crc(out, 0, batch.read_header(out))
@@ -87,7 +90,7 @@ def read(magic: int, data: bytes | bytearray | memoryview) -> list[Record]:
 def refusal(topic: int, data: bytes, rules: Rules = RULES, **options: Any) -> tuple[ErrorCode, str]:
     mine = bytearray(data)
     with pytest.raises(RecordsError) as caught:
-        validate_as(topic, mine, rules, NOW_MS, **options)
+        validated_as(topic, mine, rules, NOW_MS, **options)
     assert mine == data
     return caught.value.code, str(caught.value)
 
@@ -177,7 +180,7 @@ def test_compressed_v0_gets_absolute_offsets(codec: int, offsets: tuple[int, ...
 @COMPRESSED
 def test_compressed_v0_is_compressed_once_where_the_offset_is_known(codec: int) -> None:
     """S71."""
-    out, known = validate_as(0, bytearray(sent(1, codec)), RULES, NOW_MS, base_offset=BASE)
+    out, known = validated_as(0, bytearray(sent(1, codec)), RULES, NOW_MS, base_offset=BASE)
     assert known.header.magic != 2
     before = bytes(out)
     assert fits(known, BASE)
@@ -192,7 +195,7 @@ def test_compressed_v0_is_compressed_once_where_the_offset_is_known(codec: int) 
 def test_what_is_not_compressed_is_given_its_offsets_in_place(magic: int) -> None:
     """S68, S78."""
     data = bytearray(sent(magic, given=shifted(MANY, 99)))
-    out, known = validate_as(magic, data, RULES, NOW_MS)
+    out, known = validated_as(magic, data, RULES, NOW_MS)
     assert out is data
     assert known.header.magic != 2
     assert fits(known, BASE)
@@ -202,7 +205,7 @@ def test_what_is_not_compressed_is_given_its_offsets_in_place(magic: int) -> Non
 
 def test_a_view_of_a_request_is_changed_in_place() -> None:
     request = bytearray(b"before") + sent(1) + bytearray(b"after")
-    out, known = validate_as(1, memoryview(request)[6:-5], APPEND_TIME, NOW_MS)
+    out, known = validated_as(1, memoryview(request)[6:-5], APPEND_TIME, NOW_MS)
     assert known.header.magic != 2
     assign_offsets(out, known, BASE)
     assert request.startswith(b"before")
@@ -214,7 +217,7 @@ def test_a_view_of_a_request_is_changed_in_place() -> None:
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_another_time_of_append(magic: int, codec: int) -> None:
     """S52: which a log takes that must not go back in time."""
-    out, known = validate_as(1, bytearray(sent(magic, codec)), APPEND_TIME, NOW_MS)
+    out, known = validated_as(1, bytearray(sent(magic, codec)), APPEND_TIME, NOW_MS)
     assert known.header.magic != 2
     later = stamped(bytearray(out), known, NOW_MS)
     assert later == known
@@ -223,7 +226,7 @@ def test_another_time_of_append(magic: int, codec: int) -> None:
     assert (later.min_timestamp, later.max_timestamp) == (NOW_MS + 5, NOW_MS + 5)
     assert {record.timestamp for record in read(1, mine)} == {NOW_MS + 5}
     assert all(legacy.check_crc(mine, entry.position, entry) for entry in entries(mine))
-    zero, known = validate_as(0, bytearray(sent(magic, codec)), APPEND_TIME, NOW_MS)
+    zero, known = validated_as(0, bytearray(sent(magic, codec)), APPEND_TIME, NOW_MS)
     assert known.header.magic != 2
     assert stamped(zero, known, NOW_MS) == known
 
@@ -249,6 +252,14 @@ def test_headers_and_producers_are_dropped_going_down(magic: int, codec: int) ->
     data = build_batch(given, codec=codec, producer_id=9, producer_epoch=2, base_sequence=5)
     assert read(magic, stored(magic, data)) == as_in(magic, shifted(plain(given), BASE))
     assert read(2, stored(2, data))[0].headers == given[0].headers
+
+
+@BOTH
+def test_S65_zstd_is_taken_where_the_topic_has_another_codec(magic: int) -> None:
+    data = build_batch(plain(MANY), codec=4)
+    assert read(magic, stored(magic, data, wanted=Target(1, None))) == as_in(
+        magic, shifted(plain(MANY), BASE)
+    )
 
 
 @BOTH
@@ -357,7 +368,7 @@ def test_S47_a_time_too_far_off_is_32_and_named(topic: int, codec: int, magic: i
     given = [Record(0, NOW_MS, None, b"v"), Record(1, time, None, b"v"), Record(2, NOW_MS, None, b"v")]
     data = sent(magic, codec, given)
     with pytest.raises(RecordsError) as caught:
-        validate_as(topic, bytearray(data), STRICT, NOW_MS)
+        validated_as(topic, bytearray(data), STRICT, NOW_MS)
     assert caught.value.code == ErrorCode.INVALID_TIMESTAMP
     assert [fault.record for fault in caught.value.faults] == [1]
     stored(topic, data, replace(STRICT, log_append_time=True))
@@ -367,7 +378,7 @@ def test_S47_a_time_too_far_off_is_32_and_named(topic: int, codec: int, magic: i
 
 def test_S47_very_many_times_too_far_off_are_not_all_named() -> None:
     with pytest.raises(RecordsError) as caught:
-        validate_as(1, bytearray(sent(1, given=some(500, timestamp=5))), STRICT, NOW_MS)
+        validated_as(1, bytearray(sent(1, given=some(500, timestamp=5))), STRICT, NOW_MS)
     assert len(caught.value.faults) == RecordsError.FAULTS_MAX
 
 
@@ -444,3 +455,33 @@ def test_both_spellings_of_a_format(topic: int) -> None:
 def test_what_is_no_format(version: str) -> None:
     with pytest.raises(ValueError, match=r"version|invalid literal"):
         magic_of(version)
+
+
+@pytest.mark.parametrize(
+    ("topic", "magic", "codec", "steps"),
+    [
+        (1, 1, 0, {"checked": 4}),
+        (1, 1, 1, {"checked": 4}),
+        (1, 0, 0, {"checked": 3, "written": 4, "measured": 4}),
+        (0, 1, 2, {"checked": 4, "written": 3}),
+        (2, 1, 0, {"checked": 4, "written": 9}),
+        (1, 2, 0, {"written": 4}),
+        (1, 2, 1, {"written": 4}),
+    ],
+)
+def test_very_many_messages_are_validated_in_steps_that_say_what_they_hold(
+    topic: int, magic: int, codec: int, steps: dict[str, int]
+) -> None:
+    given = some(4500 if magic else 5000)
+    rules = replace(RULES, max_batch_bytes=1000) if "measured" in steps else RULES
+    made, held = validate_as(topic, bytearray(sent(magic, codec, given)), rules, NOW_MS), []
+    with suppress(StopIteration):
+        while True:
+            held.append(next(made))
+    assert len(held) == sum(steps.values())
+    if magic < 2:
+        assert held[0] == (len(sent(magic, 0, given)) if codec else 0)
+    else:
+        assert held[0] >= len(sent(magic, 0, given)) - batch.HEADER_BYTES + STEP_BYTES
+    if "written" in steps:
+        assert held[-1] >= held[0] + 2 * STEP_BYTES

@@ -13,6 +13,7 @@ from tests.fault.crash.process import Process
 from tidelog.broker.maintenance import at_once
 from tidelog.broker.topics import Topic
 from tidelog.protocol.records import batch as record_batch
+from tidelog.protocol.records import steps
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.compression import GZIP, NONE
 from tidelog.storage.errors import StorageError
@@ -85,7 +86,7 @@ class World(Process):
         )
         checked = None
         if target.magic != record_batch.MAGIC:
-            checked = target.check(data, self.now_ms)
+            checked = steps.at_once(target.check(data, self.now_ms))
             data = bytearray(checked[0])  # what is converted is stored in its place
             checked = data, checked[1]
         place = len(self.disk.journal)
