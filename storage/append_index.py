@@ -95,13 +95,21 @@ class AppendIndex(IndexFile):
         """
         path = self.path.with_suffix(SUMMARY)
         summary = Summary.load(path)
-        if summary is not None and not _is_vouched(self.data, summary):
+        if summary is not None and not is_vouched(self.data, summary):
             summary.append_entries, summary.append_crc = len(self), self.save()
             files.write_atomically(path, summary.encode())
         file = files.File(self.path, create=True)
         file.write_at(bytes(self.data), 0)
         file.truncate(len(self.data))
         file.sync()
+
+    def mend_file(self) -> None:
+        """Have the file hold these entries if it holds others.
+
+        Call before a summary goes: without that nothing tells of entries which the file has lost.
+        """
+        if files.load(self.path) != bytes(self.data):
+            self.replace_file()
 
     def entry(self, number: int) -> AppendTime:
         """Return an entry."""
@@ -231,10 +239,10 @@ def bound_ms(summary: Summary, modified_ms: int, now_ms: int) -> int:
 
 def is_whole(data: Data, summary: Summary) -> bool:
     """Tell whether a file holds what a summary vouches for, and nothing else."""
-    return len(data) == summary.append_entries * ENTRY_BYTES and _is_vouched(data, summary)
+    return len(data) == summary.append_entries * ENTRY_BYTES and is_vouched(data, summary)
 
 
-def _is_vouched(data: Data, summary: Summary) -> bool:
+def is_vouched(data: Data, summary: Summary) -> bool:
     """Tell whether a file begins with what a summary vouches for, if it does for any."""
     size = _vouched_bytes(summary)
     return size <= len(data) and crc32c(memoryview(data)[:size]) == (summary.append_crc if size else 0)
@@ -251,7 +259,7 @@ def _is_of_another_log(data: Data, log: Described) -> bool:
     what is left of it is of this log as far as anybody can tell.
     """
     size = _vouched_bytes(log.summary)
-    if len(data) < size or _is_vouched(data, log.summary):
+    if len(data) < size or is_vouched(data, log.summary):
         return False
     return all(sound_entries(bytes(data[:size]), log.base_offset))
 
@@ -265,7 +273,7 @@ def mended(data: Data, log: Described, bound_ms: int, *, is_tail_lost: bool) -> 
     base_offset, end = log.base_offset, log.summary.next_offset - log.base_offset
     if _is_of_another_log(data, log):
         data = b""
-    kept = bytearray(data[: _vouched_bytes(log.summary)] if _is_vouched(data, log.summary) else b"")
+    kept = bytearray(data[: _vouched_bytes(log.summary)] if is_vouched(data, log.summary) else b"")
     del kept[_count_before(kept, end) * ENTRY_BYTES :]
     last = _entry(kept, len(kept) // ENTRY_BYTES - 1) if kept else None
     rest = rest_of(bytes(data[len(kept) :]), base_offset, last, end, bound_ms, is_tail_lost)

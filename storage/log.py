@@ -16,7 +16,7 @@ held it is deleted, and a new segment begins with it.
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -479,10 +479,12 @@ class Log:
 
     # Cutting.
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: int, checkpoint: Callable[[], None] = lambda: None) -> None:
         """Cut off the batch that holds `offset` and everything after it; on return that is on disk.
 
         No checkpoint may say by then that what is cut was flushed (`LogManager.truncate`): it would be taken for lost.
+        Where the log starts earlier from now on, `checkpoint` writes that down before anything is appended: a start
+        that was written down before would hide it.
         """
         with self.durability.lock, self.lock:
             if self.health.failure is not None:
@@ -493,8 +495,11 @@ class Log:
             kept = [segment for segment in self.segments if segment.base_offset <= offset] or [
                 self.segments[0]
             ]
+            start = self.log_start_offset
             try:
                 self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
+                if self.log_start_offset < start:
+                    checkpoint()
             except OSError as error:
                 raise self.health.distrust(f"a cut failed half way ({error})") from error
 

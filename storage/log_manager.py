@@ -255,14 +255,18 @@ class LogManager:
             raise StorageError(f"topic {topic}: its folders cannot be deleted: {error}") from error
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Cut a log as `Log.truncate` does; the checkpoint says first that what goes need not be there."""
+        """Cut a log as `Log.truncate` does.
+
+        The checkpoint says before that what goes need not be there, and only after that the log starts earlier: else
+        a crash in between would bring back what lies before its start.
+        """
         log = self.logs[topic, partition]
         try:
             log.durability.recovery_point = min(log.recovery_point, log.batch_start(offset))
             self.checkpoint()
         except OSError as error:
             raise StorageError(f"{log}: not cut: {error}") from error
-        log.truncate(offset)
+        log.truncate(offset, self.checkpoint)
 
     def _strike_absent(self) -> None:
         """Write the checkpoints anew, durably, if they name a partition that is not here."""

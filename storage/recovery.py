@@ -102,6 +102,9 @@ def load(
     continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
+    if not known.clean and segments[-1].next_offset <= known.recovery_point:
+        # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
+        owed.write(partial(files.sync, segments[-1].path(LOG)))
     for segment in segments[:-1]:
         if segment.is_active:
             _seal(segment, shared)

@@ -341,8 +341,10 @@ class Segment:
         summary.flushed = 1
         once_flushed = summary.encode()
         summary.flushed = int(flushed)
-        write = files.write_atomically if durably else files.write
-        write(self.path(SUMMARY), summary.encode())
+        if durably or not summary.is_file_to_stay:
+            write = files.write_atomically if durably else files.write
+            write(self.path(SUMMARY), summary.encode())
+            summary.told_ms = NONE if self.size else summary.last_append_ms
         self._finished_size = self.size if final else -1
         return once_flushed
 
@@ -359,6 +361,7 @@ class Segment:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
         self._become_sealed()
         with told_if_not_written(self.path(INDEX)):
+            self.append_index.mend_file()
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
             self.offset_index.forget_file()
@@ -414,6 +417,7 @@ class Segment:
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure costs time at the next start, nothing else."""
         with told_if_not_written(self.path(SUMMARY)):
+            self.summary.told_ms = NONE
             files.write(self.path(SUMMARY), data)
 
     # Loading.
@@ -484,14 +488,16 @@ class Segment:
         """Have append times for what was found in the log, after a stop that may have taken some.
 
         All was appended by `bound_ms`. What nobody wrote down is bounded by that, or by what came after. Return them if
-        the file has yet to be replaced.
+        the file has yet to be replaced, or the summary vouches for entries that are gone: it would do so for others in
+        their place, and have them taken for those of another log.
         """
         data, summary = files.map_readonly(self.path(APPEND_INDEX)), self.summary
         index = self._append_index = self._mended(data, bound_ms, is_tail_lost=is_tail_lost)
         if index.data:
             summary.first_append_ms = index.entry(0).time_ms
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
-        return index if self.is_active and index.data != data[:] else None
+        is_known = index.data == data[:] and append_index.is_vouched(index.data, summary)
+        return index if self.is_active and not is_known else None
 
     def _mended(self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
         log = append_index.Described(self.file, self.size, self.base_offset, self.summary)
@@ -577,13 +583,13 @@ class Segment:
 
     def truncate(self, position: int) -> None:
         """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
-        # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
-        files.remove(self.path(SUMMARY))
-        files.sync_folder(self.folder)
         # Whoever would have it let go of its files has done so, or will not.
         with self.shared.open_segments.lock:
             self.is_active = True
         index = self.append_index
+        index.mend_file()
+        # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
+        self.summary.replace_by_times(self.path(SUMMARY), self.base_offset)
         self.identity = next(self.shared.identities)
         self.size = position
         self.file.truncate(position)

@@ -67,6 +67,9 @@ class Summary:
     damage: tuple[Damage, ...] = ()
     minima: Minima = field(default_factory=Minima)  # of record times, stretch by stretch
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
+    # Not of the file: the last append that the file tells of where it describes no batch, NONE where there is no such
+    # file. It may be all that tells, once the batches that were appended then are deleted.
+    told_ms: int = field(default=NONE, compare=False)
 
     def encode(self) -> bytes:
         """Return the bytes of the file, in the latest version."""
@@ -150,13 +153,34 @@ class Summary:
             last_append_ms=self.last_append_ms,
             append_entries=self.append_entries,
             append_crc=self.append_crc,
+            told_ms=self.told_ms,
         )
+
+    @property
+    def is_file_to_stay(self) -> bool:
+        """Whether the file is not to be overwritten in place, as a power cut may tear it while nothing else tells.
+
+        That is so until batches are on disk.
+        """
+        if self.told_ms == NONE:
+            return False
+        return not self.flushed if self.log_bytes else self.told_ms == self.last_append_ms
+
+    def replace_by_times(self, path: Path, base_offset: int) -> None:
+        """Replace the file by one that describes no batch, durably, and vouches for no entry."""
+        times = self.only_times(base_offset)
+        times.append_entries, times.append_crc = NONE, 0
+        files.write_atomically(path, times.encode())
+        self.told_ms = self.last_append_ms
 
     @classmethod
     def load(cls, path: Path) -> "Summary | None":
         """Read a file; None if it is missing or of no use."""
         data = files.load(path)
-        return None if data is None else cls.decode(data)
+        summary = None if data is None else cls.decode(data)
+        if summary is not None and not summary.log_bytes:
+            summary.told_ms = summary.last_append_ms
+        return summary
 
 
 class Layout(NamedTuple):

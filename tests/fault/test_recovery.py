@@ -751,6 +751,26 @@ def test_I1_what_was_flushed_behind_the_logs_start_stays_where_less_is_left_befo
     assert (again.log_start_offset, again.log_end_offset) == (3, 4)
 
 
+def test_I5_an_index_that_a_deletion_took_of_a_segment_before_the_start_is_missed_by_nobody(
+    tmp_path: Path,
+) -> None:
+    """A power cut has undone a deletion in part: the log has its name again, and its index has not."""
+    options = {"segment_bytes": 300, "index_interval_bytes": 10}
+    log = made(tmp_path / "a", batches=12, **options)
+    log.durability.flush()
+    start = log.segments[2].base_offset
+    folder = crash(log, tmp_path / "b")
+    log.segments[0].path(".index").rename(folder / f"{0:020d}.index.deleted")
+    (folder / f"{0:020d}.index").unlink()
+    log = open_log(folder, log_start_offset=start, recovery_point=log.log_end_offset, **options)
+    assert log.segments[0].base_offset == 0
+    assert [row.offset for row in fetch_all(log)] == [*range(start, 24)]
+    assert first_at(log, 0, PATIENT) == (NOW + start * 5, start, log.epoch_at(start))
+    assert not (folder / f"{0:020d}.index").exists()
+    enforce_retention(log, NOW)
+    assert (log.segments[0].base_offset, log.damaged) == (start, ())
+
+
 def test_epochs_that_a_cut_left_and_batches_that_it_did_not_take_agree(tmp_path: Path) -> None:
     """A cut that failed half way may be undone by a power cut, though a start in between began an epoch behind it."""
     log = made(tmp_path / "a", batches=4)
@@ -760,6 +780,22 @@ def test_epochs_that_a_cut_left_and_batches_that_it_did_not_take_agree(tmp_path:
     (folder / f"{0:020d}.log").write_bytes(data)
     again = open_log(folder, **OPTIONS)
     assert (again.log_end_offset, again.epochs.entries) == (8, ((0, 0), (2, 8)))
+
+
+def test_I2_a_cut_that_a_kill_came_upon_is_on_disk_before_a_stop_vouches_for_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = made(tmp_path / "a", batches=4)
+    log.durability.flush()
+    folder = copied(log, tmp_path / "b", log.active.path(".log").read_bytes()[: positions(log)[1]])
+    synced: list[Path] = []
+    sync, sync_file = files.sync, files.File.sync
+    monkeypatch.setattr(files, "sync", lambda path: (synced.append(path), sync(path)))
+    monkeypatch.setattr(files.File, "sync", lambda file: (synced.append(file.path), sync_file(file)))
+    log = open_log(folder, recovery_point=2, **OPTIONS)  # as the checkpoint says before a cut
+    assert log.log_end_offset == log.recovery_point == 2
+    assert log.close()
+    assert log.active.path(".log") in synced
 
 
 def test_V10_what_no_flush_covers_is_cut_behind_damage_that_one_did(tmp_path: Path) -> None:

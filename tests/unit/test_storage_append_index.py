@@ -1,9 +1,10 @@
 """F10: When batches were appended, which on most topics no batch tells: written with them, kept, mended, searched."""
 
 import errno
+import os
 import shutil
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,40 @@ def test_a_cut_takes_what_was_appended_after_it(tmp_path: Path) -> None:
     assert times_of(again) == exact([*RISING[:3], RISING[-1]])
 
 
+def judged(log: Log) -> None:
+    log.judge(log.segments[0], PATIENT)
+
+
+def cut(log: Log) -> None:
+    log.truncate(3)
+
+
+@pytest.mark.parametrize("act", [judged, cut])
+def test_S52_what_only_the_summary_tells_of_a_short_index_outlives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Log], None]
+) -> None:
+    """A kill that comes once the summary has gone: an index without one says nothing of what it has lost."""
+    log = filled(tmp_path / "a", RISING)
+    log.roll(NOW + 90)
+    log.append(batch([NOW]), NOW + 91)
+    log.close()
+    folder, killed = crash(log, tmp_path / "b"), tmp_path / "c"
+    os.truncate(folder / log.segments[0].path(APPEND_INDEX).name, 16)
+    log = open_log(folder, clean=True, recovery_point=log.log_end_offset)
+    for real in (files.remove, files.write_atomically):
+
+        def watched(path: Path, *data: bytes, real: Callable[..., None] = real) -> None:
+            real(path, *data)
+            if path == log.segments[0].path(SUMMARY):
+                shutil.rmtree(killed, ignore_errors=True)
+                crash(log, killed)
+
+        monkeypatch.setattr(files, real.__name__, watched)
+    act(log)
+    again = open_log(killed, was_cut_off=False, now_ms=NOW + 1000)
+    assert_bounded(again, [*RISING, NOW + 91][: again.log_end_offset])
+
+
 @pytest.mark.parametrize("which", [".log", APPEND_INDEX])
 def test_a_write_that_fails_leaves_neither_batch_nor_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
@@ -385,12 +420,16 @@ def test_what_is_left_of_a_damaged_index_is_believed_at_every_start(
     assert times_of(log)[-3:] == exact([NOW + 1001, NOW + 1002, NOW + 1003])
 
 
-def test_S52_what_was_appended_in_place_of_what_a_crash_took_keeps_its_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", [(".log",), (".log", APPEND_INDEX)])
+def test_S52_what_was_appended_in_place_of_what_a_crash_took_keeps_its_times(
+    tmp_path: Path, lost: tuple[str, ...]
+) -> None:
     """As many entries as those for which the summary vouches, which are gone with their batches."""
     log = filled(tmp_path / "a", RISING)
     log.active.save()
     folder = crash(log, tmp_path / "b")
-    (folder / log.active.path(".log").name).write_bytes(b"")
+    for suffix in lost:
+        (folder / log.active.path(suffix).name).write_bytes(b"")
     log = open_log(folder)
     times = [NOW + 1000 + n for n in range(7)]
     for at in times:

@@ -24,9 +24,10 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record
 from tidelog.protocol.records.message_set import build_message_set
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files, folder_identity, log_manager
 from tidelog.storage.append_index import AppendIndex
-from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, StorageError
+from tidelog.storage.checkpoints import OffsetsByPartition
+from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, LogOffline, StorageError
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
@@ -848,6 +849,48 @@ def test_a_cut_is_no_loss_after_a_crash(data: Folder) -> None:
     data.crash()
     again = data.manager.logs["t", 0]
     assert (again.log_end_offset, again.damaged) == (4, ())
+
+
+def test_a_cut_before_the_start_that_was_written_down_hides_nothing_that_is_appended_after_it(
+    data: Folder,
+) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 5)
+    log.advance_start(4)
+    data.manager.truncate("t", 0, 2)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    fill(log, [[NOW]])
+    log.durability.flush()
+    data.crash()
+    again = data.manager.logs["t", 0]
+    assert (again.log_start_offset, again.log_end_offset, len(scan(again))) == (2, 3, 1)
+
+
+def test_a_log_takes_no_appends_that_a_start_which_was_written_down_would_hide(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]] * 5)
+    log.advance_start(4)
+    save, written = log_manager.save_offsets, list[tuple[str, int]]()
+
+    def failing(path: Path, offsets: OffsetsByPartition) -> None:
+        if path.name == "log-start-offset-checkpoint" and log.log_start_offset < 4:
+            raise OSError(errno.EIO, "bad disk")
+        written.append((path.name, offsets["t", 0]))
+        save(path, offsets)
+
+    monkeypatch.setattr(log_manager, "save_offsets", failing)
+    with pytest.raises(LogOffline, match="bad disk"):
+        data.manager.truncate("t", 0, 2)
+    # As long as nothing is cut the lower start is not written down: a crash would bring back what lies before 4.
+    assert written[1] == ("log-start-offset-checkpoint", 4)
+    with pytest.raises(LogOffline):
+        fill(log, [[NOW]])
+    monkeypatch.undo()
+    data.crash()
+    again = data.manager.logs["t", 0]
+    assert (again.log_start_offset, again.log_end_offset, scan(again)) == (4, 4, [])
 
 
 def test_a_new_id_never_begins_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:

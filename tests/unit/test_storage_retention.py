@@ -12,6 +12,7 @@ from tests.support.logs import NOW, batch, crash, fill, held_open, open_log, sca
 from tidelog.storage import files
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
+from tidelog.storage.summary import Summary
 from tidelog.storage.upkeep import enforce_retention
 
 HOUR = 3_600_000
@@ -235,13 +236,26 @@ def test_I1_what_is_left_is_flushed_if_none_of_it_was(tmp_path: Path) -> None:
         assert (log.log_start_offset, log.recovery_point) == (1, 2)
 
 
+EMPTIED: dict[str, Any] = {"retention_ms": 100, "message_timestamp_type": "LogAppendTime"}
+
+
+def emptied(folder: Path) -> Log:
+    """Make a log whose batches have gone; the summary of what is left tells of the last append, at NOW + 7."""
+    log = log_of(folder, [NOW], now_ms=NOW + 7, **EMPTIED)
+    enforce_retention(log, NOW + 200)
+    assert (log.log_start_offset, log.size_bytes) == (1, 0)
+    return log
+
+
+def next_append_ms(folder: Path) -> int:
+    """Append after a crash, by a clock that has gone back."""
+    return open_log(folder, now_ms=NOW, **EMPTIED).append(batch([NOW]), NOW).append_time_ms
+
+
 def test_S52_a_write_that_is_cut_short_takes_no_append_time_that_only_the_summary_tells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"retention_ms": 100, "message_timestamp_type": "LogAppendTime"}
-    log = log_of(tmp_path, [NOW], now_ms=NOW + 7, **options)
-    enforce_retention(log, NOW + 200)
-    assert not log.size_bytes
+    log = emptied(tmp_path)
 
     def torn(path: Path, data: bytes) -> None:
         path.write_bytes(data[:78])
@@ -250,8 +264,45 @@ def test_S52_a_write_that_is_cut_short_takes_no_append_time_that_only_the_summar
     with monkeypatch.context() as disk, suppress(LogOffline):
         disk.setattr(files, "write", torn)
         log.close()
-    log = open_log(tmp_path, now_ms=NOW, **options)
-    assert log.append(batch([NOW]), NOW).append_time_ms == NOW + 7
+    assert next_append_ms(tmp_path) == NOW + 7
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_S52_a_summary_that_alone_tells_of_the_last_append_is_written_over_once_batches_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    """A power cut may tear what is written over, and take the batches that it describes."""
+    log = emptied(tmp_path / "a")
+    written: list[Path] = []
+    write = files.write
+    monkeypatch.setattr(files, "write", lambda path, data: (written.append(path), write(path, data)))
+    path = log.active.path(".summary")
+    for _ in range(2):
+        log.close()
+        log = open_log(tmp_path / "a", clean=clean, recovery_point=1, log_start_offset=1, **EMPTIED)
+    log.append(batch([-1]), NOW + 9)
+    log.active.save()
+    log.append(batch([NOW]), NOW + 10)
+    log.roll(NOW + 10)
+    assert path not in written
+    folder = crash(log, tmp_path / "b")
+    for suffix in (".log", ".appendindex"):
+        (folder / log.segments[0].path(suffix).name).write_bytes(b"")
+    assert next_append_ms(folder) == NOW + 7
+    log.durability.flush()
+    assert path in written
+    summary = Summary.load(path)
+    assert summary is not None
+    assert (summary.flushed, summary.last_append_ms) == (1, NOW + 10)
+
+
+def test_S52_a_cut_takes_no_append_time_that_only_a_summary_tells(tmp_path: Path) -> None:
+    log = emptied(tmp_path / "a")
+    log.append(batch([NOW]), NOW + 9)
+    log.truncate(1)
+    assert next_append_ms(crash(log, tmp_path / "b")) == NOW + 9
+    log.close()
+    assert next_append_ms(crash(log, tmp_path / "c")) == NOW + 9
 
 
 def test_files_are_removed_once_all_of_them_have_been_renamed_on_disk(

@@ -131,11 +131,11 @@ class Scenario:
 
     def _truncate(self, world: World, rng: random.Random, topic: str, index: int) -> None:
         state = world.state(topic, index)
-        world.truncate(topic, index, rng.randint(state.start, state.end))
+        world.truncate(topic, index, rng.randint(min(state.start, state.end), state.end))
 
     def _advance(self, world: World, rng: random.Random, topic: str, index: int) -> None:
         state = world.state(topic, index)
-        world.advance_start(topic, index, rng.randint(state.start, state.end))
+        world.advance_start(topic, index, rng.randint(min(state.start, state.end), state.end))
 
 
 EVERYDAY = {"append": 8, "burst": 3, "flush": 5, "flush_all": 2, "checkpoint": 2, "race": 1}

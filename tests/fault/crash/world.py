@@ -295,6 +295,7 @@ class World(Process):
             durable=min(len(kept), state.durable),
             written=min(len(kept), state.written),
             bounded=len(state.sent),  # what is to go may come back without its append times
+            certain_start=min(state.certain_start, kept[-1].last + 1 if kept else 0),
         )
         self.put(topic, index, after)
         self.mark(place)
@@ -307,9 +308,14 @@ class World(Process):
             kept = tuple(each for each in state.sent if each.last < target.log_end_offset)
             after = after._replace(durable=min(survive, state.durable))
         else:
-            after = after._replace(former=(), bounded=min(state.bounded, len(kept)))
+            after = after._replace(
+                former=(),
+                bounded=min(state.bounded, len(kept)),
+                start=min(state.start, target.log_end_offset),
+            )
         end = target.log_end_offset
-        if end != (kept[-1].last + 1 if kept else 0) and end != state.start:
+        # The first of the batches that went need not come right after those that stay: a start lay in between.
+        if end != (state.sent[len(kept)].base if len(kept) < len(state.sent) else state.end):
             raise Violation("I2", f"{target}: ends at {end} after a cut to {offset}")
         after = after._replace(
             sent=kept,
@@ -317,7 +323,6 @@ class World(Process):
             seen=len(kept),
             durable=min(len(kept), after.durable),
             end=end,
-            start=min(state.start, end),
             certain_start=min(state.certain_start, end),
         )
         self.put(topic, index, after)
