@@ -108,6 +108,8 @@ def load(
     for segment in segments[:-1]:
         if segment.is_active:
             _seal(segment, shared)
+        elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
+            _finish(segment, owed)
     segments[-1].is_active = True
     for segment in segments:
         verification.tell_damage(segment)
@@ -280,6 +282,16 @@ def _seal(segment: Segment, shared: Shared) -> None:
         segment.replace_files(flushed=False)
     else:
         segment.seal()
+
+
+def _finish(segment: Segment, owed: Owed) -> None:
+    """Add the last time entry where the summary is of before the segment was sealed: a power cut took what came after.
+
+    A flush of anything behind it would have put that on disk.
+    """
+    if not _ends_as_closed(segment, segment.summary) and segment.load_indexes() is not None:
+        owed.write(partial(segment.finish, flushed=True))
+        segment.release()
 
 
 def _is_as_described(segment: Segment) -> bool:

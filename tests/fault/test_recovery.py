@@ -771,6 +771,28 @@ def test_I5_an_index_that_a_deletion_took_of_a_segment_before_the_start_is_misse
     assert (log.segments[0].base_offset, log.damaged) == (start, ())
 
 
+def test_I5_a_sealed_segment_has_its_last_time_entry_though_a_power_cut_took_the_sealing(
+    tmp_path: Path,
+) -> None:
+    """Its summary is that of a flush before, which vouches for all of the log and for the time index without it."""
+    log = made(tmp_path / "a", batches=4, index_interval_bytes=4096)
+    log.durability.flush()
+    log.active.save(flushed=True)
+    before = {suffix: log.active.path(suffix).read_bytes() for suffix in (".summary", ".timeindex")}
+    log.roll(NOW)
+    folder = crash(log, tmp_path / "b")
+    for suffix, data in before.items():
+        (folder / f"{0:020d}{suffix}").write_bytes(data)
+    expected = log.segments[0].path(".timeindex").read_bytes()
+    assert before[".timeindex"] != expected
+    again = open_log(folder, recovery_point=log.recovery_point, index_interval_bytes=4096)
+    assert (folder / f"{0:020d}.timeindex").read_bytes() == expected
+    assert scan(again) == scan(log)
+    assert again.close()
+    again = open_log(folder, clean=True, recovery_point=8, index_interval_bytes=4096)
+    assert (again.segments[0].summary.flushed, len(again.segments[0].time_index)) == (1, 1)
+
+
 def test_epochs_that_a_cut_left_and_batches_that_it_did_not_take_agree(tmp_path: Path) -> None:
     """A cut that failed half way may be undone by a power cut, though a start in between began an epoch behind it."""
     log = made(tmp_path / "a", batches=4)
