@@ -116,7 +116,7 @@ def _ask_as_of_many(code: Code) -> None:
     )
 
     def append(session: Any, request: Any, version: int) -> Any:
-        return produce._go_on(produce._append_all(session.broker, request, version), None)
+        return produce._go_on(session.broker, produce._append_all(session.broker, request, version), None)
 
     def look_up(session: Any, request: Any, version: int) -> Any:
         return work.begin(list_offsets._respond(session.broker, request, version))

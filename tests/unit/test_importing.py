@@ -473,12 +473,12 @@ def test_a_disk_that_fails_is_that_of_the_partition_to_be(
     source = Path(shutil.copytree(M2[2], tmp_path / "kafka-1"))
     calls, do, told = 0, getattr(os, name), []
 
-    def fails(what: int | Path, *rest: int) -> int | None:
+    def fails(what: int | Path, *rest: int, **named: int | None) -> int | None:
         nonlocal calls
         calls += 1
         if calls == failing:
             raise OSError(errno.EIO, "Input/output error", *([str(what)] if name == "open" else []))
-        done: int | None = do(what, *rest)
+        done: int | None = do(what, *rest, **named)
         return done
 
     for failing in count(1):
