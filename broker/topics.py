@@ -16,11 +16,12 @@ import re
 from dataclasses import replace
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
-from tidelog.broker.maintenance import Task, at_once
+from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.troubles import Troubles
