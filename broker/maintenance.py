@@ -42,17 +42,6 @@ SHORTEST_WAIT_S = 0.01
 LONGEST_WAIT_S = 3600.0
 
 
-def at_once(task: Task[T]) -> T:
-    """Do all of a task here and now."""
-    try:
-        next(task)
-        while True:
-            task.send(False)
-    except StopIteration as end:
-        outcome: T = end.value
-        return outcome
-
-
 class Periodic:
     """A job that comes round: a task that returns in how many seconds it wants to run again, at most `interval_s`."""
 

@@ -18,13 +18,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
-from tidelog.broker.maintenance import Task, at_once
+from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import NO_COMPACTION
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager

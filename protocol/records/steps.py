@@ -4,7 +4,7 @@ Owns the form of such work. Knows nothing of who does it, and of whose turn it i
 """
 
 from collections.abc import Generator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ STEP_BYTES: Final = 64 << 10
 Steps = Generator[int, None, T]
 
 
-def at_once(steps: Steps[T]) -> T:
+def at_once(steps: Generator[Any, Any, T]) -> T:
     """Make all steps here and now."""
     try:
         while True:

@@ -14,9 +14,9 @@ import pytest
 
 from tests.fault.test_damage import answers, batches, expected
 from tests.support.logs import NOW, Row, batch, scan
-from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, LogManager
 

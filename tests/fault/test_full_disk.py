@@ -13,7 +13,6 @@ from tests.support.logs import NOW, Row, batch, fetch_all, first_at, scan
 from tests.support.reference_index import differences
 from tests.support.served import Client, Connect, Serve, connect, serve
 from tests.support.workload import one_batch
-from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -23,6 +22,7 @@ from tidelog.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LOG_STARTS, RECOVERY_POINTS, LogManager

@@ -29,9 +29,9 @@ from tests.support.logs import (
     scan,
 )
 from tests.support.reference_index import differences
-from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, folder_identity, recovery, walk
 from tidelog.storage.errors import CorruptLog, LogOffline
 from tidelog.storage.log import Log

@@ -174,7 +174,6 @@ async def test_both_ways_lead_to_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     if seed == GIVEN:
         seed = int(os.environ.get("SEED") or random.SystemRandom().getrandbits(30))
     print(f"SEED={seed}")
-    monkeypatch.setattr("secrets.randbelow", lambda _: 1000)  # where producer ids begin
     sides = [
         Side(code, tmp_path / name, seed, OPTIONS, monkeypatch)
         for name, code in (("ours", judge.installed()), ("them", judge.judge()))

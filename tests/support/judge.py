@@ -31,7 +31,7 @@ COMPILED = (
     *("protocol.records.kernel", "protocol.records.search"),
 )
 CLIENTS = 3
-LONG_WAIT_S = 60
+LONG_WAIT_MS = 60_000
 
 # Modules by their name in the package.
 Code = dict[str, Any]
@@ -146,11 +146,14 @@ class Side:
         """Start on a new folder, on the running loop."""
         self.folder = folder
         self._code = code
-        # The ids of topics and of the data folder.
+        # The ids of topics and of the data folder, of producers and of fetch sessions.
         ids = random.Random(seed)
         same = SimpleNamespace(uuid4=lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
         for name in ("broker.catalog", "storage.folder_identity"):
             patch.setattr(code[name], "uuid", same)
+        drawn = SimpleNamespace(randbelow=ids.randrange)
+        for name in ("broker.catalog", "broker.fetch_sessions"):
+            patch.setattr(code[name], "secrets", drawn)
         # No turn is over by the time that it took: how long that is depends on the machine, and on the side.
         patch.setattr(code["broker.work"], "LOOP_S", inf)
         patch.setattr(code["broker.turns"].Turns, "share_ends_s", lambda _self: inf)
@@ -240,7 +243,7 @@ class Answer:
             later.ready = later.lightened = self._heard
             later.charge(self._session)
             if self.waits_for == "FetchWaiter":
-                self.waits_long = later._due_ms / 1000 > self._side.broker.loop.time() + LONG_WAIT_S
+                self.waits_long = later._due_ms > self._side.clock.monotonic_ms() + LONG_WAIT_MS
 
     @property
     def is_deferred(self) -> bool:

@@ -19,11 +19,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.logs import NOW, batch, fill, held_open, scan
-from tidelog.broker.maintenance import at_once
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record
 from tidelog.protocol.records.message_set import build_message_set
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, folder_identity, log_manager
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.checkpoints import OffsetsByPartition

@@ -53,6 +53,7 @@ from tidelog.protocol.messages.metadata import (
     MetadataResponse,
 )
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.registry import APIS
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
@@ -303,7 +304,7 @@ async def test_a_name_exists_while_it_is_being_created(serve: Serve) -> None:
     next(creation)
     with pytest.raises(TopicExists, match="topic t exists"):
         topics.check_new("t")
-    maintenance_module.at_once(creation)
+    at_once(creation)
 
 
 async def test_a_request_for_one_topic_does_not_stand_behind_those_for_many(

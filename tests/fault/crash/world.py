@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 
 from tests.fault.crash.ledger import LogState, Sent, TopicState, Violation
 from tests.fault.crash.process import Process
-from tidelog.broker.maintenance import at_once
 from tidelog.broker.topics import Topic
 from tidelog.protocol.records import batch as record_batch
 from tidelog.protocol.records import steps
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.compression import GZIP, NONE
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage.errors import StorageError
 
 START_MS = 1_700_000_000_000
