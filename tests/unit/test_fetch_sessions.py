@@ -383,6 +383,7 @@ def test_partitions_are_added_and_forgotten() -> None:
     assert gone == ErrorCode.NONE, "its last is forgotten: it is closed, and this answered without it"
     assert (len(world.sessions), world.sessions.held_bytes) == (0, 0)
     assert world.poll(session, 5) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert world.open({}).session_id == 0, "of nothing there is no session"
 
 
 def test_a_request_that_is_not_the_next_of_its_session_is_refused() -> None:
@@ -490,6 +491,23 @@ def test_the_end_of_a_session_ends_the_request_that_waits() -> None:
     waiter = park(world, asked)
     world.loop.run()
     assert waiter.response == "answer", "nobody would wake it"
+
+
+def test_what_a_partition_had_grown_by_before_it_was_watched_is_not_counted() -> None:
+    world = World()
+    session = world.open(EVERY).session_id
+    world.grow(1, records=5)
+    world.loop.run()
+    assert told(world.poll(session, 1)) == [1]
+    assert told(world.poll(session, 2, {1: 5})) == []
+    asked, _ = world.begin(session, 3)
+    waiter = park(world, asked, missing_bytes=2 * RECORD_BYTES)
+    world.grow(1)
+    world.loop.run()
+    assert waiter.response is None
+    world.grow(1)
+    world.loop.run()
+    assert waiter.response == "answer"
 
 
 def test_what_changes_while_others_are_looked_at_is_noticed() -> None:
@@ -637,6 +655,39 @@ def test_one_that_grows_beyond_its_room_ends() -> None:
     assert not any(world.partition(index).waiters.count for index in range(2 * MOST))
 
 
+def test_one_that_asks_for_no_more_goes_on_where_there_is_no_room() -> None:
+    world = small_world()
+    session = world.open(dict.fromkeys(range(MOST), 0)).session_id
+    assert world.open(dict.fromkeys(range(MOST), 0), address="there").session_id
+    while world.sessions._quota.total_bytes <= LIMIT_BYTES:
+        assert world.open(EVERY, address="elsewhere").session_id, "there is always room for little"
+    assert world.sessions._quota.room_bytes(world.sessions._sessions[session]) < 0
+    assert told(world.poll(session, 1, {0: 0})) == []
+
+
+def test_where_all_is_held_the_unused_of_other_addresses_go() -> None:
+    world = small_world()
+    for address in ("here", "there"):
+        assert world.open(dict.fromkeys(range(MOST), 0), address=address).session_id
+    while not world.sessions._quota.is_full:
+        assert world.open(EVERY, address="elsewhere").session_id
+    world.clock.advance(seconds=121)
+    assert world.open(dict.fromkeys(range(MOST), 0), address="new").session_id
+
+
+def test_topics_that_come_have_all_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    session = world.open(EVERY).session_id
+    compared, find = [], FetchSessions._find
+    monkeypatch.setattr(
+        FetchSessions, "_find", lambda sessions, *asked: compared.append(asked) or find(sessions, *asked)
+    )
+    world.make("other", 1)
+    for epoch in (1, 2, 3):
+        assert told(world.poll(session, epoch)) == []
+        assert len(compared) == len(EVERY)
+
+
 def test_one_request_names_no_more_partitions_than_a_session_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PARTITIONS_MAX == 10_000
     monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 10)
@@ -651,6 +702,8 @@ def test_one_request_names_no_more_partitions_than_a_session_has(monkeypatch: py
         assert session
         assert world.poll(session, 1, wanted, **more) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert len(world.sessions) == 0
+    session = world.open({0: 0}).session_id
+    assert told(world.poll(session, 1, dict.fromkeys(range(10), 0))) == list(range(1, 10)), "as many it may"
 
 
 def test_names_are_counted_too_however_long() -> None:
@@ -664,6 +717,9 @@ def test_names_are_counted_too_however_long() -> None:
     gone = [ForgottenTopic(topic=long, partitions=[0])]
     assert told(world.poll(session, 2, forgotten_topics_data=gone)) == []
     assert world.sessions.held_bytes == held
+    request = fetch(long, {0: 0}, session_id=session, session_epoch=3)
+    assert isinstance(world.sessions.resume(request, False), FetchSession)
+    assert world.sessions.held_bytes == held + WATCHED_BYTES + TOPIC_BYTES + getsizeof(long), "again"
     request = fetch("n" * LIMIT_BYTES, {0: 0})
     opened = world.made(Opening(world.sessions, "here", request, False).answer([]))
     assert (opened.error_code, opened.session_id) == (0, 0)
