@@ -1,5 +1,6 @@
 """The requests of administration put to Apache Kafka and to us, as in test_broker_like_kafka.py."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -28,6 +29,12 @@ pytestmark = [needs_java, pytest.mark.java, pytest.mark.e2e]
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
+_numbers = itertools.count()
+
+
+def until_heard(client: RawClient, topic: str) -> None:
+    """Wait until Kafka's broker has heard of what its controller has answered: it hears of a new topic later still."""
+    made(client, f"{topic}-{next(_numbers)}")
 
 
 def two_records() -> bytes:
@@ -145,6 +152,7 @@ def test_options_of_topics_are_changed(sides: Sides, topic: str) -> None:
 
         def on(*changes: Any, validate_only: bool = False) -> Any:
             code = change(client, TOPIC, topic, *changes, validate_only=validate_only)
+            until_heard(client, topic)
             return code, options(
                 client, TOPIC, topic, "max.message.bytes", "cleanup.policy", "retention.bytes"
             )
@@ -212,6 +220,7 @@ def test_options_are_set_anew(sides: Sides, topic: str) -> None:
             resource = alter.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=wanted)
             request = alter.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
             (row,) = client.ask(alter.ALTER_CONFIGS.key, 2, request).responses
+            until_heard(client, topic)
             return row.error_code, options(client, TOPIC, topic, "max.message.bytes", "retention.bytes")
 
         return [
