@@ -87,6 +87,7 @@ FIRST = {
     "broker/fair_queue": ["threads"],
     "broker/fetch_sessions": ["fetch_sessions", "fetch_sessions_served"],
     "broker/flusher": ["waiting", "threads"],
+    "broker/groups/answers": ["group_handlers"],
     "broker/groups/assignors": ["assignors"],
     "broker/handlers/alter_configs": _ADMINISTERED,
     "broker/handlers/alter_partition_reassignments": _ADMINISTERED,

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,7 @@ from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups import consumers
+from tidelog.broker.groups.answers import Answers, Waiting
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_parts import Changes, Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
@@ -47,10 +47,8 @@ from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# How long a turn of the loop answers members of groups, or looks for what has expired.
+# How long a turn of the loop looks for what has expired, or serves what was loaded.
 TURN_S = 0.002
-# What an answer weighs that waits for other members.
-WAITING_BYTES = 1000
 # So many offsets are stored as one batch: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
 # So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
@@ -58,56 +56,6 @@ STORED_AT_ONCE = 50
 
 
 Group = ClassicGroup | MixedGroup
-
-
-class Waiting(Later):
-    """An answer that a group gives when it can; at once, if it does before `begun`."""
-
-    __slots__ = ("_answers", "_has_begun")
-
-    def __init__(self, answers: "Answers") -> None:
-        super().__init__(WAITING_BYTES)
-        self._answers = answers
-        self._has_begun = False
-
-    def answer(self, response: Any) -> None:
-        """Take the answer."""
-        if self._has_begun:
-            self._answers.put(self, response)
-        else:
-            self.response = response
-
-    def begun(self) -> Any:
-        """Return the answer if it is there, or else what it will come by."""
-        self._has_begun = True
-        return self if self.response is None else self.response
-
-
-class Answers:
-    """Answers on their way to members: a group of a thousand is not answered in one turn of the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._due: deque[tuple[Waiting, Any]] = deque()
-
-    def put(self, waiting: Waiting, response: Any) -> None:
-        """Hand over an answer in one of the next turns."""
-        self._due.append((waiting, response))
-        if len(self._due) == 1:
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        ends_s = time.monotonic() + TURN_S
-        while self._due:
-            waiting, response = self._due[0]
-            try:
-                waiting.resolve(response)
-            except Exception:
-                _log.exception("a member of a group could not be answered")
-            self._due.popleft()
-            if self._due and time.monotonic() >= ends_s:
-                self._loop.call_soon(self._turn)
-                return
 
 
 class Coordinator:
