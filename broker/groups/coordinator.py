@@ -53,6 +53,8 @@ TURN_S = 0.002
 COMMITTED_AT_ONCE = 100
 # So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
 STORED_AT_ONCE = 50
+# Groups that could not be read are read anew so soon, then each time in twice that, at most in the latter.
+LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
 
 
 Group = ClassicGroup | MixedGroup
@@ -119,14 +121,14 @@ class Coordinator:
         """Read what there was of groups; until that is done who asks is told to ask again."""
         self._maintenance = maintenance
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
-        topic = self.log.topic
-        if topic is None:
-            return
-        self.is_loading = True
+        if (topic := self.log.topic) is not None:
+            self.is_loading = True
+            self._begin_to_load(topic, LOAD_AGAIN_MS)
+
+    def _begin_to_load(self, topic: Topic, again_ms: int) -> None:
         ids = {each.name: each.id for each in self._topics.all()}
-        loading = self._load(topic, ids)
-        later = self._loading = maintenance.submit(loading, owner=self)
-        later.ready = lambda: self._has_loaded(later)
+        loading = self._loading = self._maintenance.submit(self._load(topic, ids), owner=self)
+        loading.ready = lambda: self._has_loaded(topic, loading, again_ms)
 
     def _load(self, topic: Topic, topic_ids: dict[str, bytes]) -> Task[tuple[Replayed, list[Group]]]:
         """Read the log, and make the groups. Maintenance thread."""
@@ -142,19 +144,28 @@ class Coordinator:
             groups.append(group)
         return replayed, groups
 
-    def _has_loaded(self, loading: Later) -> None:
+    def _has_loaded(self, topic: Topic, loading: Later, again_ms: int) -> None:
         outcome = loading.response
-        if loading is not self._loading:
-            return  # The topic was deleted meanwhile.
+        if loading is not self._loading or self.is_stopping:
+            return  # The topic was deleted meanwhile, or nobody is served any more.
         if isinstance(outcome, Exception):
-            if not self.is_stopping:
-                # Nobody is told that nothing was committed, where that is not so.
-                _log.error("groups could not be loaded, and are not served until a restart", exc_info=outcome)
+            # Until they are read nobody is told that nothing was committed, where that is not so.
+            _log.error(
+                "groups could not be loaded and are not served, again in %d ms error=%r",
+                again_ms,
+                str(outcome),
+                exc_info=None if isinstance(outcome, StorageError) else outcome,
+            )
+            self._timers.call_later(again_ms, partial(self._load_again, topic, loading, again_ms))
             return
         replayed, groups = outcome
         _log.info("groups loaded groups=%d damaged=%d", len(groups), replayed.damaged)
         self.offsets = replayed.offsets
         self._serve(iter(groups), loading)
+
+    def _load_again(self, topic: Topic, failed: Later, waited_ms: int) -> None:
+        if failed is self._loading and not self.is_stopping:
+            self._begin_to_load(topic, min(2 * waited_ms, LOAD_AGAIN_MAX_MS))
 
     def _serve(self, groups: Iterator[Group], loading: Later) -> None:
         """Serve groups that were loaded: as many as there is time for, then the others; then answer who asks."""
@@ -526,6 +537,8 @@ class Coordinator:
             None if group.reads(topic) else group.unused_since_ms,
         )
         for first in range(0, len(gone), COMMITTED_AT_ONCE):
+            if self.offsets.get(group_id) is not offsets:
+                return True  # All of it was forgotten meanwhile.
             some = [
                 (topic, partition)
                 for partition, committed in gone[first : first + COMMITTED_AT_ONCE]
