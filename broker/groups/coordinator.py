@@ -12,10 +12,11 @@ import asyncio
 import logging
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from tidelog.broker.answers import Later
@@ -130,19 +131,28 @@ class Coordinator:
         loading = self._loading = self._maintenance.submit(self._load(topic, ids), owner=self)
         loading.ready = lambda: self._has_loaded(topic, loading, again_ms)
 
-    def _load(self, topic: Topic, topic_ids: dict[str, bytes]) -> Task[tuple[Replayed, list[Group]]]:
-        """Read the log, and make the groups. Maintenance thread."""
+    def _load(
+        self, topic: Topic, topic_ids: dict[str, bytes]
+    ) -> Task[tuple[Replayed, list[Group], Counter[str]]]:
+        """Read the log, make the groups, and count what offsets take, by host. Maintenance thread."""
         yield
         new_group = partial(MixedGroup, around=self._around_consumers)
         replayed = yield from replay([partition.log for partition in topic.partitions], topic_ids, new_group)
         groups: list[Group] = list(replayed.consumer_groups.values())
         for group_id in (replayed.groups.keys() | replayed.offsets.keys()) - replayed.consumer_groups.keys():
             yield
-            group = ClassicGroup(group_id, self._around)
+            classic = ClassicGroup(group_id, self._around)
             if (value := replayed.groups.get(group_id)) is not None:
-                group.restore(value)
-            groups.append(group)
-        return replayed, groups
+                classic.restore(value)
+            groups.append(classic)
+        held: Counter[str] = Counter()
+        for group in groups:
+            yield
+            offsets = replayed.offsets.get(group.id) or GroupOffsets()
+            group.taken.made_by(_host_of(group, offsets))
+            for _, _, committed in offsets:
+                held[committed.host] += committed.size_bytes
+        return replayed, groups, held
 
     def _has_loaded(self, topic: Topic, loading: Later, again_ms: int) -> None:
         outcome = loading.response
@@ -158,9 +168,11 @@ class Coordinator:
             )
             self._timers.call_later(again_ms, partial(self._load_again, topic, loading, again_ms))
             return
-        replayed, groups = outcome
+        replayed, groups, held = outcome
         _log.info("groups loaded groups=%d damaged=%d", len(groups), replayed.damaged)
         self.offsets = replayed.offsets
+        for host, size_bytes in held.items():
+            self.memory.hold(host, size_bytes)
         self._serve(iter(groups), loading)
 
     def _load_again(self, topic: Topic, failed: Later, waited_ms: int) -> None:
@@ -177,9 +189,7 @@ class Coordinator:
                 self.is_loading = False
                 return
             self.groups[group.id] = group
-            offsets = self.offsets.get(group.id)
             self.memory.hold_group(group.taken)
-            self.memory.hold("", 0 if offsets is None else offsets.size_bytes)
             group.begin()
             if time.monotonic() >= ends_s:
                 self._loop.call_soon(self._serve, groups, loading)
@@ -209,7 +219,7 @@ class Coordinator:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
-            self.append(group_id, list(consumers.tombstones(group).items()))
+            self._take_back(group)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self._group_of_any_kind(group_id, host)
 
@@ -328,6 +338,10 @@ class Coordinator:
             _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
+    def _take_back(self, group: Group) -> Partition | ErrorCode:
+        """Append that there is nothing to be known of a group any more."""
+        return self.append(group.id, [Entry(key) for key in consumers.tombstones(group)])
+
     def on_disk(
         self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
     ) -> Any:
@@ -339,7 +353,11 @@ class Coordinator:
         """Write down what was committed, as one batch, and take note of it."""
         try:
             entries = [
-                (records.offset_key(group_id, topic, partition), records.offset_value(each.stored()))
+                Entry(
+                    records.offset_key(group_id, topic, partition),
+                    records.offset_value(each.stored()),
+                    each.headers(),
+                )
                 for topic, partition, each in committed
             ]
         except EncodeError:
@@ -355,7 +373,7 @@ class Coordinator:
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
         """Write down, as one batch, that offsets are forgotten, and forget them."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
-        appended = self.append(group_id, [(key, None) for key in keys])
+        appended = self.append(group_id, [Entry(key) for key in keys])
         if isinstance(appended, Partition):
             offsets = self.offsets[group_id]
             for each in partitions:
@@ -376,7 +394,7 @@ class Coordinator:
             offsets = self.offsets.get(group.id)
         if code := group.deletion_problem(Asked.DELETE):
             return code  # Somebody has joined meanwhile.
-        appended = self.append(group.id, list(consumers.tombstones(group).items()))
+        appended = self._take_back(group)
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
@@ -390,7 +408,7 @@ class Coordinator:
             if group.state is DEAD:
                 return  # It was deleted while the topic was made; who waited was answered.
             try:
-                entry = records.group_key(group.id), records.group_value(value)
+                entry = Entry(records.group_key(group.id), records.group_value(value))
             except EncodeError:
                 done_later(ErrorCode.UNKNOWN_SERVER_ERROR)
                 return
@@ -418,7 +436,7 @@ class Coordinator:
         """Write down what has changed of a consumer group, in its order; say later whether it is on disk."""
 
         def write() -> None:
-            entries = list(changes.items())
+            entries = [Entry(*change) for change in changes.items()]
             appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
             for first in range(0, len(entries), STORED_AT_ONCE):
                 appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
@@ -520,7 +538,7 @@ class Coordinator:
             if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self.append(group_id, list(consumers.tombstones(group).items()))
+                self._take_back(group)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:
@@ -548,3 +566,10 @@ class Coordinator:
                 return False
             yield
         return True
+
+
+def _host_of(group: Group, offsets: GroupOffsets) -> str:
+    """Return who has a group held that was loaded: who has committed for it, or is a member, as far as is known."""
+    said = (member.subscription for member in group) if isinstance(group, MixedGroup) else group
+    hosts = chain((committed.host for _, _, committed in offsets), (each.client_host for each in said))
+    return next(filter(None, hosts), "")

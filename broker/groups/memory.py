@@ -48,6 +48,11 @@ class Taken:
         if not self.by_host[host]:
             del self.by_host[host]
 
+    def made_by(self, host: str) -> None:
+        """Count what nobody was known to have held for a host. Any thread."""
+        self.by_host[host] += self.by_host.pop("", 0)
+        self.host = host
+
     @property
     def size_bytes(self) -> int:
         """About what it takes in all."""

@@ -766,6 +766,24 @@ async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_
     assert await one.offsets() == {("kept", 0): 7, ("t", 0): 1}
 
 
+async def test_an_offset_that_expires_is_not_of_a_topic_that_has_its_name_after_a_crash(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module.Coordinator, "_clean", lambda _: None)
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await make_topic(one.client, "kept")
+    for topic in ("t", "kept"):
+        assert await one.commit(topic, 5, version=2, retention_time_ms=DAY_MS) == [NONE]
+    await delete_topic(one.client, "t")
+    await make_topic(one.client, "t")
+    await served.stop()
+    one.client = await connect(await serve())
+    await loaded(one.client)
+    assert await one.offsets() == {("kept", 0): 5}
+
+
 async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve, connect: Connect) -> None:
     """KIP-211: and with the last of them the group."""
     served = await serve(offsets_retention_minutes="1440", offsets_retention_check_interval_ms="60000")

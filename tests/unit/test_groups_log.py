@@ -13,9 +13,8 @@ from tests.support.logs import open_log
 from tests.support.strategies import messages
 from tidelog.broker.groups import consumer_records
 from tidelog.broker.groups.consumer_member import Current, Progress, Subscription
-from tidelog.broker.groups.offsets import Committed, GroupOffsets
+from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Replayed, replay
-from tidelog.broker.maintenance import at_once
 from tidelog.broker.topics import BrokerStops
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
@@ -23,6 +22,7 @@ from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.coordinator.subscription import subscribed_topics
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
+from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.wire.errors import EncodeError, WireError
 from tidelog.storage.log import Log
 
@@ -320,6 +320,16 @@ def test_an_offset_that_does_not_say_of_which_topic_it_is_is_of_the_one_there_is
     assert unknown is not None
     assert (known.topic_id, known.is_of(T_ID), known.is_of(b"u" * 16)) == (T_ID, True, False)
     assert (unknown.topic_id, unknown.is_of(None)) == (NO_ID, False)
+
+
+@pytest.mark.parametrize("expire_ms", [NEVER, 90])
+def test_what_is_written_of_an_offset_says_of_which_topic_it_is_and_who_has_it_held(
+    tmp_path: Path, expire_ms: int
+) -> None:
+    committed = Committed(7, 5 if expire_ms == NEVER else -1, "m", 9, expire_ms, b"o" * 16, "10.0.0.2")
+    entry = Record(0, 1, KEY, records.offset_value(committed.stored()), committed.headers())
+    found = replayed(log_of(tmp_path / "a-0", build_batch([entry])))
+    assert found.offsets["g"].get("t", 0) == committed
 
 
 def test_what_is_forgotten() -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from tidelog.broker.groups.topic_patterns import MATCHED_AT_ONCE, matches, problem
-from tidelog.broker.maintenance import at_once
+from tidelog.protocol.records.steps import at_once
 
 
 @pytest.mark.parametrize(
