@@ -136,11 +136,15 @@ class ConsumerGroup:
             answer(Answer(refused.code, str(refused)))
             return
         told = Answer(ErrorCode.NONE, None, member.id, beat.epoch)
+
+        def tell(code: ErrorCode) -> None:
+            answer(Answer(code) if code else told)
+
         if beat.epoch == LEAVES_FOR_A_WHILE:
             self._set_current(member, member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING))
+            self._flush(tell)
         else:
-            self._remove([member])
-        self._flush(lambda code: answer(Answer(code) if code else told))
+            self._remove([member], tell)
 
     def commit_problem(
         self, member_id: str, instance_id: str | None, epoch: int, *, is_old: bool = False
@@ -437,18 +441,22 @@ class ConsumerGroup:
 
     # Who goes.
 
-    def _remove(self, leaving: list[Member]) -> None:
-        """Take out members. Where all others speak the classic protocol, the group becomes a classic one."""
+    def _remove(self, leaving: list[Member], then: Callable[[ErrorCode], None] | None = None) -> None:
+        """Take out members, and go on when that is on disk.
+
+        Where all others speak the classic protocol, the group becomes a classic one.
+        """
         gone = frozenset(member.id for member in leaving)
         staying = [member for member in self if member.id not in gone]
         is_mixed = any(member.subscription.classic is None for member in leaving)
         is_classic = is_mixed and bool(staying) and all(member.subscription.classic for member in staying)
-        if is_classic and self._around.downgrade(self, gone):
+        if is_classic and self._around.downgrade(self, gone, then):
             return
         for member in leaving:
             self._forget(member)
         self._is_topic_changed = False
         self._look_at_topics(is_changed=True)
+        self._flush(then)
 
     def _forget(self, member: Member) -> None:
         self._owners.drop(member)
@@ -484,7 +492,6 @@ class ConsumerGroup:
         if self.members.get(member.id) is member and not self.is_dead:
             self._remove([member])
             self._settle()
-            self._flush()
 
     def _revocation_over(self, member: Member, epoch: int) -> None:
         member.rebalance_timer = None

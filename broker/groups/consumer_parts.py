@@ -86,8 +86,9 @@ class ConsumerSurroundings(NamedTuple):
     resolve: Callable[[frozenset[str], Callable[[Mapping[str, frozenset[str]]], None]], None]
     regex_problem: Callable[[str], str | None]
     topic_name: Callable[[bytes], str | None]  # by id
-    # Makes a classic group of one without these members, if it may be one; returns it if it has.
-    downgrade: Callable[[Any, frozenset[str]], Any]
+    # Makes a classic group of one without these members, if it may be one; returns it if it has, and goes on when that
+    # is on disk.
+    downgrade: Callable[[Any, frozenset[str], Callable[[ErrorCode], None] | None], Any]
     session_timeout_ms: int
     max_size: int
     default_assignor: str

@@ -55,7 +55,7 @@ def surroundings(
     maintenance: Callable[[], Maintenance],
     store: Store,
     hold: Hold,
-    downgrade: Callable[[Any, frozenset[str]], Any],
+    downgrade: Callable[[Any, frozenset[str], Callable[[ErrorCode], None] | None], Any],
 ) -> ConsumerSurroundings:
     """Return what consumer groups are handed."""
 

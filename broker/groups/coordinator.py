@@ -255,7 +255,9 @@ class Coordinator:
         self.groups[group_id] = made
         return made
 
-    def _downgrade(self, group: MixedGroup, leaving: frozenset[str]) -> ClassicGroup | None:
+    def _downgrade(
+        self, group: MixedGroup, leaving: frozenset[str], then: Callable[[ErrorCode], None] | None
+    ) -> ClassicGroup | None:
         """Go on with a classic group, if that is allowed; a new rebalance begins if somebody leaves."""
         if self._config.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
             return None
@@ -266,7 +268,7 @@ class Coordinator:
         classic.restore(value)
         changes = group.tombstones()
         changes[records.group_key(group.id)] = records.group_value(value)
-        self._store_changes(group.id, changes, lambda _code: None)
+        self._store_changes(group.id, changes, then or (lambda _code: None))
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
         self.groups[group.id] = classic
         self.memory.hold_group(classic.taken)
@@ -348,6 +350,12 @@ class Coordinator:
         """Return a response for when what was appended is on disk, or what `failed` returns where it cannot be put."""
         logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
         return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
+
+    def when_on_disk(self, group_id: str, response: Any, failed: Callable[[], Any]) -> Any:
+        """Return a response for when all that was appended of a group is on disk, or else what `failed` returns."""
+        return self.on_disk(
+            [] if self.log.topic is None else [self.log.partition(group_id)], response, failed, 0
+        )
 
     def put(self, group_id: str, committed: Sequence[tuple[str, int, Committed]]) -> Partition | ErrorCode:
         """Write down what was committed, as one batch, and take note of it."""

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.unit.test_group_handlers import fail_flushes
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
 from tidelog.protocol.error_codes import ErrorCode
@@ -380,6 +381,20 @@ async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
     await until(lambda: not again.broker.groups.is_loading)
     assert (await kinds(old.client))["g"][0] == "classic"
     assert (await old.join()).leader == old.id
+
+
+async def test_a_group_that_has_become_a_classic_one_is_answered_when_that_is_on_disk(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    await new.heartbeat()
+    fail_flushes(served, monkeypatch)
+    assert (await new.heartbeat(member_epoch=-1)).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await kinds(new.client))["g"][0] == "classic"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.clock import Clock
 from tidelog.broker.groups import coordinator as coordinator_module
@@ -44,7 +45,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
-from tidelog.storage.errors import ReadFailed
+from tidelog.storage.errors import ReadFailed, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_names import OFFSETS_TOPIC
 
@@ -857,6 +858,54 @@ async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(
     assert await one.offsets() == {("t", 0): 5}
     await one.join()
     assert (await one.sync()).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_group_that_was_left_and_is_not_on_disk_is_not_answered_as_one_that_is(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await one.join_and_sync()
+    fail_flushes(served, monkeypatch)
+    assert (await one.leave()).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await one.leave()).members[0].error_code == UNKNOWN
+
+
+def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the disk fail whatever groups wait for."""
+
+    def commit(logs: list[Log], response: Any, failed: Any, size_bytes: int = 0) -> Later:
+        later = Later()
+        asyncio.get_running_loop().call_soon(lambda: later.resolve(failed(StorageError("no"))))
+        return later
+
+    monkeypatch.setattr(served.broker.groups._flusher, "commit", commit)
+
+
+async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_session_ends(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    rejoining = asyncio.create_task(one.join())
+    await other.join(3)
+    await rejoining
+    await asyncio.gather(one.sync(**{one.id: b"1", other.id: b"2"}), other.sync())
+    assert (await other.leave()).error_code == NONE
+    await served.stop()  # which stores nothing more than a crash would
+    served = await serve()
+    one.client = await connect(served)
+    await loaded(one.client)
+    group, clock = served.broker.groups.groups["g"], served.broker.clock
+    assert set(group.members) == {one.id, other.id}
+    clock.hold()
+    for _ in range(2):
+        assert await one.heartbeat() == NONE
+        clock.advance(seconds=6)
+        await one.client.ask(LIST_GROUPS, 5, ListGroupsRequest())
+    assert await one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(group.members) == {one.id}
 
 
 async def test_when_the_topic_is_deleted_all_groups_are_gone(serve: Serve, connect: Connect) -> None:
