@@ -139,6 +139,12 @@ class Groups(RuleBasedStateMachine):
                 self.world.work()
             self.world.pass_(SESSION_MS // 4)
         self.everybody_has_their_share()
+        if not self.clients:
+            # What could not be stored is stored with the next change.
+            last = Client("last")
+            last.heartbeat(self.group)
+            self.world.work()
+            last.leave(self.group)
         self.the_log_says_the_same()
 
     def everybody_has_their_share(self) -> None:
