@@ -98,6 +98,7 @@ FIRST = {
     "broker/groups/consumer_records": ["groups_log", "consumer_group_model"],
     "broker/groups/consumers": ["groups_mixed", "consumer_group_handlers"],
     "broker/groups/coordinator": [*_GROUPS, "consumer_group_handlers"],
+    "broker/groups/matches": ["groups_consumer", "consumer_group_model"],
     "broker/groups/member": ["groups_classic", "group_handlers"],
     "broker/groups/offsets": ["groups_log", "group_handlers"],
     "broker/groups/offsets_log": ["groups_log", "group_handlers"],

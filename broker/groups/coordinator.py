@@ -109,7 +109,7 @@ class Coordinator:
             topics,
             lambda: self._maintenance,
             self._store_changes,
-            self.memory.hold,
+            self.memory,
             self._downgrade,
         )
         self._to_store: list[Callable[[], None]] = []  # while there is nowhere to write to

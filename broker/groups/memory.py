@@ -83,7 +83,11 @@ class Memory:
 
     def has_room(self, address: str, size_bytes: int) -> bool:
         """Tell whether an address may have so many bytes more held; less it always may."""
-        return size_bytes <= 0 or size_bytes <= self._quota.room_bytes(Holder(address))
+        return size_bytes <= 0 or size_bytes <= self.room_bytes(address)
+
+    def room_bytes(self, host: str) -> int:
+        """Return how much more a host, or address, may have held; less than 0 where it has more than it may."""
+        return self._quota.room_bytes(Holder(host.removeprefix("/")))
 
     def hold(self, host: str, size_bytes: int) -> None:
         """Count so many bytes more, or less."""

@@ -8,6 +8,7 @@ import pytest
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_group_handlers import fail_flushes
+from tidelog.broker.groups import matches, topic_patterns
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
 from tidelog.protocol.error_codes import ErrorCode
@@ -197,6 +198,33 @@ async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_
     assert code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert count == 2
     assert (await one.heartbeat()).error_code == NONE
+
+
+async def test_topics_that_match_find_room_or_their_member_is_refused(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matches, "NAME_BYTES", 200_000)
+    match, most = topic_patterns.matches, 0
+
+    def looked_at(regexes: Any, names: Any, room: int) -> Any:
+        nonlocal most
+        most = max(most, room)
+        return match(regexes, names, room)
+
+    monkeypatch.setattr(topic_patterns, "matches", looked_at)
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2", "other")
+    for name in ("a1", "a2", "a3"):
+        await make_topic(one.client, name, 1)
+    said: dict[str, Any] = {"subscribed_topic_names": []}
+    assert (await one.heartbeat(**said, subscribed_topic_regex="a[12]")).error_code == NONE
+    for regex, code in (("a.", ErrorCode.GROUP_MAX_SIZE_REACHED), ("a3", ErrorCode.GROUP_MAX_SIZE_REACHED)):
+        refused = await other.heartbeat(**said, subscribed_topic_regex=regex)
+        assert (refused.error_code, "group.state.max.bytes" in refused.error_message) == (code, True)
+    assert 400_000 < served.broker.groups.memory.held_bytes < 410_000
+    await one.heartbeat(member_epoch=-1)
+    assert (await other.heartbeat(**said, subscribed_topic_regex="a3")).error_code == NONE
+    assert most == 2, "no more is held while they are looked for, either"
 
 
 async def test_a_group_has_no_more_members_than_it_may(serve: Serve, connect: Connect) -> None:

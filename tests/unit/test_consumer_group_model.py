@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.groups.assignors import ASSIGNORS
-from tidelog.broker.groups.consumer import NAME_BYTES
+from tidelog.broker.groups.matches import NAME_BYTES
 from tidelog.protocol.coordinator import consumer_forms
 from tidelog.protocol.error_codes import ErrorCode
 
