@@ -230,6 +230,17 @@ def test_a_consumer_group_is_read_as_kafka_writes_it(tmp_path: Path) -> None:
     )
 
 
+def test_epochs_of_an_assignment_are_passed_over(tmp_path: Path) -> None:
+    """Kafka 4.3 writes with each partition since when the member has it (KIP-1251)."""
+    key, epochs = "0008 0001 67 0001 6d", "01 00 05 02 00000003"
+    current = bytes.fromhex("0000 00000004 00000003 01 02" + "74" * 16 + f"02 00000000 {epochs} 01 00")
+    entries = [*consumers(key), (bytes.fromhex(key), current)]
+    found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *entries)))
+    (member,) = found.consumer_groups["g"]
+    assert member.current == Current(4, 3, Progress.UNREVOKED_PARTITIONS, {T_ID: frozenset([0])}, {})
+    assert found.damaged == 0
+
+
 def test_what_we_write_of_a_consumer_group_is_what_kafka_writes(tmp_path: Path) -> None:
     found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *consumers())))
     group = found.consumer_groups["g"]
