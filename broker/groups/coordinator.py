@@ -21,7 +21,7 @@ from typing import Any
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
-from tidelog.broker.flusher import Flusher
+from tidelog.broker.flusher import ANSWER_BYTES, Flusher
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.answers import Answers, Waiting
 from tidelog.broker.groups.classic import ClassicGroup
@@ -351,11 +351,12 @@ class Coordinator:
         logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
         return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
 
-    def when_on_disk(self, group_id: str, response: Any, failed: Callable[[], Any]) -> Any:
+    def when_on_disk(
+        self, group_id: str, response: Any, failed: Callable[[], Any], size_bytes: int = ANSWER_BYTES
+    ) -> Any:
         """Return a response for when all that was appended of a group is on disk, or else what `failed` returns."""
-        return self.on_disk(
-            [] if self.log.topic is None else [self.log.partition(group_id)], response, failed, 0
-        )
+        partitions = [] if self.log.topic is None else [self.log.partition(group_id)]
+        return self.on_disk(partitions, response, failed, size_bytes)
 
     def put(self, group_id: str, committed: Sequence[tuple[str, int, Committed]]) -> Partition | ErrorCode:
         """Write down what was committed, as one batch, and take note of it."""
@@ -411,54 +412,26 @@ class Coordinator:
         self, group: ClassicGroup, value: GroupMetadataValue, done: Callable[[ErrorCode], None]
     ) -> None:
         """Write down what a group has become; say later whether it is on disk."""
+        try:
+            changes: Changes = {records.group_key(group.id): records.group_value(value)}
+        except EncodeError:
+            self._loop.call_soon(done, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        # One that is deleted while the topic is made is not written: who waited was answered.
+        self._store_changes(group.id, changes, done, lambda: group.state is not DEAD)
+
+    def _store_changes(
+        self,
+        group_id: str,
+        changes: Changes,
+        done: Callable[[ErrorCode], None],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Write down what has changed of a group, in its order; say later whether it is on disk."""
 
         def write() -> None:
-            if group.state is DEAD:
-                return  # It was deleted while the topic was made; who waited was answered.
-            try:
-                entry = Entry(records.group_key(group.id), records.group_value(value))
-            except EncodeError:
-                done_later(ErrorCode.UNKNOWN_SERVER_ERROR)
-                return
-            appended = self.append(group.id, [entry])
-            if not isinstance(appended, Partition):
-                too_large = appended is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                done_later(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else appended)
-            elif appended.awaits_disk(ACKS_ALL):
-                commit = self._flusher.commit(
-                    [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
-                )
-                commit.ready = lambda: done(commit.response)
-            else:
-                done_later(ErrorCode.NONE)
-
-        def done_later(code: ErrorCode) -> None:
-            self._loop.call_soon(done, code)
-
-        outcome = self.when_ready(self, write)
-        if isinstance(outcome, Later):
-            # What has failed to be made is looked for, and not found.
-            outcome.ready = lambda: write() if isinstance(outcome.response, Exception) else None
-
-    def _store_changes(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
-        """Write down what has changed of a consumer group, in its order; say later whether it is on disk."""
-
-        def write() -> None:
-            entries = [Entry(*change) for change in changes.items()]
-            appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-            for first in range(0, len(entries), STORED_AT_ONCE):
-                appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
-                if not isinstance(appended, Partition):
-                    self._loop.call_soon(done, appended)
-                    return
-            assert isinstance(appended, Partition)  # there are changes
-            if appended.awaits_disk(ACKS_ALL):
-                commit = self._flusher.commit(
-                    [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
-                )
-                commit.ready = lambda: done(commit.response)
-            else:
-                self._loop.call_soon(done, ErrorCode.NONE)
+            if is_wanted():
+                self._write(group_id, [Entry(*change) for change in changes.items()], done)
 
         if self.log.topic is not None and not self._to_store:
             write()
@@ -466,6 +439,21 @@ class Coordinator:
         self._to_store.append(write)
         if len(self._to_store) == 1:
             self._maintenance.submit(self._create(), owner=self).ready = self._store_waiting
+
+    def _write(self, group_id: str, entries: Sequence[Entry], done: Callable[[ErrorCode], None]) -> None:
+        """Append some; say later whether they are on disk."""
+        code = ErrorCode.NONE
+        for first in range(0, len(entries), STORED_AT_ONCE):
+            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
+            if not isinstance(appended, Partition):
+                is_too_large = appended is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                code = ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else appended
+                break
+        outcome = code or self.when_on_disk(group_id, ErrorCode.NONE, lambda: ErrorCode.NOT_COORDINATOR)
+        if isinstance(outcome, Later):
+            outcome.ready = lambda: done(outcome.response)
+        else:
+            self._loop.call_soon(done, outcome)
 
     def _store_waiting(self) -> None:
         waiting, self._to_store = self._to_store, []

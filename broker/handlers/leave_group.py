@@ -11,6 +11,7 @@ INVALID_REQUEST.
 from functools import partial
 
 from tidelog.broker.answers import Later
+from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.session import Session
 from tidelog.broker.work import keep_few
 from tidelog.protocol.error_codes import ErrorCode
@@ -43,7 +44,10 @@ def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveG
     if ErrorCode.NONE not in codes:
         return _response(leaving, codes, version)
     failed = partial(LeaveGroupResponse, error_code=ErrorCode.NOT_COORDINATOR)
-    return groups.when_on_disk(request.group_id, _response(leaving, codes, version), failed)  # type: ignore[no-any-return]
+    response = _response(leaving, codes, version)
+    return groups.when_on_disk(  # type: ignore[no-any-return]
+        request.group_id, response, failed, ANSWER_BYTES * len(leaving)
+    )
 
 
 def _response(

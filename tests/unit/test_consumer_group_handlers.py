@@ -37,6 +37,7 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.wire.api import Api
 
 __all__ = ["connect", "serve"]  # fixtures
@@ -225,6 +226,21 @@ async def test_topics_that_match_find_room_or_their_member_is_refused(
     await one.heartbeat(member_epoch=-1)
     assert (await other.heartbeat(**said, subscribed_topic_regex="a3")).error_code == NONE
     assert most == 2, "no more is held while they are looked for, either"
+
+
+async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_members_know(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    assert (await one.heartbeat()).error_code == NONE
+
+    def append(*_: Any) -> None:
+        raise BatchTooLarge("the test says so")
+
+    monkeypatch.setattr(served.broker.groups.log, "append", append)
+    other = await member(served, connect, "m2")
+    assert (await other.heartbeat()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_a_group_has_no_more_members_than_it_may(serve: Serve, connect: Connect) -> None:
