@@ -40,17 +40,17 @@ from tidelog.broker.groups.consumer_parts import (
     merged,
     updated,
 )
+from tidelog.broker.groups.matches import Matches
 from tidelog.broker.groups.memory import Taken
 from tidelog.broker.groups.states import Asked
 from tidelog.protocol.error_codes import ErrorCode
 
-# What a topic that matches a regular expression takes in memory, about.
-NAME_BYTES: Final = 100
-# So often at most all topics are matched anew because there are others.
-REFRESH_MS: Final = 1000
-
 # A record has to fit a batch of its topic; matches that are too many for one are found anew after a start.
 LARGEST_VALUE: Final = 512 << 10
+NO_ROOM_FOR_MATCHES: Final = Refused(
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    "the regular expression matches more topics than there is memory for (group.state.max.bytes)",
+)
 
 
 class ConsumerGroup:
@@ -66,19 +66,16 @@ class ConsumerGroup:
         self.target_epoch = 0
         self.metadata_hash = 0
         self.members: dict[str, Member] = {}
-        self.regexes: dict[str, frozenset[str]] = {}  # that were resolved: the topics that match
         self.taken = Taken(group_id, around.hold, host)
+        self._matches = Matches(around, self.taken)
         self.is_dead = False
         self._end_code = ErrorCode.NONE
         self._instances: dict[str, str] = {}  # member ids
-        self._by_regex: Counter[str] = Counter()  # how many members subscribe by it
         self._owners = Owners()
         self._topics: frozenset[str] | None = None  # that members read; None where that is to be found out
         self._ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # of the topics of a subscription
-        self._has_new_topics = False  # and they may match
         self._is_topic_changed = False  # of those that are read
-        self._refresh_due_ms = 0
-        self._is_assigning = self._is_resolving = False
+        self._is_assigning = False
         self._waiting: list[Callable[[], None]] = []
         self._changes: Changes = {}
         self._unstored: Changes = {}
@@ -96,6 +93,11 @@ class ConsumerGroup:
             return GroupState.ASSIGNING
         is_stable = all(self._is_settled(member) for member in self.members.values())
         return GroupState.STABLE if is_stable else GroupState.RECONCILING
+
+    @property
+    def regexes(self) -> dict[str, frozenset[str]]:
+        """The topics that match, by the regular expressions of members, as far as that is known."""
+        return self._matches.topics
 
     @property
     def generation(self) -> int:
@@ -136,11 +138,15 @@ class ConsumerGroup:
             answer(Answer(refused.code, str(refused)))
             return
         told = Answer(ErrorCode.NONE, None, member.id, beat.epoch)
+
+        def tell(code: ErrorCode) -> None:
+            answer(Answer(code) if code else told)
+
         if beat.epoch == LEAVES_FOR_A_WHILE:
             self._set_current(member, member.current._replace(epoch=LEAVES_FOR_A_WHILE, revoking=NOTHING))
+            self._flush(tell)
         else:
-            self._remove([member])
-        self._flush(lambda code: answer(Answer(code) if code else told))
+            self._remove([member], tell)
 
     def commit_problem(
         self, member_id: str, instance_id: str | None, epoch: int, *, is_old: bool = False
@@ -176,8 +182,8 @@ class ConsumerGroup:
 
     def topic_changed(self, topic: str, *, is_new: bool) -> None:
         """Take note that a topic was created, has grown or was deleted; the next heartbeat sees to it."""
-        if self._by_regex and is_new:
-            self._has_new_topics = True
+        if is_new:
+            self._matches.topics_came()
         if topic in self._subscribed():
             self._is_topic_changed = True
             self._ids.clear()
@@ -200,6 +206,7 @@ class ConsumerGroup:
         """Answer everybody who waits; nothing happens any more."""
         self.is_dead, self._end_code = True, code
         self._changes, self._unstored = {}, {}
+        self._matches.end()
         for member in self.members.values():
             member.cancel_timers()
         self._settle_all()
@@ -228,7 +235,7 @@ class ConsumerGroup:
         if self.is_dead:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.id} is being replaced")
         self._check_room(beat.member_id, beat.instance_id)
-        if beat.regex and beat.regex not in self._by_regex:
+        if beat.regex and beat.regex not in self._matches:
             problem = self._around.regex_problem(beat.regex)
             if problem is not None:
                 raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
@@ -331,15 +338,13 @@ class ConsumerGroup:
 
     # From what members say to a target, and there.
 
-    def _unresolved(self) -> set[str]:
-        return self._by_regex.keys() - self.regexes.keys()
-
     def _settle(self) -> None:
         """Find the topics that match, share out what there is, and go on with the heartbeats that wait for it."""
-        self._look_for_matches()
+        if not self.is_dead:
+            self._matches.look(self._resolved)
         if self.is_dead:
             self._settle_all()
-        elif self._unresolved():
+        elif self._matches.unknown:
             return
         elif self.target_epoch < self.epoch and self._waiting:
             if not self._is_assigning:
@@ -352,30 +357,21 @@ class ConsumerGroup:
         for go_on in waiting:
             go_on()
 
-    def _look_for_matches(self) -> None:
-        now_ms = self._around.monotonic_ms()
-        is_due = self._has_new_topics and now_ms >= self._refresh_due_ms
-        if self._is_resolving or self.is_dead or not (self._unresolved() or is_due):
-            return
-        self._is_resolving, self._has_new_topics = True, False
-        self._refresh_due_ms = now_ms + REFRESH_MS
-        self._around.resolve(frozenset(self._by_regex), self._resolved)
-
-    def _resolved(self, found: Mapping[str, frozenset[str]]) -> None:
-        """Take note of the topics that match; those that are read by now make an epoch."""
-        self._is_resolving = False
-        is_changed, now_ms = False, self._around.now_ms()
-        for regex, topics in found.items():
-            if regex in self._by_regex and topics != self.regexes.get(regex):
-                before = self.regexes.get(regex, frozenset())
-                is_changed |= topics != before
-                self.taken.add(self.taken.host, NAME_BYTES * (len(topics) - len(before)))
-                self.regexes[regex] = topics
-                value = records.regex_value(topics, now_ms)
-                self._put(records.regex_key(self.id, regex), value if len(value) <= LARGEST_VALUE else None)
+    def _resolved(
+        self, news: Mapping[str, frozenset[str]], is_changed: bool, refused: frozenset[str]
+    ) -> None:
+        """Take note of the topics that match; those that are read by now make an epoch. Who has no room goes."""
+        now_ms = self._around.now_ms()
+        for regex, topics in news.items():
+            value = records.regex_value(topics, now_ms)
+            self._put(records.regex_key(self.id, regex), value if len(value) <= LARGEST_VALUE else None)
         if is_changed:
             self._forget_topics()
             self._look_at_topics(is_changed)
+        if leaving := [member for member in self if member.subscription.regex in refused]:
+            for member in leaving:
+                member.why_gone = NO_ROOM_FOR_MATCHES
+            self._remove(leaving)
         self._settle()
         self._flush()
 
@@ -409,11 +405,9 @@ class ConsumerGroup:
             answer(Answer(self._end_code))
             return
         if self.members.get(member.id) is not member:
-            answer(
-                Answer(
-                    ErrorCode.UNKNOWN_MEMBER_ID, f"{member.id} is not a member of group {self.id} any more"
-                )
-            )
+            why = f"{member.id} is not a member of group {self.id} any more"
+            refused = member.why_gone or Refused(ErrorCode.UNKNOWN_MEMBER_ID, why)
+            answer(Answer(refused.code, str(refused)))
             return
         self._reconcile(member, beat.owned)
         is_news = beat.epoch == 0 or beat.is_full or member.current.assigned != before
@@ -437,18 +431,22 @@ class ConsumerGroup:
 
     # Who goes.
 
-    def _remove(self, leaving: list[Member]) -> None:
-        """Take out members. Where all others speak the classic protocol, the group becomes a classic one."""
+    def _remove(self, leaving: list[Member], then: Callable[[ErrorCode], None] | None = None) -> None:
+        """Take out members, and go on when that is on disk.
+
+        Where all others speak the classic protocol, the group becomes a classic one.
+        """
         gone = frozenset(member.id for member in leaving)
         staying = [member for member in self if member.id not in gone]
         is_mixed = any(member.subscription.classic is None for member in leaving)
         is_classic = is_mixed and bool(staying) and all(member.subscription.classic for member in staying)
-        if is_classic and self._around.downgrade(self, gone):
+        if is_classic and self._around.downgrade(self, gone, then):
             return
         for member in leaving:
             self._forget(member)
         self._is_topic_changed = False
         self._look_at_topics(is_changed=True)
+        self._flush(then)
 
     def _forget(self, member: Member) -> None:
         self._owners.drop(member)
@@ -484,7 +482,6 @@ class ConsumerGroup:
         if self.members.get(member.id) is member and not self.is_dead:
             self._remove([member])
             self._settle()
-            self._flush()
 
     def _revocation_over(self, member: Member, epoch: int) -> None:
         member.rebalance_timer = None
@@ -516,14 +513,8 @@ class ConsumerGroup:
         member.measure(self.taken)
 
     def _count_regex(self, regex: str, more: int) -> None:
-        if not regex:
-            return
-        self._by_regex[regex] += more
-        if not self._by_regex[regex]:
-            del self._by_regex[regex]
-            if (topics := self.regexes.pop(regex, None)) is not None:
-                self.taken.add(self.taken.host, -NAME_BYTES * len(topics))
-                self._put(records.regex_key(self.id, regex), None)
+        if regex and self._matches.count(regex, more):
+            self._put(records.regex_key(self.id, regex), None)
 
     def _set_target(self, member: Member, target: Assignment) -> None:
         if target != member.target:
@@ -585,8 +576,7 @@ class ConsumerGroup:
             said = member.subscription
             if said.instance_id is not None:
                 self._instances[said.instance_id] = member.id
-            if said.regex:
-                self._by_regex[said.regex] += 1
+            self._count_regex(said.regex, 1)
             # Whatever was written: nobody has what another one has.
             assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
             member.current = member.current._replace(assigned=assigned, revoking=revoking)
@@ -595,6 +585,6 @@ class ConsumerGroup:
             self._lives(member)
             if member.current.progress is Progress.UNREVOKED_PARTITIONS and said.classic is None:
                 self._expect_revocation(member)
-        self.taken.add(self.taken.host, NAME_BYTES * sum(map(len, self.regexes.values())))
+        self._matches.begin()
         # Topics may have changed after the last record.
-        self._topics, self._is_topic_changed, self._has_new_topics = None, True, bool(self._by_regex)
+        self._topics, self._is_topic_changed = None, True

@@ -3,7 +3,7 @@
 Owns the form of these; the rules are `consumer`'s.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -80,14 +80,17 @@ class ConsumerSurroundings(NamedTuple):
     # Puts what has changed on disk, in its order; says later what came of it.
     store: Callable[[str, Changes, Callable[[ErrorCode], None]], None]
     hold: Hold
+    room: Callable[[str], int]  # how many bytes more a host may have held
     topic: Callable[[str], tuple[bytes, int] | None]  # by name: its id, and how many partitions it has
     # Shares out, or matches topics with regular expressions, here or on another thread; hands over what comes of it.
     assign: Callable[[str, Members, Counts, Callable[[Mapping[str, Assignment]], None]], None]
-    resolve: Callable[[frozenset[str], Callable[[Mapping[str, frozenset[str]]], None]], None]
+    # So many topics are matched at most, by the first of the expressions; None stands for more than were left.
+    resolve: Callable[[Sequence[str], int, Callable[[Mapping[str, frozenset[str] | None]], None]], None]
     regex_problem: Callable[[str], str | None]
     topic_name: Callable[[bytes], str | None]  # by id
-    # Makes a classic group of one without these members, if it may be one; returns it if it has.
-    downgrade: Callable[[Any, frozenset[str]], Any]
+    # Makes a classic group of one without these members, if it may be one; returns it if it has, and goes on when that
+    # is on disk.
+    downgrade: Callable[[Any, frozenset[str], Callable[[ErrorCode], None] | None], Any]
     session_timeout_ms: int
     max_size: int
     default_assignor: str
@@ -108,6 +111,7 @@ class Member:
         "subscription",
         "sync_timer",
         "target",
+        "why_gone",
     )
 
     def __init__(self, member_id: str) -> None:
@@ -122,6 +126,7 @@ class Member:
         self.rebalance_timer: Timer | None = None
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
+        self.why_gone: Refused | None = None  # where it is to be told more than that it is no member
 
     def measure(self, taken: Taken) -> None:
         """Find out about how much it takes in memory, and have that counted."""

@@ -26,7 +26,10 @@ class Restorable(Protocol):
     target_epoch: int
     metadata_hash: int
     members: dict[str, Member]
-    regexes: dict[str, frozenset[str]]
+
+    @property
+    def regexes(self) -> dict[str, frozenset[str]]:
+        """The topics that match, by regular expression."""
 
     def restored_member(self, member_id: str) -> Member:
         """Return a member, made if it is not there."""

@@ -6,7 +6,7 @@ Owns where long work of a group is done: on the maintenance thread, step by step
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidelog.broker.answers import Later
@@ -16,7 +16,7 @@ from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Membe
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
 from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused
-from tidelog.broker.groups.memory import Hold
+from tidelog.broker.groups.memory import Memory
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.states import DEAD, EMPTY
 from tidelog.broker.maintenance import Maintenance, Task
@@ -54,8 +54,8 @@ def surroundings(
     topics: Topics,
     maintenance: Callable[[], Maintenance],
     store: Store,
-    hold: Hold,
-    downgrade: Callable[[Any, frozenset[str]], Any],
+    memory: Memory,
+    downgrade: Callable[[Any, frozenset[str], Callable[[ErrorCode], None] | None], Any],
 ) -> ConsumerSurroundings:
     """Return what consumer groups are handed."""
 
@@ -77,10 +77,12 @@ def surroundings(
         as_it_is = {member_id: each.has for member_id, each in members.items()}
         _do(_assigned(name, members, counts), as_it_is, then)
 
-    def resolve(regexes: frozenset[str], then: Callable[[Mapping[str, frozenset[str]]], None]) -> None:
+    def resolve(
+        regexes: Sequence[str], most: int, then: Callable[[Mapping[str, frozenset[str] | None]], None]
+    ) -> None:
         names = [each.name for each in topics.all()]
         nothing = dict.fromkeys(regexes, frozenset[str]())
-        _do(topic_patterns.matches(sorted(regexes), names), nothing, then)
+        _do(topic_patterns.matches(regexes, names, most), nothing, then)
 
     def _do(task: Task[Any], otherwise: Any, then: Callable[[Any], None]) -> None:
         # All groups have one turn together: however many there are, others are not kept waiting.
@@ -93,7 +95,8 @@ def surroundings(
         call_later=timers.call_later,
         new_id=lambda: str(uuid.uuid4()),
         store=store,
-        hold=hold,
+        hold=memory.hold,
+        room=memory.room_bytes,
         topic=topic,
         assign=assign,
         resolve=resolve,

@@ -12,17 +12,18 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
-from tidelog.broker.flusher import Flusher
+from tidelog.broker.flusher import ANSWER_BYTES, Flusher
 from tidelog.broker.groups import consumers
+from tidelog.broker.groups.answers import Answers, Waiting
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_parts import Changes, Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
@@ -47,67 +48,17 @@ from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# How long a turn of the loop answers members of groups, or looks for what has expired.
+# How long a turn of the loop looks for what has expired, or serves what was loaded.
 TURN_S = 0.002
-# What an answer weighs that waits for other members.
-WAITING_BYTES = 1000
 # So many offsets are stored as one batch: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
 # So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
 STORED_AT_ONCE = 50
+# Groups that could not be read are read anew so soon, then each time in twice that, at most in the latter.
+LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
 
 
 Group = ClassicGroup | MixedGroup
-
-
-class Waiting(Later):
-    """An answer that a group gives when it can; at once, if it does before `begun`."""
-
-    __slots__ = ("_answers", "_has_begun")
-
-    def __init__(self, answers: "Answers") -> None:
-        super().__init__(WAITING_BYTES)
-        self._answers = answers
-        self._has_begun = False
-
-    def answer(self, response: Any) -> None:
-        """Take the answer."""
-        if self._has_begun:
-            self._answers.put(self, response)
-        else:
-            self.response = response
-
-    def begun(self) -> Any:
-        """Return the answer if it is there, or else what it will come by."""
-        self._has_begun = True
-        return self if self.response is None else self.response
-
-
-class Answers:
-    """Answers on their way to members: a group of a thousand is not answered in one turn of the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._due: deque[tuple[Waiting, Any]] = deque()
-
-    def put(self, waiting: Waiting, response: Any) -> None:
-        """Hand over an answer in one of the next turns."""
-        self._due.append((waiting, response))
-        if len(self._due) == 1:
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        ends_s = time.monotonic() + TURN_S
-        while self._due:
-            waiting, response = self._due[0]
-            try:
-                waiting.resolve(response)
-            except Exception:
-                _log.exception("a member of a group could not be answered")
-            self._due.popleft()
-            if self._due and time.monotonic() >= ends_s:
-                self._loop.call_soon(self._turn)
-                return
 
 
 class Coordinator:
@@ -158,7 +109,7 @@ class Coordinator:
             topics,
             lambda: self._maintenance,
             self._store_changes,
-            self.memory.hold,
+            self.memory,
             self._downgrade,
         )
         self._to_store: list[Callable[[], None]] = []  # while there is nowhere to write to
@@ -171,42 +122,62 @@ class Coordinator:
         """Read what there was of groups; until that is done who asks is told to ask again."""
         self._maintenance = maintenance
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
-        topic = self.log.topic
-        if topic is None:
-            return
-        self.is_loading = True
-        ids = {each.name: each.id for each in self._topics.all()}
-        loading = self._load(topic, ids)
-        later = self._loading = maintenance.submit(loading, owner=self)
-        later.ready = lambda: self._has_loaded(later)
+        if (topic := self.log.topic) is not None:
+            self.is_loading = True
+            self._begin_to_load(topic, LOAD_AGAIN_MS)
 
-    def _load(self, topic: Topic, topic_ids: dict[str, bytes]) -> Task[tuple[Replayed, list[Group]]]:
-        """Read the log, and make the groups. Maintenance thread."""
+    def _begin_to_load(self, topic: Topic, again_ms: int) -> None:
+        ids = {each.name: each.id for each in self._topics.all()}
+        loading = self._loading = self._maintenance.submit(self._load(topic, ids), owner=self)
+        loading.ready = lambda: self._has_loaded(topic, loading, again_ms)
+
+    def _load(
+        self, topic: Topic, topic_ids: dict[str, bytes]
+    ) -> Task[tuple[Replayed, list[Group], Counter[str]]]:
+        """Read the log, make the groups, and count what offsets take, by host. Maintenance thread."""
         yield
         new_group = partial(MixedGroup, around=self._around_consumers)
         replayed = yield from replay([partition.log for partition in topic.partitions], topic_ids, new_group)
         groups: list[Group] = list(replayed.consumer_groups.values())
         for group_id in (replayed.groups.keys() | replayed.offsets.keys()) - replayed.consumer_groups.keys():
             yield
-            group = ClassicGroup(group_id, self._around)
+            classic = ClassicGroup(group_id, self._around)
             if (value := replayed.groups.get(group_id)) is not None:
-                group.restore(value)
-            groups.append(group)
-        return replayed, groups
+                classic.restore(value)
+            groups.append(classic)
+        held: Counter[str] = Counter()
+        for group in groups:
+            yield
+            offsets = replayed.offsets.get(group.id) or GroupOffsets()
+            group.taken.made_by(_host_of(group, offsets))
+            for _, _, committed in offsets:
+                held[committed.host] += committed.size_bytes
+        return replayed, groups, held
 
-    def _has_loaded(self, loading: Later) -> None:
+    def _has_loaded(self, topic: Topic, loading: Later, again_ms: int) -> None:
         outcome = loading.response
-        if loading is not self._loading:
-            return  # The topic was deleted meanwhile.
+        if loading is not self._loading or self.is_stopping:
+            return  # The topic was deleted meanwhile, or nobody is served any more.
         if isinstance(outcome, Exception):
-            if not self.is_stopping:
-                # Nobody is told that nothing was committed, where that is not so.
-                _log.error("groups could not be loaded, and are not served until a restart", exc_info=outcome)
+            # Until they are read nobody is told that nothing was committed, where that is not so.
+            _log.error(
+                "groups could not be loaded and are not served, again in %d ms error=%r",
+                again_ms,
+                str(outcome),
+                exc_info=None if isinstance(outcome, StorageError) else outcome,
+            )
+            self._timers.call_later(again_ms, partial(self._load_again, topic, loading, again_ms))
             return
-        replayed, groups = outcome
+        replayed, groups, held = outcome
         _log.info("groups loaded groups=%d damaged=%d", len(groups), replayed.damaged)
         self.offsets = replayed.offsets
+        for host, size_bytes in held.items():
+            self.memory.hold(host, size_bytes)
         self._serve(iter(groups), loading)
+
+    def _load_again(self, topic: Topic, failed: Later, waited_ms: int) -> None:
+        if failed is self._loading and not self.is_stopping:
+            self._begin_to_load(topic, min(2 * waited_ms, LOAD_AGAIN_MAX_MS))
 
     def _serve(self, groups: Iterator[Group], loading: Later) -> None:
         """Serve groups that were loaded: as many as there is time for, then the others; then answer who asks."""
@@ -218,9 +189,7 @@ class Coordinator:
                 self.is_loading = False
                 return
             self.groups[group.id] = group
-            offsets = self.offsets.get(group.id)
             self.memory.hold_group(group.taken)
-            self.memory.hold("", 0 if offsets is None else offsets.size_bytes)
             group.begin()
             if time.monotonic() >= ends_s:
                 self._loop.call_soon(self._serve, groups, loading)
@@ -250,7 +219,7 @@ class Coordinator:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
-            self.append(group_id, list(consumers.tombstones(group).items()))
+            self._take_back(group)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self._group_of_any_kind(group_id, host)
 
@@ -286,7 +255,9 @@ class Coordinator:
         self.groups[group_id] = made
         return made
 
-    def _downgrade(self, group: MixedGroup, leaving: frozenset[str]) -> ClassicGroup | None:
+    def _downgrade(
+        self, group: MixedGroup, leaving: frozenset[str], then: Callable[[ErrorCode], None] | None
+    ) -> ClassicGroup | None:
         """Go on with a classic group, if that is allowed; a new rebalance begins if somebody leaves."""
         if self._config.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
             return None
@@ -297,7 +268,7 @@ class Coordinator:
         classic.restore(value)
         changes = group.tombstones()
         changes[records.group_key(group.id)] = records.group_value(value)
-        self._store_changes(group.id, changes, lambda _code: None)
+        self._store_changes(group.id, changes, then or (lambda _code: None))
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
         self.groups[group.id] = classic
         self.memory.hold_group(classic.taken)
@@ -369,6 +340,10 @@ class Coordinator:
             _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
+    def _take_back(self, group: Group) -> Partition | ErrorCode:
+        """Append that there is nothing to be known of a group any more."""
+        return self.append(group.id, [Entry(key) for key in consumers.tombstones(group)])
+
     def on_disk(
         self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
     ) -> Any:
@@ -376,11 +351,22 @@ class Coordinator:
         logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
         return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
 
+    def when_on_disk(
+        self, group_id: str, response: Any, failed: Callable[[], Any], size_bytes: int = ANSWER_BYTES
+    ) -> Any:
+        """Return a response for when all that was appended of a group is on disk, or else what `failed` returns."""
+        partitions = [] if self.log.topic is None else [self.log.partition(group_id)]
+        return self.on_disk(partitions, response, failed, size_bytes)
+
     def put(self, group_id: str, committed: Sequence[tuple[str, int, Committed]]) -> Partition | ErrorCode:
         """Write down what was committed, as one batch, and take note of it."""
         try:
             entries = [
-                (records.offset_key(group_id, topic, partition), records.offset_value(each.stored()))
+                Entry(
+                    records.offset_key(group_id, topic, partition),
+                    records.offset_value(each.stored()),
+                    each.headers(),
+                )
                 for topic, partition, each in committed
             ]
         except EncodeError:
@@ -396,7 +382,7 @@ class Coordinator:
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
         """Write down, as one batch, that offsets are forgotten, and forget them."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
-        appended = self.append(group_id, [(key, None) for key in keys])
+        appended = self.append(group_id, [Entry(key) for key in keys])
         if isinstance(appended, Partition):
             offsets = self.offsets[group_id]
             for each in partitions:
@@ -417,7 +403,7 @@ class Coordinator:
             offsets = self.offsets.get(group.id)
         if code := group.deletion_problem(Asked.DELETE):
             return code  # Somebody has joined meanwhile.
-        appended = self.append(group.id, list(consumers.tombstones(group).items()))
+        appended = self._take_back(group)
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
@@ -426,54 +412,26 @@ class Coordinator:
         self, group: ClassicGroup, value: GroupMetadataValue, done: Callable[[ErrorCode], None]
     ) -> None:
         """Write down what a group has become; say later whether it is on disk."""
+        try:
+            changes: Changes = {records.group_key(group.id): records.group_value(value)}
+        except EncodeError:
+            self._loop.call_soon(done, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        # One that is deleted while the topic is made is not written: who waited was answered.
+        self._store_changes(group.id, changes, done, lambda: group.state is not DEAD)
+
+    def _store_changes(
+        self,
+        group_id: str,
+        changes: Changes,
+        done: Callable[[ErrorCode], None],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Write down what has changed of a group, in its order; say later whether it is on disk."""
 
         def write() -> None:
-            if group.state is DEAD:
-                return  # It was deleted while the topic was made; who waited was answered.
-            try:
-                entry = records.group_key(group.id), records.group_value(value)
-            except EncodeError:
-                done_later(ErrorCode.UNKNOWN_SERVER_ERROR)
-                return
-            appended = self.append(group.id, [entry])
-            if not isinstance(appended, Partition):
-                too_large = appended is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                done_later(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else appended)
-            elif appended.awaits_disk(ACKS_ALL):
-                commit = self._flusher.commit(
-                    [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
-                )
-                commit.ready = lambda: done(commit.response)
-            else:
-                done_later(ErrorCode.NONE)
-
-        def done_later(code: ErrorCode) -> None:
-            self._loop.call_soon(done, code)
-
-        outcome = self.when_ready(self, write)
-        if isinstance(outcome, Later):
-            # What has failed to be made is looked for, and not found.
-            outcome.ready = lambda: write() if isinstance(outcome.response, Exception) else None
-
-    def _store_changes(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
-        """Write down what has changed of a consumer group, in its order; say later whether it is on disk."""
-
-        def write() -> None:
-            entries = list(changes.items())
-            appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-            for first in range(0, len(entries), STORED_AT_ONCE):
-                appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
-                if not isinstance(appended, Partition):
-                    self._loop.call_soon(done, appended)
-                    return
-            assert isinstance(appended, Partition)  # there are changes
-            if appended.awaits_disk(ACKS_ALL):
-                commit = self._flusher.commit(
-                    [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
-                )
-                commit.ready = lambda: done(commit.response)
-            else:
-                self._loop.call_soon(done, ErrorCode.NONE)
+            if is_wanted():
+                self._write(group_id, [Entry(*change) for change in changes.items()], done)
 
         if self.log.topic is not None and not self._to_store:
             write()
@@ -481,6 +439,21 @@ class Coordinator:
         self._to_store.append(write)
         if len(self._to_store) == 1:
             self._maintenance.submit(self._create(), owner=self).ready = self._store_waiting
+
+    def _write(self, group_id: str, entries: Sequence[Entry], done: Callable[[ErrorCode], None]) -> None:
+        """Append some; say later whether they are on disk."""
+        code = ErrorCode.NONE
+        for first in range(0, len(entries), STORED_AT_ONCE):
+            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
+            if not isinstance(appended, Partition):
+                is_too_large = appended is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                code = ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else appended
+                break
+        outcome = code or self.when_on_disk(group_id, ErrorCode.NONE, lambda: ErrorCode.NOT_COORDINATOR)
+        if isinstance(outcome, Later):
+            outcome.ready = lambda: done(outcome.response)
+        else:
+            self._loop.call_soon(done, outcome)
 
     def _store_waiting(self) -> None:
         waiting, self._to_store = self._to_store, []
@@ -561,7 +534,7 @@ class Coordinator:
             if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self.append(group_id, list(consumers.tombstones(group).items()))
+                self._take_back(group)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:
@@ -578,6 +551,8 @@ class Coordinator:
             None if group.reads(topic) else group.unused_since_ms,
         )
         for first in range(0, len(gone), COMMITTED_AT_ONCE):
+            if self.offsets.get(group_id) is not offsets:
+                return True  # All of it was forgotten meanwhile.
             some = [
                 (topic, partition)
                 for partition, committed in gone[first : first + COMMITTED_AT_ONCE]
@@ -587,3 +562,10 @@ class Coordinator:
                 return False
             yield
         return True
+
+
+def _host_of(group: Group, offsets: GroupOffsets) -> str:
+    """Return who has a group held that was loaded: who has committed for it, or is a member, as far as is known."""
+    said = (member.subscription for member in group) if isinstance(group, MixedGroup) else group
+    hosts = chain((committed.host for _, _, committed in offsets), (each.client_host for each in said))
+    return next(filter(None, hosts), "")

@@ -48,6 +48,11 @@ class Taken:
         if not self.by_host[host]:
             del self.by_host[host]
 
+    def made_by(self, host: str) -> None:
+        """Count what nobody was known to have held for a host. Any thread."""
+        self.by_host[host] += self.by_host.pop("", 0)
+        self.host = host
+
     @property
     def size_bytes(self) -> int:
         """About what it takes in all."""
@@ -78,7 +83,11 @@ class Memory:
 
     def has_room(self, address: str, size_bytes: int) -> bool:
         """Tell whether an address may have so many bytes more held; less it always may."""
-        return size_bytes <= 0 or size_bytes <= self._quota.room_bytes(Holder(address))
+        return size_bytes <= 0 or size_bytes <= self.room_bytes(address)
+
+    def room_bytes(self, host: str) -> int:
+        """Return how much more a host, or address, may have held; less than 0 where it has more than it may."""
+        return self._quota.room_bytes(Holder(host.removeprefix("/")))
 
     def hold(self, host: str, size_bytes: int) -> None:
         """Count so many bytes more, or less."""

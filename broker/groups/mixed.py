@@ -148,7 +148,6 @@ class MixedGroup(ConsumerGroup):
             gone[member.id] = member
         if gone:
             self._remove(list(gone.values()))
-            self._flush()
         return codes
 
     def names_of(self, assignment: Assignment) -> list[ProtocolTopicPartitions]:
@@ -194,7 +193,7 @@ class MixedGroup(ConsumerGroup):
         others = [each for each in self if each.subscription.classic is None]
         if [each.id for each in others] != [holder]:
             return None
-        return self._around.downgrade(self, frozenset())
+        return self._around.downgrade(self, frozenset(), None)
 
     def _known_classic(
         self, member_id: str, instance_id: str | None, generation: int

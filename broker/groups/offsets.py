@@ -4,16 +4,21 @@ Owns these in memory, as of the end of the log. What was committed of a topic th
 whatever topic has that name now. Refuses to know members, files and clocks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from tidelog.broker.groups.memory import text_bytes
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.records.build import Header
 from tidelog.protocol.wire.types import ZERO_UUID
 
 # What an offset takes in memory, about, beside its metadata.
 OFFSET_BYTES: Final = 250
 NEVER: Final = -1
+# Headers of a record, which Kafka passes over, for what its value has no place for: the id of the topic, beside a time
+# of expiry (version 1), and who has it held.
+TOPIC_ID: Final = "tidelog.topic.id"
+ADDRESS: Final = "tidelog.address"
 
 
 class Committed(NamedTuple):
@@ -53,16 +58,24 @@ class Committed(NamedTuple):
             topic_id=self.topic_id,
         )
 
+    def headers(self) -> tuple[Header, ...]:
+        """Return what is stored beside it."""
+        address = (ADDRESS, self.host.encode())
+        return (address,) if self.expire_ms == NEVER else (address, (TOPIC_ID, self.topic_id))
 
-def restored(value: OffsetCommitValue, topic_id: bytes | None) -> Committed:
+
+def restored(value: OffsetCommitValue, headers: Iterable[Header], topic_id: bytes | None) -> Committed:
     """Return an offset as it was stored; where that does not say of which topic, it is of the one of this id."""
+    beside = dict(headers)
+    said = beside.get(TOPIC_ID) or value.topic_id
     return Committed(
         value.offset,
         value.leader_epoch,
         value.metadata,
         value.commit_timestamp,
         value.expire_timestamp,
-        value.topic_id if value.topic_id != ZERO_UUID or topic_id is None else topic_id,
+        said if said != ZERO_UUID or topic_id is None else topic_id,
+        (beside.get(ADDRESS) or b"").decode(errors="replace"),
     )
 
 

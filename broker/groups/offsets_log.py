@@ -7,7 +7,7 @@ records mean to a group. Invariant: all records of a group are in one partition,
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import GroupOffsets, restored
@@ -20,7 +20,7 @@ from tidelog.protocol.coordinator.group_metadata import GroupMetadataKey, GroupM
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tidelog.protocol.records import message_set
 from tidelog.protocol.records.batch import MAGIC, BatchHeader
-from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.protocol.records.build import Header, Record, build_batch, read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.wire.errors import WireError
 from tidelog.storage.log import Log
@@ -29,12 +29,18 @@ from tidelog.storage.sources import PATIENT
 
 _log = logging.getLogger(__name__)
 
-# A key and its value, None to take it back.
-Entry = tuple[bytes, bytes | None]
 # The key of the record that ends a transaction says how: version, then type.
 COMMIT_MARKER = 1
 # So many records are replayed in a step, some microseconds each.
 REPLAYED_AT_ONCE = 500
+
+
+class Entry(NamedTuple):
+    """A record: its key, its value, None to take it back, and what Kafka passes over."""
+
+    key: bytes
+    value: bytes | None = None
+    headers: tuple[Header, ...] = ()
 
 
 @dataclass(slots=True)
@@ -67,12 +73,16 @@ class OffsetsLog:
         """The topic, None before its first use."""
         return self._topics.by_name.get(OFFSETS_TOPIC)
 
-    def append(self, group_id: str, entries: Sequence[Entry], now_ms: int) -> Partition:
-        """Append what is to be known of a group; return where. The topic is there. Raise RecordsError, StorageError."""
+    def partition(self, group_id: str) -> Partition:
+        """Return the partition that a group is in. The topic is there."""
         topic = self.topic
         assert topic is not None
-        partition = topic.partitions[partition_of(group_id, len(topic.partitions))]
-        made = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(entries)]
+        return topic.partitions[partition_of(group_id, len(topic.partitions))]
+
+    def append(self, group_id: str, entries: Sequence[Entry], now_ms: int) -> Partition:
+        """Append what is to be known of a group; return where. The topic is there. Raise RecordsError, StorageError."""
+        partition = self.partition(group_id)
+        made = [Record(number, now_ms, *entry) for number, entry in enumerate(entries)]
         partition.append(bytearray(build_batch(made, base_offset=0)), now_ms)
         return partition
 
@@ -127,7 +137,7 @@ def _entries(log: Log, header: BatchHeader, batch: memoryview, found: Replayed) 
     try:
         for record in read(batch):
             if record.key is not None and record.offset >= log.log_start_offset:
-                yield record.key, record.value
+                yield Entry(record.key, record.value, record.headers)
     except RecordsError as error:
         _log.error(
             "groups: a batch cannot be read log=%s offset=%d error=%r", log, header.base_offset, str(error)
@@ -142,7 +152,7 @@ def _note_all(
     new_group: Callable[[str], MixedGroup],
     found: Replayed,
 ) -> None:
-    for key, value in entries:
+    for key, value, headers in entries:
         try:
             pair = records.read(key, value)
         except WireError as error:
@@ -151,11 +161,12 @@ def _note_all(
             found.damaged += 1
         else:
             if pair is not None:
-                _note(pair, topic_ids, new_group, found)
+                _note(pair, headers, topic_ids, new_group, found)
 
 
 def _note(
     pair: records.Pair,
+    headers: tuple[Header, ...],
     topic_ids: dict[str, bytes],
     new_group: Callable[[str], MixedGroup],
     found: Replayed,
@@ -176,7 +187,7 @@ def _note(
     if value is not None:
         assert isinstance(value, OffsetCommitValue)
         offsets = found.offsets.get(key.group) or found.offsets.setdefault(key.group, GroupOffsets())
-        offsets.put(key.topic, key.partition, restored(value, topic_ids.get(key.topic)))
+        offsets.put(key.topic, key.partition, restored(value, headers, topic_ids.get(key.topic)))
     elif (of_group := found.offsets.get(key.group)) is not None:
         of_group.remove(key.topic, key.partition)
         if not of_group.topics:

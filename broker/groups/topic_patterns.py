@@ -29,10 +29,15 @@ def problem(pattern: str) -> str | None:
     return None
 
 
-def matches(patterns: Iterable[str], names: Iterable[str]) -> Task[dict[str, frozenset[str]]]:
-    """Find the names that each pattern matches whole: some a step. A pattern that cannot be taken matches none."""
+def matches(
+    patterns: Iterable[str], names: Iterable[str], most: int
+) -> Task[dict[str, frozenset[str] | None]]:
+    """Find the names that each pattern matches whole: some a step, `most` for all; None for a pattern with more.
+
+    A pattern that cannot be taken matches none.
+    """
     every = list(names)
-    found = {}
+    found: dict[str, frozenset[str] | None] = {}
     for pattern in patterns:
         if problem(pattern) is not None:
             found[pattern] = frozenset[str]()  # stored by a broker that took it
@@ -42,7 +47,11 @@ def matches(patterns: Iterable[str], names: Iterable[str]) -> Task[dict[str, fro
             if (yield):
                 return {}
             matching.update(filter(compiled.fullmatch, every[first : first + MATCHED_AT_ONCE]))
-        found[pattern] = frozenset(matching)
+            if len(matching) > most:
+                break
+        is_too_much = len(matching) > most
+        found[pattern] = None if is_too_much else frozenset(matching)
+        most -= 0 if is_too_much else len(matching)
     yield
     return found
 

@@ -1,10 +1,17 @@
 """LeaveGroup.
 
 Versions: 0-5 (3 and later name several members, by their ids or by their instances', KIP-345).
-Behaviour: the others are told by their next heartbeat to join anew.
-Departures from Kafka: more than 10,000 members that are to go are answered INVALID_REQUEST.
+Behaviour: the others are told by their next heartbeat to join anew. Answered when what has become of the group is on
+disk. Of a classic group in which others stay that is so with their next assignment: after a crash before that, who has
+left is a member again until its session ends, as in Kafka.
+Departures from Kafka: on disk, not in the page cache. More than 10,000 members that are to go are answered
+INVALID_REQUEST.
 """
 
+from functools import partial
+
+from tidelog.broker.answers import Later
+from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.session import Session
 from tidelog.broker.work import keep_few
 from tidelog.protocol.error_codes import ErrorCode
@@ -21,7 +28,7 @@ def without_excess(request: LeaveGroupRequest, _version: int) -> LeaveGroupReque
     return request
 
 
-def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
+def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse | Later:
     """Let members go."""
     groups = session.broker.groups
     if code := groups.problem(request.group_id):
@@ -34,6 +41,18 @@ def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveG
         leaving = [(each.member_id, each.group_instance_id) for each in request.members]
     group = groups.group(request.group_id)
     codes = [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving) if group is None else group.leave(leaving)
+    if ErrorCode.NONE not in codes:
+        return _response(leaving, codes, version)
+    failed = partial(LeaveGroupResponse, error_code=ErrorCode.NOT_COORDINATOR)
+    response = _response(leaving, codes, version)
+    return groups.when_on_disk(  # type: ignore[no-any-return]
+        request.group_id, response, failed, ANSWER_BYTES * len(leaving)
+    )
+
+
+def _response(
+    leaving: list[tuple[str, str | None]], codes: list[ErrorCode], version: int
+) -> LeaveGroupResponse:
     if version < SEVERAL_SINCE:
         return LeaveGroupResponse(error_code=codes[0])
     members = [

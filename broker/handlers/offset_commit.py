@@ -5,7 +5,9 @@ Behaviour: answered when the offsets are on disk, in `__consumer_offsets`. Where
 commit. `retention_time_ms` (2-4) and the time of a commit (1) hold, as in Kafka.
 Departures from Kafka: on disk, not in the page cache. Memory for groups is bounded (`group.state.max.bytes`, of one
 address half of it): above it the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0 is
-stored where the others are, not in ZooKeeper.
+stored where the others are, not in ZooKeeper. A member of the consumer protocol commits in its present epoch, any
+other is answered STALE_MEMBER_EPOCH, as in Kafka up to 4.2: later ones take an earlier epoch for partitions that the
+member has had since (KIP-1251).
 """
 
 from collections.abc import Generator

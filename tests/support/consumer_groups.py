@@ -3,7 +3,7 @@
 Owns what a group is handed and what a client of it does; judges nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
 from tidelog.broker.groups.consumer import ConsumerGroup
@@ -33,6 +33,7 @@ class World:
         self.topics: dict[str, tuple[bytes, int]] = {}
         self.log: Changes = {}
         self.held_bytes = 0
+        self.room_bytes = 1 << 30
         self.fails = False
         self.is_lazy = False  # what takes long is done by `work`
         self.undone: list[Callable[[], None]] = []
@@ -46,6 +47,7 @@ class World:
             new_id=self.new_id,
             store=self.store,
             hold=self.hold,
+            room=lambda _host: self.room_bytes,
             topic=lambda name: self.topics.get(name),
             assign=self.assign,
             resolve=self.resolve,
@@ -91,17 +93,25 @@ class World:
     ) -> None:
         self._do(lambda: then(ASSIGNORS[name](members, counts)))
 
-    def resolve(self, regexes: frozenset[str], then: Callable[[Mapping[str, frozenset[str]]], None]) -> None:
+    def resolve(
+        self, regexes: Sequence[str], most: int, then: Callable[[Mapping[str, frozenset[str] | None]], None]
+    ) -> None:
         """Match: here a regular expression is the beginning of a name."""
-        found = {
-            regex: frozenset(name for name in self.topics if name.startswith(regex)) for regex in regexes
-        }
+        found: dict[str, frozenset[str] | None] = {}
+        for regex in regexes:
+            matching = frozenset(name for name in self.topics if name.startswith(regex))
+            found[regex] = matching if len(matching) <= most else None
+            most -= len(found[regex] or ())
         self._do(lambda: then(found))
 
-    def downgrade(self, group: ConsumerGroup, leaving: frozenset[str]) -> "World | None":
+    def downgrade(
+        self, group: ConsumerGroup, leaving: frozenset[str], then: Callable[[ErrorCode], None] | None
+    ) -> "World | None":
         if not self.may_downgrade:
             return None
         self.downgraded.append(leaving)
+        if then is not None:
+            then(ErrorCode.NONE)
         return self
 
     def topic_name(self, topic_id: bytes) -> str | None:

@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.unit.test_group_handlers import fail_flushes
+from tidelog.broker.groups import matches, topic_patterns
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
 from tidelog.protocol.error_codes import ErrorCode
@@ -35,6 +37,7 @@ from tidelog.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from tidelog.protocol.records.errors import BatchTooLarge
 from tidelog.protocol.wire.api import Api
 
 __all__ = ["connect", "serve"]  # fixtures
@@ -196,6 +199,48 @@ async def test_a_member_for_whom_there_is_no_room_is_refused_and_the_group_goes_
     assert code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert count == 2
     assert (await one.heartbeat()).error_code == NONE
+
+
+async def test_topics_that_match_find_room_or_their_member_is_refused(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matches, "NAME_BYTES", 200_000)
+    match, most = topic_patterns.matches, 0
+
+    def looked_at(regexes: Any, names: Any, room: int) -> Any:
+        nonlocal most
+        most = max(most, room)
+        return match(regexes, names, room)
+
+    monkeypatch.setattr(topic_patterns, "matches", looked_at)
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2", "other")
+    for name in ("a1", "a2", "a3"):
+        await make_topic(one.client, name, 1)
+    said: dict[str, Any] = {"subscribed_topic_names": []}
+    assert (await one.heartbeat(**said, subscribed_topic_regex="a[12]")).error_code == NONE
+    for regex, code in (("a.", ErrorCode.GROUP_MAX_SIZE_REACHED), ("a3", ErrorCode.GROUP_MAX_SIZE_REACHED)):
+        refused = await other.heartbeat(**said, subscribed_topic_regex=regex)
+        assert (refused.error_code, "group.state.max.bytes" in refused.error_message) == (code, True)
+    assert 400_000 < served.broker.groups.memory.held_bytes < 410_000
+    await one.heartbeat(member_epoch=-1)
+    assert (await other.heartbeat(**said, subscribed_topic_regex="a3")).error_code == NONE
+    assert most == 2, "no more is held while they are looked for, either"
+
+
+async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_members_know(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    assert (await one.heartbeat()).error_code == NONE
+
+    def append(*_: Any) -> None:
+        raise BatchTooLarge("the test says so")
+
+    monkeypatch.setattr(served.broker.groups.log, "append", append)
+    other = await member(served, connect, "m2")
+    assert (await other.heartbeat()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_a_group_has_no_more_members_than_it_may(serve: Serve, connect: Connect) -> None:
@@ -380,6 +425,20 @@ async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
     await until(lambda: not again.broker.groups.is_loading)
     assert (await kinds(old.client))["g"][0] == "classic"
     assert (await old.join()).leader == old.id
+
+
+async def test_a_group_that_has_become_a_classic_one_is_answered_when_that_is_on_disk(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    await new.heartbeat()
+    fail_flushes(served, monkeypatch)
+    assert (await new.heartbeat(member_epoch=-1)).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await kinds(new.client))["g"][0] == "classic"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.groups.assignors import ASSIGNORS
-from tidelog.broker.groups.consumer import NAME_BYTES
+from tidelog.broker.groups.matches import NAME_BYTES
 from tidelog.protocol.coordinator import consumer_forms
 from tidelog.protocol.error_codes import ErrorCode
 
@@ -139,6 +139,12 @@ class Groups(RuleBasedStateMachine):
                 self.world.work()
             self.world.pass_(SESSION_MS // 4)
         self.everybody_has_their_share()
+        if not self.clients:
+            # What could not be stored is stored with the next change.
+            last = Client("last")
+            last.heartbeat(self.group)
+            self.world.work()
+            last.leave(self.group)
         self.the_log_says_the_same()
 
     def everybody_has_their_share(self) -> None:

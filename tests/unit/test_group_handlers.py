@@ -8,9 +8,11 @@ import pytest
 
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tidelog.broker.answers import Later
 from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.clock import Clock
 from tidelog.broker.groups import coordinator as coordinator_module
+from tidelog.broker.groups import offsets_log
 from tidelog.broker.groups.offsets_log import partition_of
 from tidelog.broker.groups.states import State
 from tidelog.protocol.coordinator import records
@@ -43,6 +45,9 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.wire.api import Api
+from tidelog.storage.errors import ReadFailed, StorageError
+from tidelog.storage.log import Log
+from tidelog.storage.log_names import OFFSETS_TOPIC
 
 __all__ = ["connect", "serve"]  # fixtures
 
@@ -642,10 +647,10 @@ async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
     loop = asyncio.get_running_loop()
     has_loaded = coordinator_module.Coordinator._has_loaded
 
-    def hold_back(self: Any, loading: Any) -> None:
+    def hold_back(self: Any, *loaded: Any) -> None:
         async def later() -> None:
             await gate.wait()
-            has_loaded(self, loading)
+            has_loaded(self, *loaded)
 
         self.held_back = loop.create_task(later())
 
@@ -664,6 +669,81 @@ async def test_while_groups_are_read_nobody_is_told_what_is_not_so(
     gate.set()
     await loaded(one.client)
     assert (await one.offsets(t=1), await one.heartbeat()) == ({("t", 0): 5}, NONE)
+
+
+async def test_groups_that_cannot_be_read_are_read_again_until_they_can(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    await one.commit("t", 5)
+    await served.stop()
+    read, fails = offsets_log._batches, True
+
+    def read_badly(log: Log) -> Any:
+        if fails:
+            raise ReadFailed(f"{log}: the disk does not give it")
+        return read(log)
+
+    monkeypatch.setattr(offsets_log, "_batches", read_badly)
+    served = await serve()
+    served.broker.clock.hold()
+    one.client = await connect(served)
+    for wait_ms in (1000, 2000, 4000):
+        await until(lambda wait_ms=wait_ms: f"again in {wait_ms} ms" in caplog.text)
+        assert (await one.join()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        fails = wait_ms < 4000
+        served.broker.clock.advance(milliseconds=wait_ms)
+    await loaded(one.client)
+    assert (await one.heartbeat(), await one.offsets()) == (NONE, {("t", 0): 5})
+    assert "error='" in caplog.text
+    assert "__consumer_offsets-0: the disk does not give it" in caplog.text
+
+
+async def test_groups_that_could_not_be_read_are_no_more_when_their_topic_is_deleted(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.commit("t", 5)
+    await served.stop()
+
+    def read_badly(log: Log) -> Any:
+        raise ReadFailed(f"{log}: the disk does not give it")
+
+    monkeypatch.setattr(offsets_log, "_batches", read_badly)
+    served = await serve()
+    served.broker.clock.hold()
+    one.client = await connect(served)
+    await until(lambda: "again in 1000 ms" in caplog.text)
+    await delete_topic(one.client, OFFSETS_TOPIC)
+    await one.commit("t", 7)
+    served.broker.clock.advance(minutes=2)
+    await one.client.ask(LIST_GROUPS, 5, ListGroupsRequest())
+    assert await one.offsets() == {("t", 0): 7}
+    assert "again in 2000 ms" not in caplog.text
+
+
+async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_has_expired(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(coordinator_module, "COMMITTED_AT_ONCE", 1)
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 3)
+    groups = served.broker.groups
+    await one.commit("t", 5, 6, 7, version=2, retention_time_ms=0)
+    cleaning = groups._clean_all()
+    next(cleaning)
+    next(cleaning)
+    assert len(groups.offsets["g"].topics["t"]) == 2, "one of three is forgotten"
+    await delete_topic(one.client, OFFSETS_TOPIC)
+    await one.commit("t", 8)
+    assert list(cleaning) == []
+    assert await one.offsets() == {("t", 0): 8}
 
 
 async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_name_now(
@@ -685,6 +765,24 @@ async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_
     one.client = await connect(await serve())
     await loaded(one.client)
     assert await one.offsets() == {("kept", 0): 7, ("t", 0): 1}
+
+
+async def test_an_offset_that_expires_is_not_of_a_topic_that_has_its_name_after_a_crash(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module.Coordinator, "_clean", lambda _: None)
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await make_topic(one.client, "kept")
+    for topic in ("t", "kept"):
+        assert await one.commit(topic, 5, version=2, retention_time_ms=DAY_MS) == [NONE]
+    await delete_topic(one.client, "t")
+    await make_topic(one.client, "t")
+    await served.stop()
+    one.client = await connect(await serve())
+    await loaded(one.client)
+    assert await one.offsets() == {("kept", 0): 5}
 
 
 async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve, connect: Connect) -> None:
@@ -760,6 +858,54 @@ async def test_a_commit_that_is_not_on_disk_is_not_answered_as_one_that_is(
     assert await one.offsets() == {("t", 0): 5}
     await one.join()
     assert (await one.sync()).error_code == ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_group_that_was_left_and_is_not_on_disk_is_not_answered_as_one_that_is(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await one.join_and_sync()
+    fail_flushes(served, monkeypatch)
+    assert (await one.leave()).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await one.leave()).members[0].error_code == UNKNOWN
+
+
+def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the disk fail whatever groups wait for."""
+
+    def commit(logs: list[Log], response: Any, failed: Any, size_bytes: int = 0) -> Later:
+        later = Later()
+        asyncio.get_running_loop().call_soon(lambda: later.resolve(failed(StorageError("no"))))
+        return later
+
+    monkeypatch.setattr(served.broker.groups._flusher, "commit", commit)
+
+
+async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_session_ends(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    rejoining = asyncio.create_task(one.join())
+    await other.join(3)
+    await rejoining
+    await asyncio.gather(one.sync(**{one.id: b"1", other.id: b"2"}), other.sync())
+    assert (await other.leave()).error_code == NONE
+    await served.stop()  # which stores nothing more than a crash would
+    served = await serve()
+    one.client = await connect(served)
+    await loaded(one.client)
+    group, clock = served.broker.groups.groups["g"], served.broker.clock
+    assert set(group.members) == {one.id, other.id}
+    clock.hold()
+    for _ in range(2):
+        assert await one.heartbeat() == NONE
+        clock.advance(seconds=6)
+        await one.client.ask(LIST_GROUPS, 5, ListGroupsRequest())
+    assert await one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(group.members) == {one.id}
 
 
 async def test_when_the_topic_is_deleted_all_groups_are_gone(serve: Serve, connect: Connect) -> None:

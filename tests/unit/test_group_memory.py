@@ -8,8 +8,11 @@ from typing import Any
 
 from tests.support.group_member import GroupMember
 from tests.support.served import Connect, Serve, Served, connect, serve, until
+from tests.unit.test_consumer_group_handlers import Member
 from tests.unit.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
 from tests.unit.test_groups_classic import Client, World, make
+from tidelog.broker.groups.consumer_parts import MEMBER_BYTES
+from tidelog.broker.groups.memory import GROUP_BYTES
 from tidelog.broker.groups.offsets import Committed
 from tidelog.broker.routes import SERVED
 from tidelog.protocol.error_codes import ErrorCode
@@ -89,19 +92,43 @@ async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve, connec
     assert memory.has_room("10.0.0.3", 1 << 19)
 
 
-async def test_what_was_loaded_is_of_no_address_but_members_are(serve: Serve, connect: Connect) -> None:
+async def test_no_address_has_more_than_half_of_the_memory_over_restarts(
+    serve: Serve, connect: Connect
+) -> None:
+    """A group is of who has committed for it, or else of its first member."""
+    for _ in range(3):
+        served = await serve(group_state_max_bytes=str(1 << 20))
+        memory = served.broker.groups.memory
+        one = await elsewhere(served, connect, "")
+        await loaded(one.client)
+        for number in range(1000):
+            one.group = f"{number:0100}"
+            if await one.commit("t", 5, metadata="x" * 1000) != [NONE]:
+                break
+        assert not memory.has_room("10.0.0.2", 4000)
+        assert 500_000 < memory.held_bytes < 1 << 19
+        await served.stop()
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    other = await elsewhere(served, connect, "other", "10.0.0.3")
+    await loaded(other.client)
+    assert served.broker.groups.memory.has_room("10.0.0.3", 1 << 19)
+    assert await other.commit("t", 5) == [NONE]
+
+
+async def test_groups_that_were_loaded_are_of_their_members(serve: Serve, connect: Connect) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     one = await elsewhere(served, connect, "g")
     one.protocols = [("range", b"x" * 100_000)]
     await one.join_and_sync()
-    assert await one.commit("t", 5) == [NONE]
+    new = await elsewhere(served, connect, "new", "10.0.0.3")
+    assert (await Member(new.client, group="new").heartbeat()).error_code == NONE
     await served.stop()
     served = await serve(group_state_max_bytes=str(1 << 20))
     await loaded(await connect(served))
-    memory = served.broker.groups.memory
-    assert 100_000 < memory.held_bytes < 110_000
-    assert not memory.has_room("10.0.0.2", (1 << 19) - 100_000)
-    assert memory.has_room("10.0.0.3", 1 << 19)
+    by_address = served.broker.groups.memory._quota._by_address
+    assert set(by_address) == {"10.0.0.2", "10.0.0.3"}
+    assert by_address["10.0.0.2"] > 102_000
+    assert by_address["10.0.0.3"] > GROUP_BYTES + MEMBER_BYTES
 
 
 async def test_assignments_find_room_or_the_leader_tries_again(serve: Serve, connect: Connect) -> None:

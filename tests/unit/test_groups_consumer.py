@@ -6,6 +6,7 @@ from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.consumer_member import NOTHING, Current, Progress, reconciled
 from tidelog.broker.groups.consumer_parts import Answer, Beat, GroupState
+from tidelog.broker.groups.matches import NAME_BYTES
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.states import Asked
 from tidelog.protocol.coordinator import consumer_forms
@@ -215,6 +216,61 @@ def test_a_regular_expression_is_resolved_before_the_first_answer(world: World) 
     world.work()
     assert one.owns == {A: frozenset(range(4)), B: frozenset([0])}
     assert group.reads("ab")
+
+
+def test_who_asks_for_more_topics_than_there_is_room_for_is_refused_and_the_others_go_on(
+    world: World,
+) -> None:
+    world.topics |= {f"c{number}": (bytes([number]) * 16, 1) for number in range(10)}
+    group = world.group()
+    one, other = client("m1", regex="a"), client("m2", regex="c")
+    one.heartbeat(group)
+    held, world.room_bytes = world.held_bytes, 9 * NAME_BYTES
+    answer = told(other.heartbeat(group))
+    assert answer.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "group.state.max.bytes" in str(answer.why)
+    assert (list(group.members), list(group.regexes), world.held_bytes) == (["m1"], ["a"], held)
+    # One that is a member goes, too, when it asks for that.
+    one.said["regex"] = "c"
+    assert told(one.heartbeat(group)).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert (group.members, group.regexes, world.held_bytes) == ({}, {}, 0)
+    world.room_bytes = 10 * NAME_BYTES
+    assert told(client("m3", regex="c").heartbeat(group)).code is NONE
+
+
+def test_where_there_is_no_room_for_topics_that_come_those_of_before_are_read_on(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = world.group()
+    one = client("m", regex="a")
+    one.heartbeat(group)
+    world.room_bytes = 0
+    world.topics["ab"] = (B, 1)
+    group.topic_changed("ab", is_new=True)
+    world.pass_(1000)
+    assert told(one.heartbeat(group)).code is NONE
+    assert (one.owns, group.regexes) == ({A: frozenset(range(4))}, {"a": {"a"}})
+    assert "no memory for more topics that match" in caplog.text
+
+
+def test_what_is_found_for_others_meanwhile_leaves_less_room(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    one = client("m", regex="a")
+    one.heartbeat(group)
+    world.room_bytes = 0
+    world.work()
+    assert told(one.answers[-1]).code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_what_is_found_for_a_group_that_is_no_more_is_not_counted(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    client("m", regex="a").heartbeat(group)
+    held = world.held_bytes
+    group.end(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    world.work()
+    assert world.held_bytes == held
 
 
 def test_a_regular_expression_that_is_none_is_refused(group: ConsumerGroup) -> None:

@@ -13,7 +13,7 @@ from tests.support.logs import open_log
 from tests.support.strategies import messages
 from tidelog.broker.groups import consumer_records
 from tidelog.broker.groups.consumer_member import Current, Progress, Subscription
-from tidelog.broker.groups.offsets import Committed, GroupOffsets
+from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Replayed, replay
 from tidelog.broker.topics import BrokerStops
 from tidelog.protocol.coordinator import records
@@ -230,6 +230,17 @@ def test_a_consumer_group_is_read_as_kafka_writes_it(tmp_path: Path) -> None:
     )
 
 
+def test_epochs_of_an_assignment_are_passed_over(tmp_path: Path) -> None:
+    """Kafka 4.3 writes with each partition since when the member has it (KIP-1251)."""
+    key, epochs = "0008 0001 67 0001 6d", "01 00 05 02 00000003"
+    current = bytes.fromhex("0000 00000004 00000003 01 02" + "74" * 16 + f"02 00000000 {epochs} 01 00")
+    entries = [*consumers(key), (bytes.fromhex(key), current)]
+    found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *entries)))
+    (member,) = found.consumer_groups["g"]
+    assert member.current == Current(4, 3, Progress.UNREVOKED_PARTITIONS, {T_ID: frozenset([0])}, {})
+    assert found.damaged == 0
+
+
 def test_what_we_write_of_a_consumer_group_is_what_kafka_writes(tmp_path: Path) -> None:
     found = replayed(log_of(tmp_path / "__consumer_offsets-0", batch(0, *consumers())))
     group = found.consumer_groups["g"]
@@ -320,6 +331,16 @@ def test_an_offset_that_does_not_say_of_which_topic_it_is_is_of_the_one_there_is
     assert unknown is not None
     assert (known.topic_id, known.is_of(T_ID), known.is_of(b"u" * 16)) == (T_ID, True, False)
     assert (unknown.topic_id, unknown.is_of(None)) == (NO_ID, False)
+
+
+@pytest.mark.parametrize("expire_ms", [NEVER, 90])
+def test_what_is_written_of_an_offset_says_of_which_topic_it_is_and_who_has_it_held(
+    tmp_path: Path, expire_ms: int
+) -> None:
+    committed = Committed(7, 5 if expire_ms == NEVER else -1, "m", 9, expire_ms, b"o" * 16, "10.0.0.2")
+    entry = Record(0, 1, KEY, records.offset_value(committed.stored()), committed.headers())
+    found = replayed(log_of(tmp_path / "a-0", build_batch([entry])))
+    assert found.offsets["g"].get("t", 0) == committed
 
 
 def test_what_is_forgotten() -> None:

@@ -21,7 +21,7 @@ from tidelog.protocol.records.steps import at_once
     ],
 )
 def test_a_pattern_matches_whole_names(pattern: str, matching: set[str]) -> None:
-    assert at_once(matches([pattern], ["a", "ab", "a.b", "b"])) == {pattern: matching}
+    assert at_once(matches([pattern], ["a", "ab", "a.b", "b"], 1000)) == {pattern: matching}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_pattern_matches_whole_names(pattern: str, matching: set[str]) -> None
 )
 def test_what_is_not_re2_or_too_large_is_refused_and_matches_nothing(pattern: str) -> None:
     assert problem(pattern)
-    assert at_once(matches([pattern], ["a"])) == {pattern: frozenset()}
+    assert at_once(matches([pattern], ["a"], 1000)) == {pattern: frozenset()}
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     assert problem(pattern) is None
     names = ["a" * 249] * MATCHED_AT_ONCE
     begun_s = time.perf_counter()
-    assert at_once(matches([pattern], names)) == {pattern: frozenset()}
+    assert at_once(matches([pattern], names, 1000)) == {pattern: frozenset()}
     assert time.perf_counter() - begun_s < 1
 
 
 def test_names_are_matched_in_steps_and_a_stop_ends_them() -> None:
-    task = matches(["a"], ["a"] * (MATCHED_AT_ONCE * 3))
+    task = matches(["a"], ["a"] * (MATCHED_AT_ONCE * 3), 1000)
     next(task)
     steps = 0
     with suppress(StopIteration):
@@ -53,8 +53,18 @@ def test_names_are_matched_in_steps_and_a_stop_ends_them() -> None:
             task.send(False)
             steps += 1
     assert steps == 3
-    stopped = matches(["a"], ["a"])
+    stopped = matches(["a"], ["a"], 1000)
     next(stopped)
     with pytest.raises(StopIteration) as end:
         stopped.send(True)
     assert end.value.value == {}
+
+
+def test_no_more_topics_are_matched_than_there_is_room_for() -> None:
+    names = [f"a{number}" for number in range(30)] + ["b", "bb"]
+    found = at_once(matches(["b", "a.*", "b*", "b."], names, 3))
+    assert found == {"b": {"b"}, "a.*": None, "b*": {"b", "bb"}, "b.": None}
+    task, steps = matches(["a.*"], ["a"] * 100 * MATCHED_AT_ONCE, 0), 0
+    for _ in task:
+        steps += 1
+    assert steps < 5, "the others are not looked at"

@@ -37,7 +37,12 @@ class Waited:
 
 
 def new_parked(limit_bytes: int = 1 << 30, loop: Any = None) -> Parked:
-    loop, clock = loop or asyncio.get_running_loop(), Clock()
+    """Let fetches wait; in a loop of which only the turns are looked at, nobody's time is ever up."""
+    clock = Clock()
+    if loop is None:
+        loop = asyncio.get_running_loop()
+    else:
+        clock.hold()
     return Parked(loop, clock, Timers(loop, clock), Quota(limit_bytes))
 
 
