@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tidelog.config.kinds import BOOL, DOUBLE, LIST, LONG, Kind
 
 ONE_NODE = "there is one node"
+ONE_COPY = "there is one node, so a topic has one replica, and acks=all is answered when that has the records"
 NO_CONTROLLER = "there are no controllers to talk to"
 NO_REPLICAS = "there are no replicas to copy from"
 LOOP = "one event loop serves all connections"

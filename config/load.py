@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import INERT, NO_COMPACTION, REFUSED, reason
+from tidelog.config.inert import INERT, NO_COMPACTION, ONE_COPY, REFUSED, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.nearest import nearest
-from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, TOLERABLE, BrokerConfig
 from tidelog.config.properties import read_properties
 from tidelog.config.table import Option
 from tidelog.config.topic_options import TOPIC_OPTIONS
@@ -64,6 +64,7 @@ def load(
     config = dataclasses.replace(default, **values["broker"], topic=topic, explicit=frozenset(chosen))
     _check_queue(config, chosen)
     _check_groups(config, chosen)
+    _check_replicas(config, chosen, notes)
     config = _resolve_listeners(config, chosen, notes)
     if config.topic.compacts:
         source = _source(chosen, "log.cleanup.policy")
@@ -186,6 +187,18 @@ def _check_groups(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
             value=str(config.group_consumer_heartbeat_interval_ms),
             source=_source(chosen, "group.consumer.heartbeat.interval.ms"),
         )
+
+
+def _check_replicas(config: BrokerConfig, chosen: Mapping[str, Chosen], notes: list[str]) -> None:
+    """Check that nothing asks for more replicas than there are, or that this is tolerated."""
+    for name, value in (
+        ("default.replication.factor", config.default_replication_factor),
+        ("min.insync.replicas", config.topic.min_insync_replicas),
+    ):
+        if value > 1 and not config.tidelog_tolerate_replication_factor:
+            raise ConfigError(name, f"must be 1: {TOLERABLE}", value=str(value), source=_source(chosen, name))
+        if value > 1:
+            notes.append(f"{name} ({_source(chosen, name)}): {value} is tolerated: {ONE_COPY}")
 
 
 def _resolve_listeners(config: BrokerConfig, chosen: Mapping[str, Chosen], notes: list[str]) -> BrokerConfig:

@@ -28,6 +28,8 @@ from tidelog.config.nearest import nearest
 from tidelog.config.table import Option, option, options_of
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
+TOLERABLE = f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true more may be asked for, and one is what there is"
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
@@ -87,9 +89,8 @@ class BrokerConfig:
         INT,
         1,
         at_least=1,
-        at_most=1,
-        because=ONE_NODE,
-        doc="Replicas of a topic that is created without saying how many.",
+        doc="Replicas of a topic that is created without saying how many. It has one, as there is one node: more than "
+        "that takes `tidelog.tolerate.replication.factor`.",
     )
     auto_create_topics_enable: bool = option(
         "auto.create.topics.enable",
@@ -102,8 +103,9 @@ class BrokerConfig:
         BOOL,
         False,
         ours=True,
-        doc="Whether a topic may be created with more than one replica, as many programs ask for by default. It has "
-        "one then, and the answer says so. If not, they get INVALID_REPLICATION_FACTOR, as from one node of Kafka.",
+        doc="Whether a topic may be created with more than one replica, as many programs ask for by default, be it by "
+        "a number or by naming other nodes beside this one. It has one then, and the answer says so. If not, they get "
+        "INVALID_REPLICATION_FACTOR, as from one node of Kafka. `min.insync.replicas` may then be more than 1, too.",
     )
     delete_topic_enable: bool = option("delete.topic.enable", BOOL, True, doc="Allow topics to be deleted.")
     log_retention_check_interval_ms: int = option(
@@ -404,6 +406,12 @@ class BrokerConfig:
     # What was set while the broker ran, strongest first, and what holds without that.
     changes: tuple[tuple[Source, Mapping[str, str]], ...] = ()
     at_start: "BrokerConfig | None" = None
+
+    def check_replicas(self, topic: TopicConfig) -> None:
+        """Raise ConfigError where a topic would wait for more replicas than there are, unless that is tolerated."""
+        if topic.min_insync_replicas > 1 and not self.tidelog_tolerate_replication_factor:
+            value = str(topic.min_insync_replicas)
+            raise ConfigError("min.insync.replicas", f"must be 1: {TOLERABLE}", value=value)
 
     def topic_defaults(self) -> TopicConfig:
         """Return what holds for a topic without overrides."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import NO_TIER, ONE_NODE, TOPIC_INERT
+from tidelog.config.inert import NO_TIER, TOPIC_INERT
 from tidelog.config.kinds import BOOL, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
 from tidelog.config.nearest import nearest
 from tidelog.config.table import Option, option, options_of
@@ -197,9 +197,8 @@ class TopicConfig:
         1,
         broker="min.insync.replicas",
         at_least=1,
-        at_most=1,
-        because=ONE_NODE,
-        doc="Replicas that must have a record before acks=all is answered.",
+        doc="Replicas that must have a record before acks=all is answered. There is one node: more than 1 takes "
+        "`tidelog.tolerate.replication.factor`, and acks=all is answered all the same when that one has it.",
     )
     remote_storage_enable: bool = option(
         "remote.storage.enable",

@@ -94,7 +94,7 @@ def test_overrides_add_up_and_leave_the_original_alone() -> None:
         ("message.timestamp.type", "createTime", "must be CreateTime or LogAppendTime"),
         ("cleanup.policy", "compact,forget", "must be delete or compact"),
         ("cleanup.policy", "", "must be delete"),
-        ("min.insync.replicas", "2", "there is one node"),
+        ("min.insync.replicas", "0", "at least 1"),
         ("compression.type", "none", "must be producer or uncompressed or gzip or snappy or lz4 or zstd"),
         ("compression.gzip.level", "0", "must be -1 or 1 or 2"),
         ("compression.gzip.level", "10", "must be -1 or 1 or 2"),
