@@ -30,7 +30,8 @@ class TopicConfig:
         broker="log.cleanup.policy",
         choices=("delete", "compact"),
         doc="What happens to old segments: `delete` removes those that have expired, `compact` is to keep the last "
-        "record of each key. Nothing is compacted yet, and with `compact` alone nothing expires either.",
+        "record of each key. Nothing is compacted yet, and with `compact` alone nothing expires either. With it a "
+        "record without a key is INVALID_RECORD.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level",
