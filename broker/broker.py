@@ -24,6 +24,7 @@ from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
 from tidelog.broker.work import Held, Work, begin
+from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log import Log
@@ -190,6 +191,11 @@ class Broker:
         changed = sorted({name for name, _ in before.items() ^ texts.items()})
         values = " ".join(f"{name}={texts.get(name, 'as before')}" for name in changed)
         _log.info("options changed broker=%s %s", broker or "all", values or "none")
+        for name in changed:
+            if name in BROKER_INERT and name in texts:
+                why = BROKER_INERT[name].why
+                told = "option has no effect broker=%s option=%s value=%s reason=%r"
+                _log.info(told, broker or "all", name, texts[name], why)
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
         """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""

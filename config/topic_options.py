@@ -13,7 +13,7 @@ from tidelog.config.errors import ConfigError
 from tidelog.config.inert import NO_TIER, TOPIC_INERT
 from tidelog.config.kinds import BOOL, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
 from tidelog.config.nearest import nearest
-from tidelog.config.table import Option, option, options_of
+from tidelog.config.table import Option, inert_options, option, options_of
 
 HOUR_MS = 3_600_000
 WEEK_MS = 168 * HOUR_MS
@@ -334,13 +334,9 @@ class TopicConfig:
     def describe(self, synonyms_of: Callable[[Option], tuple[Synonym, ...]]) -> Iterator[Described]:
         """Yield every option with its value and where that came from: the topic, the broker or the table.
 
-        `synonyms_of` tells what holds where the topic says nothing. Of those that do nothing, yield what it was given.
+        `synonyms_of` tells what holds where the topic says nothing. Those that do nothing are told as well.
         """
-        for name, why in self.inert.items():
-            synonym = Synonym(name, self.overrides[name], Source.TOPIC)
-            doc = f"Has no effect: {why}."
-            yield Described(name, synonym.text, TOPIC_INERT[name].kind, doc, Source.TOPIC, (synonym,))
-        for row in TOPIC_OPTIONS.values():
+        for row in (*TOPIC_OPTIONS.values(), *_INERT_OPTIONS.values()):
             synonyms = synonyms_of(row)
             if row.name in self.overrides:
                 synonyms = (Synonym(row.name, self.overrides[row.name], Source.TOPIC), *synonyms)
@@ -349,7 +345,4 @@ class TopicConfig:
 
 
 TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}
-_INERT_OPTIONS: Mapping[str, Option] = {
-    name: Option(name, row.kind, None, row.why, at_least=row.at_least, at_most=row.at_most)
-    for name, row in TOPIC_INERT.items()
-}
+_INERT_OPTIONS: Mapping[str, Option] = inert_options(TOPIC_INERT)
