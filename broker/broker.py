@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
 from tidelog.broker.work import Held, Work, begin
+from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log import Log
@@ -34,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 # How long a snapshot of producers may wait to be written, and the end of a full disk to be seen.
 LOOK_EVERY_S = 1.0
+# Of an assignment that names other nodes.
+BESIDE_OTHERS = "or beside others with tidelog.tolerate.replication.factor=true"
 # How often each sealed segment is read again.
 SCRUB_EVERY_S = 86400.0
 
@@ -188,13 +191,29 @@ class Broker:
         changed = sorted({name for name, _ in before.items() ^ texts.items()})
         values = " ".join(f"{name}={texts.get(name, 'as before')}" for name in changed)
         _log.info("options changed broker=%s %s", broker or "all", values or "none")
+        for name in changed:
+            if name in BROKER_INERT and name in texts:
+                why = BROKER_INERT[name].why
+                told = "option has no effect broker=%s option=%s value=%s reason=%r"
+                _log.info(told, broker or "all", name, texts[name], why)
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
         """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""
         own, everywhere = options, self.catalog.broker_options(ALL_BROKERS)
         if broker == ALL_BROKERS:
             own, everywhere = self.catalog.broker_options(str(self.node_id)), options
-        return self.config.changed(own, everywhere)
+        config = self.config.changed(own, everywhere)
+        config.check_replicas(config.topic)
+        return config
+
+    def takes_assignment(self, nodes: Sequence[int]) -> bool:
+        """Tell whether a client may have a partition on these nodes: on this one, and on others if that is tolerated.
+
+        Others there are none. As a replication factor, an assignment that names them is taken as one of this node.
+        """
+        if not self.config.tidelog_tolerate_replication_factor:
+            return list(nodes) == [self.node_id]
+        return self.node_id in nodes and len(set(nodes)) == len(nodes) and min(nodes) >= 0
 
     def _configure(self, config: BrokerConfig) -> None:
         # In this order: whoever finds the new answers to be made finds the new options, too.

@@ -21,7 +21,7 @@ from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import NO_COMPACTION
+from tidelog.config.inert import NO_COMPACTION, ONE_COPY
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -328,6 +328,7 @@ class Topics:
     def checked(self, name: str, options: dict[str, str]) -> TopicConfig:
         """Return what holds for a topic with these options; raise ConfigError for one that it cannot have."""
         config = self._defaults.override(self.on_first_use(name)[1] | options)
+        self._config_of_broker.check_replicas(config)
         most = self._defaults.max_decompressed_bytes
         if config.max_decompressed_bytes > most:
             value = str(config.max_decompressed_bytes)
@@ -495,6 +496,8 @@ def _tell_inert(topic: Topic | None, names: Collection[str]) -> None:
         reasons["cleanup.policy"] = f"{NO_COMPACTION}: every record is kept" + (
             " until it expires" if topic.config.deletes else ""
         )
+    if topic.config.min_insync_replicas > 1:
+        reasons["min.insync.replicas"] = ONE_COPY
     for name, why in reasons.items():
         if name in names:
             value = topic.config.overrides.get(name)

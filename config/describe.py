@@ -50,7 +50,9 @@ IGNORED = """\
 ## Options of Kafka that are accepted and do nothing
 
 So that a configuration written for Kafka starts Tidelog unchanged. Each is named once in the log at start-up, and
-those of a topic when it is created with them; DescribeConfigs tells them with the value that they were given.
+those of a topic when it is created with them. DescribeConfigs tells those that Kafka always lists: with the value that
+they were given, else with what is so here (`num.io.threads` is 1) or, where it says nothing about this broker, Kafka's
+default. What of them Kafka lets be changed while a broker runs is taken and kept here as well.
 """
 
 DENIED = """\

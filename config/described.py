@@ -23,7 +23,7 @@ class Synonym(NamedTuple):
     """A setting that would apply if those before it were not there."""
 
     name: str
-    text: str
+    text: str | None  # None: no value
     source: Source
 
 
@@ -31,7 +31,7 @@ class Described(NamedTuple):
     """One option of one configuration, as DescribeConfigs tells it; the first synonym is in force."""
 
     name: str
-    text: str
+    text: str | None
     kind: Kind[Any]
     doc: str
     source: Source

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import INERT, NO_COMPACTION, REFUSED, reason
+from tidelog.config.inert import INERT, NO_COMPACTION, ONE_COPY, REFUSED, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.nearest import nearest
-from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, TOLERABLE, BrokerConfig
 from tidelog.config.properties import read_properties
 from tidelog.config.table import Option
 from tidelog.config.topic_options import TOPIC_OPTIONS
@@ -53,17 +53,21 @@ def load(
     """Return the broker's configuration; raise ConfigError for the first setting that cannot be honoured."""
     chosen: dict[str, Chosen] = {}
     notes: list[str] = []
+    inert: dict[str, str] = {}
     for settings in (_from_file(file), _from_environ(environ or {}), _from_flags(flags or {})):
-        chosen.update(_settle(settings, notes))
+        chosen.update(_settle(settings, notes, inert))
     values: dict[str, dict[str, Any]] = {"topic": {}, "broker": {}}
     for setting, row, unit in chosen.values():
         value = row.read(setting.text, source=setting.source, given=setting.name, unit=unit)
         values["topic" if row.broker else "broker"][row.attribute] = value
     default = BrokerConfig()
     topic = dataclasses.replace(default.topic, **values["topic"])
-    config = dataclasses.replace(default, **values["broker"], topic=topic, explicit=frozenset(chosen))
+    config = dataclasses.replace(
+        default, **values["broker"], topic=topic, explicit=frozenset(chosen), given_inert=inert
+    )
     _check_queue(config, chosen)
     _check_groups(config, chosen)
+    _check_replicas(config, chosen, notes)
     config = _resolve_listeners(config, chosen, notes)
     if config.topic.compacts:
         source = _source(chosen, "log.cleanup.policy")
@@ -111,13 +115,19 @@ def _spellings() -> dict[str, tuple[str, Option, int]]:
 SPELLINGS = _spellings()
 
 
-def _settle(settings: Iterable[Setting], notes: list[str]) -> dict[str, Chosen]:
-    """Return one source's choice for each option: of several spellings, the one of the finest unit."""
+def _settle(settings: Iterable[Setting], notes: list[str], inert: dict[str, str]) -> dict[str, Chosen]:
+    """Return one source's choice for each option: of several spellings, the one of the finest unit.
+
+    What does nothing goes to the notes, and where it is described its value goes to `inert`.
+    """
     chosen: dict[str, Chosen] = {}
     for setting in settings:
         known = SPELLINGS.get(setting.name)
         if known is None:
             notes.append(_note(setting))
+            row = INERT_OPTIONS.get(setting.name)
+            if row is not None:
+                inert[row.name] = row.text(row.read(setting.text, source=setting.source))
             continue
         name, row, unit = known
         if name in chosen and chosen[name].unit < unit:
@@ -186,6 +196,18 @@ def _check_groups(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
             value=str(config.group_consumer_heartbeat_interval_ms),
             source=_source(chosen, "group.consumer.heartbeat.interval.ms"),
         )
+
+
+def _check_replicas(config: BrokerConfig, chosen: Mapping[str, Chosen], notes: list[str]) -> None:
+    """Check that nothing asks for more replicas than there are, or that this is tolerated."""
+    for name, value in (
+        ("default.replication.factor", config.default_replication_factor),
+        ("min.insync.replicas", config.topic.min_insync_replicas),
+    ):
+        if value > 1 and not config.tidelog_tolerate_replication_factor:
+            raise ConfigError(name, f"must be 1: {TOLERABLE}", value=str(value), source=_source(chosen, name))
+        if value > 1:
+            notes.append(f"{name} ({_source(chosen, name)}): {value} is tolerated: {ONE_COPY}")
 
 
 def _resolve_listeners(config: BrokerConfig, chosen: Mapping[str, Chosen], notes: list[str]) -> BrokerConfig:

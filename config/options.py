@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import INERT, ONE_NODE, reason
+from tidelog.config.inert import BROKER_INERT, INERT, ONE_NODE, reason
 from tidelog.config.kinds import (
     BOOL,
     DIRECTORY,
@@ -25,8 +25,10 @@ from tidelog.config.kinds import (
     Listener,
 )
 from tidelog.config.nearest import nearest
-from tidelog.config.table import Option, option, options_of
+from tidelog.config.table import Option, inert_options, option, options_of
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
+
+TOLERABLE = f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true more may be asked for, and one is what there is"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +89,8 @@ class BrokerConfig:
         INT,
         1,
         at_least=1,
-        at_most=1,
-        because=ONE_NODE,
-        doc="Replicas of a topic that is created without saying how many.",
+        doc="Replicas of a topic that is created without saying how many. It has one, as there is one node: more than "
+        "that takes `tidelog.tolerate.replication.factor`.",
     )
     auto_create_topics_enable: bool = option(
         "auto.create.topics.enable",
@@ -102,8 +103,9 @@ class BrokerConfig:
         BOOL,
         False,
         ours=True,
-        doc="Whether a topic may be created with more than one replica, as many programs ask for by default. It has "
-        "one then, and the answer says so. If not, they get INVALID_REPLICATION_FACTOR, as from one node of Kafka.",
+        doc="Whether a topic may be created with more than one replica, as many programs ask for by default, be it by "
+        "a number or by naming other nodes beside this one. It has one then, and the answer says so. If not, they get "
+        "INVALID_REPLICATION_FACTOR, as from one node of Kafka. `min.insync.replicas` may then be more than 1, too.",
     )
     delete_topic_enable: bool = option("delete.topic.enable", BOOL, True, doc="Allow topics to be deleted.")
     log_retention_check_interval_ms: int = option(
@@ -401,9 +403,16 @@ class BrokerConfig:
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
     explicit: frozenset[str] = frozenset()  # names, as the table spells them, that somebody set
     notes: tuple[str, ...] = ()  # what was accepted though it does nothing, for the start-up log
+    given_inert: Mapping[str, str] = dataclasses.field(default_factory=dict)  # and what of it is described
     # What was set while the broker ran, strongest first, and what holds without that.
     changes: tuple[tuple[Source, Mapping[str, str]], ...] = ()
     at_start: "BrokerConfig | None" = None
+
+    def check_replicas(self, topic: TopicConfig) -> None:
+        """Raise ConfigError where a topic would wait for more replicas than there are, unless that is tolerated."""
+        if topic.min_insync_replicas > 1 and not self.tidelog_tolerate_replication_factor:
+            value = str(topic.min_insync_replicas)
+            raise ConfigError("min.insync.replicas", f"must be 1: {TOLERABLE}", value=value)
 
     def topic_defaults(self) -> TopicConfig:
         """Return what holds for a topic without overrides."""
@@ -440,7 +449,8 @@ class BrokerConfig:
                 row = dynamic_option(name, text)
                 value = row.read(text, given=name)
                 texts[name] = row.text(value)
-                values["topic" if row.broker else "broker"][row.attribute] = value
+                if row.attribute:
+                    values["topic" if row.broker else "broker"][row.attribute] = value
             changes.insert(0, (source, texts))
         topic = dataclasses.replace(start.topic, **values["topic"])
         return dataclasses.replace(
@@ -456,25 +466,39 @@ class BrokerConfig:
         """Return what applies to an option of either table on this broker, strongest first."""
         name = row.broker or row.name
         found = [Synonym(name, texts[name], source) for source, texts in self.changes if name in texts]
-        if name in self.explicit:
-            start = self.at_start or self
+        start = self.at_start or self
+        if name in start.given_inert:
+            found.append(Synonym(name, start.given_inert[name], Source.BROKER))
+        elif name in self.explicit:
             value = getattr(start.topic if row.broker else start, row.attribute)
             found.append(Synonym(name, row.text(value), Source.BROKER))
-        return *found, Synonym(name, row.text(row.default), Source.DEFAULT)
+        return *found, Synonym(name, row.default_text, Source.DEFAULT)
 
     def describe(self) -> Iterator[Described]:
-        """Yield every option of the broker, by its broker's name, with its value and where that came from."""
-        for name, row in BROKER_OPTIONS.items():
+        """Yield every option of the broker, by its broker's name, with its value and where that came from.
+
+        By its other names as well; of a span in a unit of which it is no whole number there is no value then.
+        """
+        for name, row in {**BROKER_OPTIONS, **INERT_OPTIONS}.items():
             synonyms = self.synonyms(row)
             in_force = synonyms[0]
             yield Described(
                 name, in_force.text, row.kind, row.doc, in_force.source, synonyms, not row.is_dynamic
             )
+            for alias, unit in row.aliases.items():
+                # Set by this name it was before the start: a change has the other name.
+                text, source = in_force.text, max(in_force.source, Source.BROKER)
+                if unit != 1 and (value := row.kind.parse(text or "")) > 0:
+                    text = None if value % unit else str(value // unit)
+                doc = f"Another name of {name}{'' if unit == 1 else ', in another unit'}."
+                yield Described(
+                    alias, text, row.kind, doc, source, (Synonym(alias, text, source),), is_read_only=True
+                )
 
     def describe_everywhere(self) -> Iterator[Described]:
         """Yield the options that were set for all brokers while they ran."""
         for name, text in self.set_for(True).items():
-            row, synonym = BROKER_OPTIONS[name], Synonym(name, text, Source.DYNAMIC_DEFAULT)
+            row, synonym = dynamic_option(name), Synonym(name, text, Source.DYNAMIC_DEFAULT)
             yield Described(name, text, row.kind, row.doc, synonym.source, (synonym,))
 
 
@@ -483,10 +507,12 @@ BROKER_OPTIONS: Mapping[str, Option] = {
     **{row.broker: row for row in TOPIC_OPTIONS.values() if row.broker},
 }
 
+INERT_OPTIONS: Mapping[str, Option] = inert_options(BROKER_INERT)
+
 
 def dynamic_option(name: str, text: str | None = None) -> Option:
     """Return the row of an option that can be changed while the broker runs; raise ConfigError for any other."""
-    row = BROKER_OPTIONS.get(name)
+    row = BROKER_OPTIONS.get(name) or INERT_OPTIONS.get(name)
     if row is None:
         problem = f"no such option of the broker{nearest(name, BROKER_OPTIONS)}"
         alias_of = next((other for other, row in BROKER_OPTIONS.items() if name in row.aliases), None)
@@ -498,7 +524,6 @@ def dynamic_option(name: str, text: str | None = None) -> Option:
             problem = f"a topic option; the broker's default for all topics is {TOPIC_OPTIONS[name].broker}"
         raise ConfigError(name, problem, value=text)
     if not row.is_dynamic:
-        raise ConfigError(
-            name, "cannot be changed dynamically: it is read when the broker starts", value=text
-        )
+        why = "it is read when the broker starts" if row.attribute else row.doc
+        raise ConfigError(name, f"cannot be changed dynamically: {why}", value=text)
     return row

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tidelog.config.errors import ConfigError
+from tidelog.config.inert import InertOption
 from tidelog.config.kinds import Kind
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ class Option:
     because: str = ""  # why the bounds or choices are as narrow as they are
     ours: bool = False  # not an option of Kafka
     live: bool = False  # of the broker, and looked up whenever it is used
-    attribute: str = ""
+    attribute: str = ""  # of the dataclass that holds its value; none where it does nothing
 
     def read(self, text: str, *, source: str = "", given: str = "", unit: int = 1) -> Any:
         """Return the value that `text` stands for; raise ConfigError naming `given`, the spelling used."""
@@ -56,6 +57,11 @@ class Option:
     def text(self, value: Any) -> str:
         """Return `value` as DescribeConfigs and server.properties spell it."""
         return self.kind.text(value)
+
+    @property
+    def default_text(self) -> str | None:
+        """The default, so spelt; None where it is no value."""
+        return None if self.default is None else self.text(self.default)
 
     def range(self) -> str:
         """Return what may be written, for people."""
@@ -102,6 +108,23 @@ def option(
     )  # fmt: skip
     field: Any = dataclasses.field(default=default, metadata={"option": row})
     return field  # type: ignore[no-any-return]
+
+
+def inert_options(table: Mapping[str, InertOption]) -> Mapping[str, Option]:
+    """Return the options of a table of those that do nothing, by name."""
+    return {
+        name: Option(
+            name,
+            row.kind,
+            None if row.told is None else row.kind.parse(row.told),
+            f"Has no effect: {row.why}.",
+            row.broker,
+            at_least=row.at_least,
+            at_most=row.at_most,
+            live=row.live,
+        )
+        for name, row in table.items()
+    }
 
 
 def options_of(table: type[Any]) -> tuple[Option, ...]:

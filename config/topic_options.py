@@ -10,10 +10,10 @@ from typing import Any
 
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import NO_TIER, ONE_NODE, TOPIC_INERT
+from tidelog.config.inert import NO_TIER, TOPIC_INERT
 from tidelog.config.kinds import BOOL, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
 from tidelog.config.nearest import nearest
-from tidelog.config.table import Option, option, options_of
+from tidelog.config.table import Option, inert_options, option, options_of
 
 HOUR_MS = 3_600_000
 WEEK_MS = 168 * HOUR_MS
@@ -30,7 +30,8 @@ class TopicConfig:
         broker="log.cleanup.policy",
         choices=("delete", "compact"),
         doc="What happens to old segments: `delete` removes those that have expired, `compact` is to keep the last "
-        "record of each key. Nothing is compacted yet, and with `compact` alone nothing expires either.",
+        "record of each key. Nothing is compacted yet, and with `compact` alone nothing expires either. With it a "
+        "record without a key is INVALID_RECORD.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level",
@@ -197,9 +198,8 @@ class TopicConfig:
         1,
         broker="min.insync.replicas",
         at_least=1,
-        at_most=1,
-        because=ONE_NODE,
-        doc="Replicas that must have a record before acks=all is answered.",
+        doc="Replicas that must have a record before acks=all is answered. There is one node: more than 1 takes "
+        "`tidelog.tolerate.replication.factor`, and acks=all is answered all the same when that one has it.",
     )
     remote_storage_enable: bool = option(
         "remote.storage.enable",
@@ -334,13 +334,9 @@ class TopicConfig:
     def describe(self, synonyms_of: Callable[[Option], tuple[Synonym, ...]]) -> Iterator[Described]:
         """Yield every option with its value and where that came from: the topic, the broker or the table.
 
-        `synonyms_of` tells what holds where the topic says nothing. Of those that do nothing, yield what it was given.
+        `synonyms_of` tells what holds where the topic says nothing. Those that do nothing are told as well.
         """
-        for name, why in self.inert.items():
-            synonym = Synonym(name, self.overrides[name], Source.TOPIC)
-            doc = f"Has no effect: {why}."
-            yield Described(name, synonym.text, TOPIC_INERT[name].kind, doc, Source.TOPIC, (synonym,))
-        for row in TOPIC_OPTIONS.values():
+        for row in (*TOPIC_OPTIONS.values(), *_INERT_OPTIONS.values()):
             synonyms = synonyms_of(row)
             if row.name in self.overrides:
                 synonyms = (Synonym(row.name, self.overrides[row.name], Source.TOPIC), *synonyms)
@@ -349,7 +345,4 @@ class TopicConfig:
 
 
 TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}
-_INERT_OPTIONS: Mapping[str, Option] = {
-    name: Option(name, row.kind, None, row.why, at_least=row.at_least, at_most=row.at_most)
-    for name, row in TOPIC_INERT.items()
-}
+_INERT_OPTIONS: Mapping[str, Option] = inert_options(TOPIC_INERT)

@@ -13,12 +13,15 @@ from tidelog.protocol.messages.create_topics import CREATE_TOPICS
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS
 from tidelog.protocol.messages.delete_records import DELETE_RECORDS
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS
+from tidelog.protocol.messages.describe_acls import DESCRIBE_ACLS
+from tidelog.protocol.messages.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
 from tidelog.protocol.messages.describe_cluster import DESCRIBE_CLUSTER
 from tidelog.protocol.messages.describe_configs import DESCRIBE_CONFIGS
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS
 from tidelog.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from tidelog.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
 from tidelog.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from tidelog.protocol.messages.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from tidelog.protocol.messages.elect_leaders import ELECT_LEADERS
 from tidelog.protocol.messages.fetch import FETCH
 from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR
@@ -31,6 +34,7 @@ from tidelog.protocol.messages.list_config_resources import LIST_CONFIG_RESOURCE
 from tidelog.protocol.messages.list_groups import LIST_GROUPS
 from tidelog.protocol.messages.list_offsets import LIST_OFFSETS
 from tidelog.protocol.messages.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
+from tidelog.protocol.messages.list_transactions import LIST_TRANSACTIONS
 from tidelog.protocol.messages.metadata import METADATA
 from tidelog.protocol.messages.offset_commit import OFFSET_COMMIT
 from tidelog.protocol.messages.offset_delete import OFFSET_DELETE
@@ -65,6 +69,7 @@ APIS: dict[int, Api] = {
         DELETE_RECORDS,
         INIT_PRODUCER_ID,
         OFFSET_FOR_LEADER_EPOCH,
+        DESCRIBE_ACLS,
         DESCRIBE_CONFIGS,
         ALTER_CONFIGS,
         DESCRIBE_LOG_DIRS,
@@ -75,8 +80,11 @@ APIS: dict[int, Api] = {
         ALTER_PARTITION_REASSIGNMENTS,
         LIST_PARTITION_REASSIGNMENTS,
         OFFSET_DELETE,
+        DESCRIBE_CLIENT_QUOTAS,
+        DESCRIBE_USER_SCRAM_CREDENTIALS,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
+        LIST_TRANSACTIONS,
         CONSUMER_GROUP_HEARTBEAT,
         CONSUMER_GROUP_DESCRIBE,
         LIST_CONFIG_RESOURCES,

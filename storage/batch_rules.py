@@ -17,8 +17,10 @@ from tidelog.protocol.records.validate import Rules, ValidBatch, refuse_magic, v
 from tidelog.storage.errors import TakesLong
 
 # What of a batch is checked where it is appended, some milliseconds at most: its size as sent, and decompressed. And
-# where it may have to be compressed, and where it is of an older format, whose messages are unpacked in Python.
+# where its records are walked once more for their keys, where it may have to be compressed, and where it is of an older
+# format, whose messages are unpacked in Python.
 PROMPT_BYTES = (4 << 20, 1 << 20)
+PROMPT_KEYED_BYTES = (1 << 20, 512 << 10)
 PROMPT_COMPRESSED_BYTES = (64 << 10, 64 << 10)
 PROMPT_MESSAGE_BYTES = 16 << 10
 
@@ -54,6 +56,7 @@ class BatchRules:
             timestamp_after_max_ms=after_ms,
             max_batch_bytes=config.max_message_bytes,
             max_decompressed_bytes=config.max_decompressed_bytes,
+            needs_keys=config.compacts,
         )
         levels = {
             "gzip": config.compression_gzip_level,
@@ -61,7 +64,9 @@ class BatchRules:
             "zstd": config.compression_zstd_level,
         }
         self.codec = target(config.compression_type, levels)
-        most, most_decompressed = PROMPT_BYTES if self.codec is None else PROMPT_COMPRESSED_BYTES
+        most, most_decompressed = PROMPT_KEYED_BYTES if config.compacts else PROMPT_BYTES
+        if self.codec is not None:
+            most, most_decompressed = PROMPT_COMPRESSED_BYTES
         self.prompt = dataclasses.replace(
             self.rules,
             max_batch_bytes=min(config.max_message_bytes, most),

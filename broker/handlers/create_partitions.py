@@ -2,7 +2,8 @@
 
 Versions: 0-3.
 Behaviour: each topic succeeds or fails on its own, with a message; its new partitions are durable and can be written
-when the answer leaves. `validate_only` says what would happen. Assignments name this node alone. What has not begun
+when the answer leaves. `validate_only` says what would happen. Assignments name this node alone; with
+`tidelog.tolerate.replication.factor` they may name others beside it, and are taken as of this one. What has not begun
 when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; so is a topic that is being given
 partitions for somebody else. At a stop it is NOT_CONTROLLER, which clients try again: what has begun the next start
 brings to its end.
@@ -13,7 +14,7 @@ after the other. Internal topics keep their number of partitions, by which what 
 from collections import Counter
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
-from tidelog.broker.broker import Broker
+from tidelog.broker.broker import BESIDE_OTHERS, Broker
 from tidelog.broker.codes import Refused, error_code
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
@@ -104,8 +105,8 @@ def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) ->
         if len(wanted.assignments) != more:
             message = f"{more} partition(s) to be added, and {len(wanted.assignments)} assignment(s)"
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        if any(each.broker_ids != [broker.node_id] for each in wanted.assignments):
-            message = f"each partition is on node {broker.node_id} alone"
+        if not all(broker.takes_assignment(each.broker_ids) for each in wanted.assignments):
+            message = f"each partition is on node {broker.node_id} alone, {BESIDE_OTHERS}"
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     if not validate_only:
         yield from broker.topics.grow(topic, count)

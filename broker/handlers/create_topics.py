@@ -3,7 +3,8 @@
 Versions: 0-7.
 Behaviour: each topic succeeds or fails on its own, with a message; it is durable and can be written when the answer
 leaves. -1 partitions means `num.partitions`; the replication factor is 1, or -1; with
-`tidelog.tolerate.replication.factor` a larger one is taken as 1, which the answer says. `validate_only` says what would
+`tidelog.tolerate.replication.factor` a larger one is taken as 1, which the answer says, and so is an assignment that
+names other nodes beside this one. `validate_only` says what would
 happen. A name that differs from another only in '.' and '_' is refused, as is Kafka's own `__cluster_metadata`. What
 has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; at a stop it is
 NOT_CONTROLLER, which clients try again. Options that do nothing here are kept, described, and named in the log; the
@@ -13,7 +14,7 @@ options of a thousand topics are described in one answer. An option's value has 
 from collections import Counter
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
-from tidelog.broker.broker import Broker
+from tidelog.broker.broker import BESIDE_OTHERS, Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
@@ -30,6 +31,7 @@ from tidelog.broker.topics import (
 )
 from tidelog.broker.work import Work, made_of_many
 from tidelog.config.errors import ConfigError
+from tidelog.config.options import TOLERABLE
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
@@ -139,7 +141,7 @@ def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
         return _assigned_partitions(broker, wanted)
     is_tolerated = broker.config.tidelog_tolerate_replication_factor and wanted.replication_factor > 1
     if wanted.replication_factor not in (-1, 1) and not is_tolerated:
-        message = f"replication factor {wanted.replication_factor}: there is one node, so it is 1 (or -1)"
+        message = f"replication factor {wanted.replication_factor}: must be 1 (or -1): {TOLERABLE}"
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     count = broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     if not 1 <= count <= MAX_PARTITIONS_PER_TOPIC:
@@ -155,8 +157,8 @@ def _assigned_partitions(broker: Broker, wanted: CreatableTopic) -> int:
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     assigned = {entry.partition_index: entry.broker_ids for entry in wanted.assignments}
     in_order = sorted(assigned) == list(range(len(wanted.assignments)))
-    if not in_order or any(ids != [broker.node_id] for ids in assigned.values()):
-        message = f"assignments must name partitions 0, 1, 2 ..., each on node {broker.node_id} alone"
+    if not in_order or not all(map(broker.takes_assignment, assigned.values())):
+        message = f"assignments must name partitions 0, 1, 2 ..., each on node {broker.node_id} alone, {BESIDE_OTHERS}"
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     if len(assigned) > MAX_PARTITIONS_PER_TOPIC:
         message = f"{len(assigned)} partitions: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}"

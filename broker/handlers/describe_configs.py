@@ -3,10 +3,11 @@
 Versions: 1-4.
 Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
 it; no list of keys, or an empty one, asks for all. What is asked twice is answered once. The options are those of the
-table in config/: what is not there is not honoured, and described only for a topic that was created with it. A broker
-without a name stands for what was set for all brokers while they ran. Read-only is what IncrementalAlterConfigs does
-not change; nothing is sensitive. An answer has a bound in bytes: a resource for which there is no room is answered
-INVALID_REQUEST.
+table in config/, and those of Kafka that do nothing here but are always listed, as their documentation says: with the
+value that they were given, else what is so here, or Kafka's default where it says nothing about this broker. A span is
+told in each unit of which it is a whole number. A broker without a name stands for what was set for all brokers while
+they ran. Read-only is what IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in
+bytes: a resource for which there is no room is answered INVALID_REQUEST.
 """
 
 from tidelog.broker.answers import Elsewhere
@@ -29,9 +30,9 @@ from tidelog.protocol.messages.describe_configs import (
 TOPIC, BROKER = 2, 4
 # Options that are described on the event loop, some 4 us each.
 MOST_AT_ONCE = 250
-# About as many as a topic or the broker has.
+# About as many as a topic has. The broker has three times as many, which stay described.
 OPTIONS = 50
-# Of one answer, about. The options of a topic take 8 KB with all that can be told of them.
+# Of one answer, about. The options of a topic take 9 KB, those of the broker 30 KB, with all that can be told of them.
 MOST_ANSWER_BYTES = 16 << 20
 # What a resource or an option takes beside its texts.
 ENTRY_BYTES = 24

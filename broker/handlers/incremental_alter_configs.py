@@ -3,11 +3,12 @@
 Versions: 0-1.
 Behaviour: options of topics and of the broker are set, deleted, appended to or subtracted from, all of a resource or
 none. A change is durable when the answer leaves, and holds for what comes after it; the log names it. Of the broker
-what is a topic's default can be changed, and a few others that docs/config.md marks; any other is INVALID_REQUEST. A
-broker without a name stands for all brokers; what is set for one by its id goes before that.
-Departures from Kafka: an operation that there is not is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Options that Kafka
-changes while it runs and that do nothing here (threads, listeners, cleaners) are refused, as are names that nobody
-knows, which Kafka keeps for a broker. There are no options of loggers, client metrics and groups.
+what is a topic's default can be changed, a few others that docs/config.md marks, and what Kafka lets be changed and
+does nothing here (threads, cleaners, throttles), which is kept and described; any other is INVALID_REQUEST. A broker
+without a name stands for all brokers; what is set for one by its id goes before that.
+Departures from Kafka: an operation that there is not is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Listeners stay as
+they are while the broker runs. Names that nobody knows are refused, which Kafka keeps for a broker. There are no
+options of loggers, client metrics and groups.
 """
 
 from functools import partial

@@ -5,8 +5,9 @@ Behaviour: every partition of a request is validated and appended on its own, an
 acks=1 is answered after the write, acks=all after the fdatasync that covers it (`flush.policy=acks`),
 acks=0 not at all. A batch that an idempotent producer sends again is answered with the offset it was given
 the first time. What is in another format than the topic's (`message.format.version`) is converted. A refusal
-names the records that are to blame (version 8). zstd takes version 7 (KIP-110). What takes long to validate or
-to convert is handed to a reader thread; the connection's other requests wait for it.
+names the records that are to blame (version 8), such as those without a key where `cleanup.policy` has compact.
+zstd takes version 7 (KIP-110). What takes long to validate or to convert is handed to a reader thread; the
+connection's other requests wait for it.
 `timeout_ms` is not looked at: the answer leaves when the disk has the records, and how long to wait for it is up to the
 client; a failed disk is answered at once. To the topics that brokers keep for themselves nobody writes but them:
 INVALID_TOPIC_EXCEPTION.

@@ -20,7 +20,7 @@ from tidelog.protocol.records.errors import (
 )
 from tidelog.protocol.records.legacy import Entry
 from tidelog.protocol.records.steps import STEP_BYTES, Steps
-from tidelog.protocol.records.validate import Rules, time_problem
+from tidelog.protocol.records.validate import KEY_NEEDED, Rules, no_key, time_problem
 
 # More take long to unpack, which others wait for, and to be stored. Clients of that time send some thousands at most.
 MESSAGES_MAX: Final = 50_000
@@ -109,11 +109,15 @@ def _tally(
     step_end = STEP_BYTES
     is_contiguous = True
     faults: list[RecordFault] = []
+    keyless: list[RecordFault] = []
+    needs_keys = rules.needs_keys
     for entry in entries:
         time = entry.timestamp
         problem = time_problem(time, rules, now_ms) if entry.magic else None
         if problem and len(faults) < InvalidTimestamp.FAULTS_MAX:
             faults.append(RecordFault(count, problem))
+        if needs_keys and entry.key_length < 0 and len(keyless) < InvalidRecord.FAULTS_MAX:
+            keyless.append(RecordFault(count, KEY_NEEDED))
         if entry.offset != count:
             is_contiguous = False
         if time > newest:
@@ -127,4 +131,6 @@ def _tally(
             yield len(payload)
     if faults:
         raise InvalidTimestamp(f"record {faults[0].record} has {faults[0].message}", faults)
+    if keyless:
+        raise no_key(keyless)
     return Checked(first, payload, count, oldest, newest, newest_record, is_contiguous)

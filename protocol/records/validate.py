@@ -34,6 +34,11 @@ _TIMED_COMPRESSED_RECORDS: Final = 64
 _TIMED_RECORDS_MAX: Final = 1 << 17
 # Records that are to blame are looked for in a batch of so many at most: a few milliseconds.
 _BLAMED_RECORDS_MAX: Final = 10_000
+# Records whose keys are looked at at once; and the length of a key that is not there, an int64: that of one that is
+# there has zeros in its upper half, so these bytes stand nowhere else.
+_KEYS_AT_ONCE: Final = 4096
+_NO_KEY: Final = b"\xff" * 8
+KEY_NEEDED: Final = "no key, and cleanup.policy has compact, which keeps the last record of each key"
 
 _unpack_header = batch.HEADER.unpack_from
 _new = tuple.__new__
@@ -48,6 +53,7 @@ class Rules:
     timestamp_after_max_ms: int
     max_batch_bytes: int
     max_decompressed_bytes: int
+    needs_keys: bool = False  # a record without one is refused: compaction could not tell what replaces it
 
 
 class ValidBatch(NamedTuple):
@@ -115,14 +121,17 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
             f"record timestamps from {oldest} to {newest} are out of range",
             _time_faults(records, position, header, rules, now_ms),
         )
+    if not rules.log_append_time:
+        if newest - now_ms > rules.timestamp_after_max_ms:
+            faults = _time_faults(records, position, header, rules, now_ms)
+            _refuse_newest(first, newest, rules, now_ms, faults)
+        if now_ms - oldest > rules.timestamp_before_max_ms:
+            _check_oldest(records, position, header, rules, now_ms)
+    if rules.needs_keys:
+        _check_keys(records, position, count)
     if rules.log_append_time:
         header = batch.set_timestamps(view, 0, header, attributes | batch.LOG_APPEND_TIME, now_ms)
         return ValidBatch(header, now_ms, now_ms, 0, size)
-    if newest - now_ms > rules.timestamp_after_max_ms:
-        faults = _time_faults(records, position, header, rules, now_ms)
-        _refuse_newest(first, newest, rules, now_ms, faults)
-    if now_ms - oldest > rules.timestamp_before_max_ms:
-        _check_oldest(records, position, header, rules, now_ms)
     if newest != max_time:
         header = batch.set_timestamps(view, 0, header, attributes, newest)
     return _new(ValidBatch, (header, oldest, newest, first, size, times or b""))
@@ -132,6 +141,28 @@ def stamped(data: bytearray | memoryview, valid: ValidBatch, now_ms: int) -> Val
     """Stamp a valid batch with another time of append, in place."""
     header = batch.set_timestamps(data, 0, valid.header, valid.header.attributes, now_ms)
     return valid._replace(header=header, min_timestamp=now_ms, max_timestamp=now_ms)
+
+
+def _check_keys(records: batch.Buffer, position: int, count: int) -> None:
+    """Check that each of these whole records has a key; a few thousand at a time, so that it takes little memory."""
+    columns = Columns(min(count, _KEYS_AT_ONCE))
+    cut = kernel.Cut(0, position, 0)
+    faults: list[RecordFault] = []
+    while cut.record < count and len(faults) < InvalidRecord.FAULTS_MAX:
+        scanned = cut.record
+        cut, _, _ = kernel.scan_part(records, 0, len(records), count, columns, cut)
+        lengths = columns.key_length[: columns.count].tobytes()
+        at = lengths.find(_NO_KEY)
+        while at >= 0 and len(faults) < InvalidRecord.FAULTS_MAX:
+            faults.append(RecordFault(scanned + at // len(_NO_KEY), KEY_NEEDED))
+            at = lengths.find(_NO_KEY, at + len(_NO_KEY))
+    if faults:
+        raise no_key(faults)
+
+
+def no_key(faults: list[RecordFault]) -> InvalidRecord:
+    """Return the error for records without a key, of which these are the first."""
+    return InvalidRecord(f"record {faults[0].record} has {KEY_NEEDED}", faults)
 
 
 def _check_oldest(

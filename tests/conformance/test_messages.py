@@ -32,6 +32,7 @@ from tidelog.protocol.wire.types import UUID, Array, WireType
 # What Kafka has and we leave out, and the other way round.
 UNSTABLE = {"InitProducerId": 6, "OffsetCommit": 10, "OffsetFetch": 10}
 OLDEST_UPSTREAM = {
+    "DescribeAcls": 1,
     "Produce": 3,
     "Fetch": 4,
     "ListOffsets": 1,
@@ -177,6 +178,8 @@ def upstream_default(entry: Any) -> Any:
             return b""
         case "records":
             return None
+        case "float64":
+            return float(declared or 0)
         case "int8" | "int16" | "uint16" | "int32" | "int64":
             return int(str(declared or 0), 0)
     if "fields" not in entry:

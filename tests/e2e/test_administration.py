@@ -278,6 +278,11 @@ def test_apaches_tools_administer(new_broker: Callable[..., Broker], topic: str)
         ["org.apache.kafka.tools.DeleteRecordsCommand", *to, "--offset-json-file", str(records)],
         ["org.apache.kafka.tools.GetOffsetShell", *to, "--topic", topic, "--time", "earliest"],
         ["org.apache.kafka.tools.LogDirsCommand", *to, "--describe", "--topic-list", topic],
+        [*configs, "--alter", "--broker", "1", "--add-config", "num.io.threads=16"],
+        [*configs, "--describe", "--broker", "1", "--all"],
+        [*configs, "--describe", "--entity-type", "users", "--entity-type", "clients"],
+        [*configs, "--describe", "--user", "somebody"],
+        ["org.apache.kafka.tools.TransactionsCommand", *to, "list"],
     ]
     done = run_java("Tools", stdin="".join("\t".join(call) + "\n" for call in calls), timeout_s=120)
     assert done.returncode == 0, done.stderr
@@ -293,6 +298,11 @@ def test_apaches_tools_administer(new_broker: Callable[..., Broker], topic: str)
         deleted,
         earliest,
         sizes,
+        set_inert,
+        told_everything,
+        quotas,
+        user,
+        transactions,
     ) = done.stdout.split("=== ended with status 0\n")[:-1]
     assert altered == ""
     assert "PartitionCount: 3\tReplicationFactor: 1" in described
@@ -308,6 +318,16 @@ def test_apaches_tools_administer(new_broker: Callable[..., Broker], topic: str)
         in told_one
     )
     assert "log.segment.bytes=8000000" in told_all
+    assert "Completed updating config for broker 1." in set_inert
+    for line in (
+        "num.io.threads=16 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:num.io.threads=16, DEFAULT_CONFIG:num.io",
+        f"log.dirs={broker.data_dir} sensitive=false",
+        "broker.rack=null sensitive=false",
+    ):
+        assert line in told_everything
+    assert quotas == ""
+    assert user == ""
+    assert transactions.split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
     assert f"partition: {topic}-0\tlow_watermark: 2" in deleted
     assert earliest.split() == [f"{topic}:0:2", f"{topic}:1:0", f"{topic}:2:0"]
     (folders,) = [json.loads(line) for line in sizes.splitlines() if line.startswith("{")]

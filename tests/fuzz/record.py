@@ -134,6 +134,19 @@ def kafka_python_admin(address: str) -> None:
     admin.alter_partition_reassignments({kafka.TopicPartition(TOPIC, 0): [1]})
     admin.list_partition_reassignments()
     admin.list_config_resources()
+    anybody = kafka.admin.ACLFilter(
+        principal=None,
+        host="*",
+        operation=kafka.admin.ACLOperation.ANY,
+        permission_type=kafka.admin.ACLPermissionType.ANY,
+        resource_pattern=kafka.admin.ResourcePatternFilter(
+            kafka.admin.ResourceType.ANY, None, kafka.admin.ACLResourcePatternType.ANY
+        ),
+    )
+    with contextlib.suppress(kafka.errors.SecurityDisabledError):
+        admin.describe_acls(anybody)
+    admin.describe_user_scram_credentials()
+    admin.list_transactions()
     admin.describe_producers([kafka.TopicPartition(TOPIC, 0)])
     admin.delete_topics(["made"])
     admin.list_groups()

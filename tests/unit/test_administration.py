@@ -12,6 +12,8 @@ from tests.support.served import Client, Connect, Serve, Served, connect, serve,
 from tests.unit.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
 from tidelog.broker.quota import Quota
 from tidelog.broker.topics import TOO_MANY_WAIT
+from tidelog.config.inert import BROKER_INERT
+from tidelog.config.options import BROKER_OPTIONS
 from tidelog.config.topic_options import TOPIC_OPTIONS
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import alter_configs as alter
@@ -646,7 +648,7 @@ async def test_retention_that_is_shortened_deletes_soon(serve: Serve, connect: C
     await make_topic(client, "default", file_delete_delay_ms="0")
     logs = [served.broker.topics.by_name[name].partitions[0].log for name in ("own", "default")]
     for name in ("own", "default"):
-        await produce(client, name, records(b"a"))
+        await produce(client, name, memoryview(build_batch([Record(0, T0, b"k", b"a")])))
     await change(client, TOPIC, "own", ("retention.ms", SET, "1"))
     assert logs[0].log_start_offset == 0
     await change(client, TOPIC, "own", ("cleanup.policy", DELETE, None))
@@ -769,17 +771,24 @@ async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, 
     table = await options_of(client, BROKER, "1")
     changeable = {row.broker for row in TOPIC_OPTIONS.values() if row.broker}
     changeable |= {"producer.id.expiration.ms", "max.connections", "max.connections.per.ip"}
+    changeable |= {name for name, row in BROKER_INERT.items() if row.live}
     assert {name for name, option in table.items() if not option.read_only} == changeable
     for name, option in table.items():
+        if option.value is None:
+            continue
         code, message = await change(client, BROKER, "1", (name, SET, option.value), validate_only=True)
         if option.read_only:
             assert code == ErrorCode.INVALID_REQUEST
-            assert "cannot be changed dynamically" in str(message)
+            is_alias = any(name in row.aliases for row in BROKER_OPTIONS.values())
+            why = "while the broker runs it is called" if is_alias else "cannot be changed dynamically"
+            assert why in str(message)
         else:
             assert (code, message) == (NONE, None)
     for name, words in {
         "log.retention.hours": "while the broker runs it is called log.retention.ms",
-        "num.io.threads": "has no effect: one event loop",
+        "log.cleaner.enable": "cannot be changed dynamically: Has no effect: log compaction",
+        "sasl.jaas.config": "no such option of the broker",
+        "zookeeper.connect": "has no effect: there is no ZooKeeper",
         "retention.ms": "the broker's default for all topics is log.retention.ms",
         "no.such": "no such option of the broker",
     }.items():
@@ -787,6 +796,45 @@ async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, 
         assert code == ErrorCode.INVALID_REQUEST
         assert words in str(message)
     assert not any(option.read_only for option in await topic_options(client))
+
+
+async def test_options_that_do_nothing_are_changed_as_in_kafka_and_said_to_do_nothing(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    served = await serve(num_io_threads="8")
+    client = await connect(served)
+    await make_topic(client, "t")
+
+    async def told(client: Client) -> list[tuple[str, int]]:
+        option = (await options_of(client, BROKER, "1"))["num.io.threads"]
+        return [(synonym.value, synonym.source) for synonym in option.synonyms]
+
+    assert await told(client) == [("8", 4), ("1", 5)]
+    changes = ("num.io.threads", SET, "16"), ("log.cleaner.delete.retention.ms", SET, "9")
+    assert await change(client, BROKER, "", *changes) == (NONE, None)
+    assert await change(client, BROKER, "1", ("num.io.threads", SET, "4")) == (NONE, None)
+    line = "option has no effect broker=all option=num.io.threads value=16 reason="
+    assert line + "'one event loop serves all connections'" in caplog.messages
+    assert await change(client, BROKER, "", ("metric.reporters", APPEND, "a.B")) == (NONE, None)
+    for bad in ("0", "many", ""):
+        code, _ = await change(client, BROKER, "", ("num.io.threads", SET, bad))
+        assert code == ErrorCode.INVALID_REQUEST
+    code, _ = await change(client, BROKER, "", ("num.io.threads", APPEND, "1"))
+    assert code == ErrorCode.INVALID_CONFIG
+    await served.stop()
+    client = await connect(await serve(num_io_threads="8"))
+    assert await told(client) == [("4", 2), ("16", 3), ("8", 4), ("1", 5)]
+    everywhere = await options_of(client, BROKER, "")
+    assert {name: option.value for name, option in everywhere.items()} == {
+        "log.cleaner.delete.retention.ms": "9",
+        "metric.reporters": "a.B",
+        "num.io.threads": "16",
+    }
+    option = (await options_of(client, TOPIC, "t"))["delete.retention.ms"]
+    assert (option.value, option.config_source) == ("9", 3)
+    await change(client, BROKER, "1", ("num.io.threads", DELETE, None))
+    assert await told(client) == [("16", 3), ("8", 4), ("1", 5)]
 
 
 async def topic_options(client: Client) -> list[Any]:

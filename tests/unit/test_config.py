@@ -8,10 +8,10 @@ import pytest
 
 from tidelog.config.described import Source
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import INERT, REFUSED, TOPIC_INERT, reason
+from tidelog.config.inert import BROKER_INERT, INERT, REFUSED, TOPIC_INERT, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.load import SPELLINGS, load
-from tidelog.config.options import BROKER_OPTIONS, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, BrokerConfig
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
 # What a Kafka 4 broker tells of itself, by topic name; rows where we differ are not here.
@@ -94,7 +94,7 @@ def test_overrides_add_up_and_leave_the_original_alone() -> None:
         ("message.timestamp.type", "createTime", "must be CreateTime or LogAppendTime"),
         ("cleanup.policy", "compact,forget", "must be delete or compact"),
         ("cleanup.policy", "", "must be delete"),
-        ("min.insync.replicas", "2", "there is one node"),
+        ("min.insync.replicas", "0", "at least 1"),
         ("compression.type", "none", "must be producer or uncompressed or gzip or snappy or lz4 or zstd"),
         ("compression.gzip.level", "0", "must be -1 or 1 or 2"),
         ("compression.gzip.level", "10", "must be -1 or 1 or 2"),
@@ -155,7 +155,12 @@ def test_topic_options_without_effect_here_are_accepted_and_told() -> None:
     assert {name: told.pop(name) for name in INERT_VALUES} == {
         name: (value, Source.TOPIC) for name, value in INERT_VALUES.items()
     }
-    assert told == {row.name: (row.text, row.source) for row in plain.describe(BrokerConfig().synonyms)}
+    as_is = {row.name: (row.text, row.source) for row in plain.describe(BrokerConfig().synonyms)}
+    assert told == {name: row for name, row in as_is.items() if name not in INERT_VALUES}
+    assert {name: as_is[name] for name in ("preallocate", "local.retention.ms")} == {
+        "preallocate": ("false", Source.DEFAULT),
+        "local.retention.ms": ("-2", Source.DEFAULT),
+    }
     assert plain.inert == {}
     ratio = described(BrokerConfig(), topic, "min.cleanable.dirty.ratio")
     assert ratio.kind.code == 6
@@ -200,7 +205,60 @@ def test_describe_tells_the_broker_by_its_own_names() -> None:
     assert (rows["node.id"].text, rows["node.id"].source) == ("7", Source.BROKER)
     assert rows["num.partitions"].source is Source.DEFAULT
     assert "segment.bytes" not in rows
-    assert rows.keys() == BROKER_OPTIONS.keys()
+    aliases = {alias for row in BROKER_OPTIONS.values() for alias in row.aliases}
+    assert rows.keys() == BROKER_OPTIONS.keys() | BROKER_INERT.keys() | aliases
+    assert all(rows[name].is_read_only for name in aliases)
+    told = {name: (rows[name].text, rows[name].source) for name in aliases}
+    assert told == {
+        "broker.id": ("7", Source.BROKER),
+        "log.dirs": ("data", Source.DEFAULT),
+        "log.retention.hours": ("1", Source.BROKER),
+        "log.retention.minutes": ("60", Source.BROKER),
+        "log.roll.hours": ("168", Source.DEFAULT),
+        "log.roll.jitter.hours": ("0", Source.DEFAULT),
+    }
+
+
+@pytest.mark.parametrize(
+    ("ms", "minutes", "hours"), [("-1", "-1", "-1"), ("5400000", "90", None), ("90001", None, None)]
+)
+def test_a_span_is_told_in_units_of_which_it_is_a_whole_number(
+    ms: str, minutes: str | None, hours: str | None
+) -> None:
+    rows = {row.name: row.text for row in load(flags={"log.retention.ms": ms}).describe()}
+    assert (rows["log.retention.minutes"], rows["log.retention.hours"]) == (minutes, hours)
+
+
+def test_what_does_nothing_is_told_with_what_it_was_given_or_what_is_so_here() -> None:
+    flags = {"num.io.threads": " 8", "log.cleaner.delete.retention.ms": "7", "log.cleaner.enable": "TRUE"}
+    broker = load(flags=flags)
+    rows = {row.name: row for row in broker.describe()}
+    for name, text in {
+        "num.io.threads": "8",
+        "log.cleaner.delete.retention.ms": "7",
+        "log.cleaner.enable": "true",
+    }.items():
+        assert (rows[name].text, rows[name].source) == (text, Source.BROKER)
+        assert rows[name].doc.startswith("Has no effect: ")
+    assert [tuple(each) for each in rows["num.io.threads"].synonyms] == [
+        ("num.io.threads", "8", Source.BROKER),
+        ("num.io.threads", "1", Source.DEFAULT),
+    ]
+    kept = described(broker, broker.topic_defaults(), "delete.retention.ms")
+    assert (kept.text, kept.source) == ("7", Source.BROKER)
+    rows = {row.name: row for row in BrokerConfig().describe()}
+    so_here = {"num.io.threads": "1", "log.cleaner.threads": "0", "offsets.topic.replication.factor": "1"}
+    assert {name: rows[name].text for name in so_here} == so_here
+    assert rows["broker.rack"].text is None
+    with pytest.raises(ConfigError, match="not an integer"):
+        load(flags={"num.io.threads": "many"})
+
+
+@pytest.mark.parametrize("name", BROKER_INERT)
+def test_what_is_told_of_an_option_that_does_nothing_may_be_written(name: str) -> None:
+    row = INERT_OPTIONS[name]
+    if row.default is not None:
+        assert row.text(row.read(str(row.default_text))) == row.default_text
 
 
 def test_described_texts_make_the_same_configuration_again() -> None:
@@ -211,8 +269,10 @@ def test_described_texts_make_the_same_configuration_again() -> None:
         "auto.create.topics.enable": "FALSE",
     }
     broker = load(flags=flags)
-    again = load(flags={row.name: row.text for row in broker.describe()})
-    assert dataclasses.replace(again, explicit=broker.explicit) == broker
+    again = load(flags={row.name: row.text for row in broker.describe() if row.text is not None})
+    assert again.given_inert.keys() < BROKER_INERT.keys()
+    again = dataclasses.replace(again, explicit=broker.explicit, given_inert={}, notes=())
+    assert again == broker
 
 
 def test_a_client_is_told_the_advertised_address() -> None:

@@ -269,6 +269,8 @@ async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> 
     assert (told.member_metadata, told.member_assignment) == (b"r", b"all")
     assert told.group_instance_id == ("i" if version >= 4 else None)
     assert stable.authorized_operations == (GROUP_OPERATIONS if version >= 3 else NOT_ASKED)
+    # READ, DELETE, DESCRIBE, and of its options DESCRIBE_CONFIGS, ALTER_CONFIGS, as in Kafka 4.
+    assert GROUP_OPERATIONS == 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
     assert (missing.error_code, missing.group_state) == (
         ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else NONE,
         "Dead",

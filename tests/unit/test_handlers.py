@@ -22,6 +22,8 @@ from tidelog.protocol.messages.consumer_group_heartbeat import CONSUMER_GROUP_HE
 from tidelog.protocol.messages.create_partitions import CREATE_PARTITIONS
 from tidelog.protocol.messages.delete_records import DELETE_RECORDS
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
+from tidelog.protocol.messages.describe_acls import DESCRIBE_ACLS
+from tidelog.protocol.messages.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
 from tidelog.protocol.messages.describe_cluster import DESCRIBE_CLUSTER, DescribeClusterRequest
 from tidelog.protocol.messages.describe_configs import (
     DESCRIBE_CONFIGS,
@@ -31,6 +33,7 @@ from tidelog.protocol.messages.describe_configs import (
 from tidelog.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from tidelog.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
 from tidelog.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
+from tidelog.protocol.messages.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from tidelog.protocol.messages.elect_leaders import ELECT_LEADERS
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.incremental_alter_configs import INCREMENTAL_ALTER_CONFIGS
@@ -43,6 +46,7 @@ from tidelog.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tidelog.protocol.messages.list_partition_reassignments import LIST_PARTITION_REASSIGNMENTS
+from tidelog.protocol.messages.list_transactions import LIST_TRANSACTIONS
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
@@ -117,12 +121,22 @@ async def produce(
     return response.responses[0].partition_responses[0]
 
 
+# Asked in test_nothing_to_describe.py.
+NOTHING_TO_DESCRIBE = {
+    DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+    LIST_TRANSACTIONS,
+}
+
+
 def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
     asked = {PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, create.CREATE_TOPICS, DELETE_TOPICS}
     asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER}
     asked |= ADMINISTRATION
     asked |= ASKED  # those of groups
     asked |= {CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE}  # test_consumer_group_handlers.py
+    asked |= NOTHING_TO_DESCRIBE
     assert asked == set(APIS.values())
 
 

@@ -1,0 +1,49 @@
+"""DescribeUserScramCredentials.
+
+Versions: 0.
+Behaviour: there are no users with passwords. Who asks for all of them is told of none; one that is named is answered
+RESOURCE_NOT_FOUND, one that stands twice DUPLICATE_RESOURCE, as Kafka does.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
+from tidelog.broker.session import Session
+from tidelog.broker.work import LONG, LOOP, MANY, NONE, Work, begin, made_of_many
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    UserName,
+)
+
+
+def handle(
+    _session: Session, request: DescribeUserScramCredentialsRequest, _version: int
+) -> DescribeUserScramCredentialsResponse | Elsewhere | OnLoop:
+    """Say of each user that there is no such."""
+    return begin(_respond(request.users or []))
+
+
+def _respond(users: Sequence[UserName]) -> Work[DescribeUserScramCredentialsResponse | OnLoop]:
+    if (yield LOOP if len(users) <= MANY else LONG) is NONE:
+        return NO_ANSWER
+    times = Counter(user.name for user in users)
+    results = yield from made_of_many(_result, list(times.items()))
+    if results is None:
+        return NO_ANSWER
+    return DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE, error_message=None, results=results
+    )
+
+
+def _result(named: tuple[str, int]) -> DescribeUserScramCredentialsResult:
+    name, times = named
+    code, message = ErrorCode.RESOURCE_NOT_FOUND, "there is no such user: nobody is asked for a password here"
+    if times > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, "the user stands twice in the request"
+    return DescribeUserScramCredentialsResult(
+        user=name, error_code=code, error_message=message, credential_infos=[]
+    )

@@ -1,0 +1,65 @@
+"""DescribeUserScramCredentials: which users have a password, and how it is kept (KIP-554)."""
+
+from tidelog.protocol.wire.api import Api
+from tidelog.protocol.wire.schema import field, message
+from tidelog.protocol.wire.types import INT8, INT16, INT32, STRING, Array
+
+__all__ = [
+    "DESCRIBE_USER_SCRAM_CREDENTIALS",
+    "CredentialInfo",
+    "DescribeUserScramCredentialsRequest",
+    "DescribeUserScramCredentialsResponse",
+    "DescribeUserScramCredentialsResult",
+    "UserName",
+]
+
+
+@message
+class UserName:
+    """A user."""
+
+    name: str = field(STRING)
+
+
+@message
+class DescribeUserScramCredentialsRequest:
+    """Ask about users; about all of them, if none is named."""
+
+    users: list[UserName] | None = field(Array(UserName), nullable="0+")
+
+
+@message
+class CredentialInfo:
+    """How one of a user's passwords is kept: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+
+    mechanism: int = field(INT8)
+    iterations: int = field(INT32)
+
+
+@message
+class DescribeUserScramCredentialsResult:
+    """What a user has."""
+
+    user: str = field(STRING)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    credential_infos: list[CredentialInfo] = field(Array(CredentialInfo))
+
+
+@message
+class DescribeUserScramCredentialsResponse:
+    """Answer with each user once."""
+
+    throttle_time_ms: int = field(INT32, default=0)
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, nullable="0+")
+    results: list[DescribeUserScramCredentialsResult] = field(Array(DescribeUserScramCredentialsResult))
+
+
+DESCRIBE_USER_SCRAM_CREDENTIALS = Api(
+    key=50,
+    versions="0",
+    flexible="0+",
+    request=DescribeUserScramCredentialsRequest,
+    response=DescribeUserScramCredentialsResponse,
+)
