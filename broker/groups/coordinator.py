@@ -2,7 +2,8 @@
 
 Owns which groups there are, what they may hold in memory, and the order of disk and answer: what a group has become is
 answered once it is on disk, what was committed too. What is in memory is what the log says at its end, so an offset can
-be read as soon as it is written, as a record can. Event loop only, but for the replay at the start.
+be read as soon as it is written, as a record can; where it cannot be put on disk, what was before is told again.
+Event loop only, but for the replay at the start.
 
 There are two kinds, `ClassicGroup` and, for the protocol of KIP-848, `MixedGroup`; offsets do not know which. A group
 becomes one of the other kind as its members ask for it (`group.consumer.migration.policy`).
@@ -12,7 +13,6 @@ import asyncio
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -32,6 +32,7 @@ from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Entry, OffsetsLog, Replayed, replay
 from tidelog.broker.groups.states import DEAD, Asked
+from tidelog.broker.groups.waiting import TURN_S, Answers, Waiting
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.timers import Timers
@@ -47,67 +48,14 @@ from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# How long a turn of the loop answers members of groups, or looks for what has expired.
-TURN_S = 0.002
-# What an answer weighs that waits for other members.
-WAITING_BYTES = 1000
 # So many offsets are stored as one batch: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
 # So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
 STORED_AT_ONCE = 50
 
-
 Group = ClassicGroup | MixedGroup
-
-
-class Waiting(Later):
-    """An answer that a group gives when it can; at once, if it does before `begun`."""
-
-    __slots__ = ("_answers", "_has_begun")
-
-    def __init__(self, answers: "Answers") -> None:
-        super().__init__(WAITING_BYTES)
-        self._answers = answers
-        self._has_begun = False
-
-    def answer(self, response: Any) -> None:
-        """Take the answer."""
-        if self._has_begun:
-            self._answers.put(self, response)
-        else:
-            self.response = response
-
-    def begun(self) -> Any:
-        """Return the answer if it is there, or else what it will come by."""
-        self._has_begun = True
-        return self if self.response is None else self.response
-
-
-class Answers:
-    """Answers on their way to members: a group of a thousand is not answered in one turn of the loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._due: deque[tuple[Waiting, Any]] = deque()
-
-    def put(self, waiting: Waiting, response: Any) -> None:
-        """Hand over an answer in one of the next turns."""
-        self._due.append((waiting, response))
-        if len(self._due) == 1:
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        ends_s = time.monotonic() + TURN_S
-        while self._due:
-            waiting, response = self._due[0]
-            try:
-                waiting.resolve(response)
-            except Exception:
-                _log.exception("a member of a group could not be answered")
-            self._due.popleft()
-            if self._due and time.monotonic() >= ends_s:
-                self._loop.call_soon(self._turn)
-                return
+# Topic, partition, what was committed, and before.
+Replaced = tuple[str, int, Committed, Committed | None]
 
 
 class Coordinator:
@@ -135,6 +83,8 @@ class Coordinator:
         self.log = OffsetsLog(topics)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        # What could not be put on disk while another was under way in its place, and what was before it.
+        self._refused: dict[tuple[str, str, int, Committed | None], Committed | None] = {}
         self.memory = Memory(config.group_state_max_bytes)
         self.is_loading = False
         self.is_stopping = False
@@ -250,8 +200,12 @@ class Coordinator:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
-            self.append(group_id, list(consumers.tombstones(group).items()))
+            is_written = isinstance(self.append_all(group_id, consumers.tombstones(group)), Partition)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            classic = self._group_of_any_kind(group_id, host)
+            if not is_written and isinstance(classic, ClassicGroup):
+                classic.former = consumers.former(group)
+            return classic
         return self._group_of_any_kind(group_id, host)
 
     def _group_of_any_kind(self, group_id: str, host: str) -> Group:
@@ -295,9 +249,8 @@ class Coordinator:
         value = consumers.downgraded(group, leaving, self._clock.now_ms())
         classic = ClassicGroup(group.id, self._around, group.taken.host)
         classic.restore(value)
-        changes = group.tombstones()
-        changes[records.group_key(group.id)] = records.group_value(value)
-        self._store_changes(group.id, changes, lambda _code: None)
+        classic.former = consumers.former(group)
+        self._store(classic, value, lambda _code: None)
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
         self.groups[group.id] = classic
         self.memory.hold_group(classic.taken)
@@ -323,9 +276,12 @@ class Coordinator:
 
     def committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
         """Return what a group has committed of a partition of the topic that has this name now."""
-        offsets = self.offsets.get(group_id)
-        found = None if offsets is None else offsets.get(topic, partition)
+        found = self._committed(group_id, topic, partition)
         return found if found is not None and found.is_of(self.topic_id(topic)) else None
+
+    def _committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
+        offsets = self.offsets.get(group_id)
+        return None if offsets is None else offsets.get(topic, partition)
 
     def all_committed(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield the group, topic, partition and offset of all that was committed of topics that are there."""
@@ -341,7 +297,7 @@ class Coordinator:
 
     def when_ready(self, owner: Hashable, go_on: Callable[[], Any]) -> Any:
         """Go on once there is somewhere to write to; what cannot be made then is not there."""
-        if self.log.topic is not None:
+        if self.log.topic is not None and not self._to_store:
             return go_on()
         return self._maintenance.submit(self._create(), owner=owner, answer=lambda _: go_on())
 
@@ -369,6 +325,16 @@ class Coordinator:
             _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
+    def append_all(self, group_id: str, changes: Changes) -> Partition | ErrorCode:
+        """Append what has changed of a group, in its order, some records a batch; there are changes."""
+        entries = list(changes.items())
+        appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+        for first in range(0, len(entries), STORED_AT_ONCE):
+            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
+            if not isinstance(appended, Partition):
+                break
+        return appended
+
     def on_disk(
         self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
     ) -> Any:
@@ -376,8 +342,22 @@ class Coordinator:
         logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
         return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
 
-    def put(self, group_id: str, committed: Sequence[tuple[str, int, Committed]]) -> Partition | ErrorCode:
-        """Write down what was committed, as one batch, and take note of it."""
+    def take_back(self, group_id: str, refused: Iterable[Replaced]) -> None:
+        """Tell of what was committed before, where what was committed could not be put on disk."""
+        for topic, partition, committed, before in refused:
+            self._refused[group_id, topic, partition, committed] = before
+            found = current = self._committed(group_id, topic, partition)
+            while (group_id, topic, partition, found) in self._refused:  # That before was refused with it.
+                found = self._refused.pop((group_id, topic, partition, found))
+            if found is not current:
+                self._replace(group_id, topic, partition, found)
+        if (group := self.groups.get(group_id)) is not None:
+            self.forget_if_unused(group)
+
+    def put(
+        self, group_id: str, committed: Sequence[tuple[str, int, Committed]], replaced: list[Replaced]
+    ) -> Partition | ErrorCode:
+        """Write down what was committed, as one batch, and take note of it; add to `replaced` what was before."""
         try:
             entries = [
                 (records.offset_key(group_id, topic, partition), records.offset_value(each.stored()))
@@ -388,9 +368,9 @@ class Coordinator:
         appended = self.append(group_id, entries)
         if isinstance(appended, Partition):
             self._group_of_any_kind(group_id, committed[0][2].host)
-            offsets = self.offsets.get(group_id) or self.offsets.setdefault(group_id, GroupOffsets())
             for topic, partition, each in committed:
-                self._hold_instead(offsets.put(topic, partition, each), each)
+                replaced.append((topic, partition, each, self._committed(group_id, topic, partition)))
+                self._replace(group_id, topic, partition, each)
         return appended
 
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
@@ -398,11 +378,8 @@ class Coordinator:
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
         appended = self.append(group_id, [(key, None) for key in keys])
         if isinstance(appended, Partition):
-            offsets = self.offsets[group_id]
-            for each in partitions:
-                self._hold_instead(offsets.remove(*each), None)
-            if not offsets.topics:
-                del self.offsets[group_id]
+            for topic, partition in partitions:
+                self._replace(group_id, topic, partition, None)
         return appended
 
     def delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
@@ -417,7 +394,7 @@ class Coordinator:
             offsets = self.offsets.get(group.id)
         if code := group.deletion_problem(Asked.DELETE):
             return code  # Somebody has joined meanwhile.
-        appended = self.append(group.id, list(consumers.tombstones(group).items()))
+        appended = self.append_all(group.id, consumers.tombstones(group))
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
@@ -431,15 +408,17 @@ class Coordinator:
             if group.state is DEAD:
                 return  # It was deleted while the topic was made; who waited was answered.
             try:
-                entry = records.group_key(group.id), records.group_value(value)
+                changes = {**group.former, records.group_key(group.id): records.group_value(value)}
             except EncodeError:
                 done_later(ErrorCode.UNKNOWN_SERVER_ERROR)
                 return
-            appended = self.append(group.id, [entry])
+            appended = self.append_all(group.id, changes)
             if not isinstance(appended, Partition):
                 too_large = appended is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
                 done_later(ErrorCode.UNKNOWN_SERVER_ERROR if too_large else appended)
-            elif appended.awaits_disk(ACKS_ALL):
+                return
+            group.former = {}
+            if appended.awaits_disk(ACKS_ALL):
                 commit = self._flusher.commit(
                     [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
                 )
@@ -459,15 +438,10 @@ class Coordinator:
         """Write down what has changed of a consumer group, in its order; say later whether it is on disk."""
 
         def write() -> None:
-            entries = list(changes.items())
-            appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-            for first in range(0, len(entries), STORED_AT_ONCE):
-                appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
-                if not isinstance(appended, Partition):
-                    self._loop.call_soon(done, appended)
-                    return
-            assert isinstance(appended, Partition)  # there are changes
-            if appended.awaits_disk(ACKS_ALL):
+            appended = self.append_all(group_id, changes)
+            if not isinstance(appended, Partition):
+                self._loop.call_soon(done, appended)
+            elif appended.awaits_disk(ACKS_ALL):
                 commit = self._flusher.commit(
                     [appended.log], ErrorCode.NONE, lambda _: ErrorCode.NOT_COORDINATOR
                 )
@@ -489,12 +463,20 @@ class Coordinator:
 
     # What is held, and what is forgotten.
 
-    def _hold_instead(self, before: Committed | None, after: Committed | None) -> None:
-        """Take note that one offset has taken the place of another."""
+    def _replace(self, group_id: str, topic: str, partition: int, committed: Committed | None) -> None:
+        """Take note of what was committed, None if it is forgotten."""
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            offsets = self.offsets[group_id] = GroupOffsets()
+        if committed is None:
+            before = offsets.remove(topic, partition)
+        else:
+            before = offsets.put(topic, partition, committed)
+            self.memory.hold(committed.host, committed.size_bytes)
         if before is not None:
             self.memory.hold(before.host, -before.size_bytes)
-        if after is not None:
-            self.memory.hold(after.host, after.size_bytes)
+        if not offsets.topics:
+            del self.offsets[group_id]
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
         """Serve a group no longer; who still waits for it is answered."""
@@ -519,7 +501,7 @@ class Coordinator:
             _log.warning("groups: %s was deleted, and with it all groups", OFFSETS_TOPIC)
             for group in list(self.groups.values()):
                 self._forget(group, ErrorCode.NOT_COORDINATOR)
-            self.offsets = {}
+            self.offsets, self._refused = {}, {}
             self.memory.clear()
             self.is_loading, self._loading = False, None
         else:
@@ -561,7 +543,7 @@ class Coordinator:
             if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self.append(group_id, list(consumers.tombstones(group).items()))
+                self.append_all(group_id, consumers.tombstones(group))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:

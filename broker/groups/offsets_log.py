@@ -67,11 +67,15 @@ class OffsetsLog:
         """The topic, None before its first use."""
         return self._topics.by_name.get(OFFSETS_TOPIC)
 
-    def append(self, group_id: str, entries: Sequence[Entry], now_ms: int) -> Partition:
-        """Append what is to be known of a group; return where. The topic is there. Raise RecordsError, StorageError."""
+    def partition(self, group_id: str) -> Partition:
+        """Return the partition that a group is in. The topic is there."""
         topic = self.topic
         assert topic is not None
-        partition = topic.partitions[partition_of(group_id, len(topic.partitions))]
+        return topic.partitions[partition_of(group_id, len(topic.partitions))]
+
+    def append(self, group_id: str, entries: Sequence[Entry], now_ms: int) -> Partition:
+        """Append what is to be known of a group; return where. The topic is there. Raise RecordsError, StorageError."""
+        partition = self.partition(group_id)
         made = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(entries)]
         partition.append(bytearray(build_batch(made, base_offset=0)), now_ms)
         return partition

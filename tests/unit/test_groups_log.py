@@ -15,7 +15,6 @@ from tidelog.broker.groups import consumer_records
 from tidelog.broker.groups.consumer_member import Current, Progress, Subscription
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Replayed, replay
-from tidelog.broker.maintenance import at_once
 from tidelog.broker.topics import BrokerStops
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
@@ -23,6 +22,7 @@ from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.coordinator.subscription import subscribed_topics
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
+from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.wire.errors import EncodeError, WireError
 from tidelog.storage.log import Log
 
