@@ -81,8 +81,8 @@ class ConsumerGroup:
         self._refresh_due_ms = 0
         self._is_assigning = self._is_resolving = False
         self._waiting: list[Callable[[], None]] = []
-        self._writing = Writing(group_id, around.store)
-        self._put = self._writing.put
+        self.writing = Writing(group_id, around.store)
+        self._put = self.writing.put
 
     # What is asked.
 
@@ -185,7 +185,7 @@ class ConsumerGroup:
 
     def tombstones(self) -> Changes:
         """Return what takes back all that was stored of the group, and what was to be."""
-        to_come = dict.fromkeys(self._writing.keys())
+        to_come = dict.fromkeys(self.writing.keys())
         return {**to_come, **records.tombstones(self.id, self.members, self.regexes)}
 
     def take_back(self, changes: Changes) -> None:
@@ -201,7 +201,7 @@ class ConsumerGroup:
     def end(self, code: ErrorCode) -> None:
         """Answer everybody who waits; nothing happens any more."""
         self.is_dead, self._end_code = True, code
-        self._writing.clear()
+        self.writing.clear()
         for member in self.members.values():
             member.cancel_timers()
         self._settle_all()
@@ -555,7 +555,7 @@ class ConsumerGroup:
 
     def _flush(self, then: Stored | None = None) -> None:
         """Have what has changed stored, and go on when it is on disk."""
-        self._writing.flush(then)
+        self.writing.flush(then)
 
     def restore(self, key: "records.Key", value: "records.Value | None") -> None:
         """Be as it was stored, record by record; `begin` has it served. Any thread."""

@@ -227,6 +227,12 @@ class Writing:
         self._on_way[self._number] = [] if then is None else [then]
         self._store(self._group_id, changes, partial(self._stored, self._number, changes))
 
+    def flush_by(self, store: Callable[[Stored], None]) -> None:
+        """Have another group stored that takes the place of this one; `flush` waits for that too."""
+        self._number += 1
+        self._on_way[self._number] = []
+        store(partial(self._stored, self._number, {}))
+
     def _stored(self, number: int, changes: Changes, code: ErrorCode) -> None:
         newest = [key for key in changes if self._newest.get(key) == number]
         for key in newest:

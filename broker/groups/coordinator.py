@@ -250,7 +250,7 @@ class Coordinator:
         classic = ClassicGroup(group.id, self._around, group.taken.host)
         classic.restore(value)
         classic.former = consumers.former(group)
-        self._store(classic, value, lambda _code: None)
+        group.writing.flush_by(partial(self._store, classic, value))
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
         self.groups[group.id] = classic
         self.memory.hold_group(classic.taken)
@@ -406,7 +406,8 @@ class Coordinator:
 
         def write() -> None:
             if group.state is DEAD:
-                return  # It was deleted while the topic was made; who waited was answered.
+                done_later(ErrorCode.NOT_COORDINATOR)  # It was deleted while the topic was made.
+                return
             try:
                 changes = {**group.former, records.group_key(group.id): records.group_value(value)}
             except EncodeError:

@@ -271,3 +271,23 @@ def test_who_has_nothing_new_to_say_waits_for_what_is_on_its_way() -> None:
     disk.take()
     writing.flush(codes.append)
     assert codes == [REFUSED] * 2 + [NONE] * 2
+
+
+async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last member of the newer protocol: a classic group takes the place of this one."""
+    served = await serve()
+    old, new = await classic(served, connect), Member(await connect(served), "m", "g")
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    await new.heartbeat()
+    with monkeypatch.context() as patch:
+        flushes = Flushes(patch)
+        leaving = asyncio.create_task(new.heartbeat(member_epoch=-1))
+        await asyncio.to_thread(flushes.waits.wait, 20)
+        assert not isinstance(served.broker.groups.groups["g"], MixedGroup)
+        flushes.fail = True
+        flushes.may_go.set()
+        assert (await leaving).error_code == REFUSED
