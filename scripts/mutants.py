@@ -89,7 +89,7 @@ FIRST = {
     "broker/fair_queue": ["threads"],
     "broker/fetch_sessions": ["fetch_sessions", "fetch_sessions_served"],
     "broker/flusher": ["waiting", "threads"],
-    "broker/groups/answers": ["group_handlers"],
+    "broker/groups/waiting": ["group_handlers"],
     "broker/groups/assignors": ["assignors"],
     "broker/groups/classic": ["groups_classic", "group_handlers"],
     "broker/groups/consumer": ["groups_consumer", "groups_mixed", "consumer_group_model"],

@@ -70,6 +70,7 @@ class ClassicGroup:
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
         self.taken = Taken(group_id, around.hold, host)
+        self.former: dict[bytes, bytes | None] = {}  # takes back a consumer group that it was, until written
         self.topics: frozenset[str] | None = None  # that its members read, as far as is known
         self._instances: dict[str, str] = {}  # member ids
         self._pending: dict[str, tuple[Timer, str]] = {}  # ids that were given out, to which hosts

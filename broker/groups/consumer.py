@@ -35,9 +35,10 @@ from tidelog.broker.groups.consumer_parts import (
     Member,
     Owners,
     Refused,
+    Stored,
+    Writing,
     check_epoch,
     epoch_problem,
-    merged,
     updated,
 )
 from tidelog.broker.groups.matches import Matches
@@ -77,8 +78,8 @@ class ConsumerGroup:
         self._is_topic_changed = False  # of those that are read
         self._is_assigning = False
         self._waiting: list[Callable[[], None]] = []
-        self._changes: Changes = {}
-        self._unstored: Changes = {}
+        self.writing = Writing(group_id, around.store)
+        self._put = self.writing.put
 
     # What is asked.
 
@@ -190,12 +191,13 @@ class ConsumerGroup:
 
     def tombstones(self) -> Changes:
         """Return what takes back all that was stored of the group, and what was to be."""
-        to_come = dict.fromkeys((*self._unstored, *self._changes))
+        to_come = dict.fromkeys(self.writing.keys())
         return {**to_come, **records.tombstones(self.id, self.members, self.regexes)}
 
     def take_back(self, changes: Changes) -> None:
         """Have what another group of this id has stored taken back with the first change."""
-        self._changes.update(changes)
+        for key, value in changes.items():
+            self._put(key, value)
 
     def release(self, code: ErrorCode) -> None:
         """Answer everybody who waits; who is a member stays one. The broker stops."""
@@ -205,7 +207,7 @@ class ConsumerGroup:
     def end(self, code: ErrorCode) -> None:
         """Answer everybody who waits; nothing happens any more."""
         self.is_dead, self._end_code = True, code
-        self._changes, self._unstored = {}, {}
+        self.writing.clear()
         self._matches.end()
         for member in self.members.values():
             member.cancel_timers()
@@ -440,12 +442,11 @@ class ConsumerGroup:
         staying = [member for member in self if member.id not in gone]
         is_mixed = any(member.subscription.classic is None for member in leaving)
         is_classic = is_mixed and bool(staying) and all(member.subscription.classic for member in staying)
-        if is_classic and self._around.downgrade(self, gone, then):
-            return
-        for member in leaving:
-            self._forget(member)
-        self._is_topic_changed = False
-        self._look_at_topics(is_changed=True)
+        if not (is_classic and self._around.downgrade(self, gone)):
+            for member in leaving:
+                self._forget(member)
+            self._is_topic_changed = False
+            self._look_at_topics(is_changed=True)
         self._flush(then)
 
     def _forget(self, member: Member) -> None:
@@ -542,25 +543,9 @@ class ConsumerGroup:
             max(member.subscription.rebalance_timeout_ms, 0), late
         )
 
-    def _put(self, key: bytes, value: bytes | None) -> None:
-        """Have a record written with the next flush; of those of one key the last."""
-        self._changes.pop(key, None)
-        self._changes[key] = value
-
-    def _flush(self, then: Callable[[ErrorCode], None] | None = None) -> None:
+    def _flush(self, then: Stored | None = None) -> None:
         """Have what has changed stored, and go on when it is on disk."""
-        changes, self._changes, self._unstored = merged(self._unstored, self._changes), {}, {}
-        if not changes:
-            if then is not None:
-                then(ErrorCode.NONE)
-            return
-        self._around.store(self.id, changes, partial(self._stored, changes, then))
-
-    def _stored(self, changes: Changes, then: Callable[[ErrorCode], None] | None, code: ErrorCode) -> None:
-        if code:
-            self._unstored = merged(changes, self._unstored)
-        if then is not None:
-            then(code)
+        self.writing.flush(then)
 
     def restore(self, key: "records.Key", value: "records.Value | None") -> None:
         """Be as it was stored, record by record; `begin` has it served. Any thread."""

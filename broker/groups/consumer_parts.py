@@ -5,6 +5,7 @@ Owns the form of these; the rules are `consumer`'s.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from tidelog.broker.groups.assignors import Assignment, Counts, Members
@@ -18,6 +19,8 @@ MEMBER_BYTES: Final = 1600
 PARTITION_BYTES: Final = 250
 
 Changes = dict[bytes, bytes | None]  # records: by key a value, None to take it back
+Stored = Callable[[ErrorCode], None]  # takes what came of it
+Store = Callable[[str, Changes, Stored], None]
 
 
 class GroupState(Enum):
@@ -78,7 +81,7 @@ class ConsumerSurroundings(NamedTuple):
     call_later: Callable[[int, Callable[[], None]], Timer]
     new_id: Callable[[], str]
     # Puts what has changed on disk, in its order; says later what came of it.
-    store: Callable[[str, Changes, Callable[[ErrorCode], None]], None]
+    store: Store
     hold: Hold
     room: Callable[[str], int]  # how many bytes more a host may have held
     topic: Callable[[str], tuple[bytes, int] | None]  # by name: its id, and how many partitions it has
@@ -90,7 +93,7 @@ class ConsumerSurroundings(NamedTuple):
     topic_name: Callable[[bytes], str | None]  # by id
     # Makes a classic group of one without these members, if it may be one; returns it if it has, and goes on when that
     # is on disk.
-    downgrade: Callable[[Any, frozenset[str], Callable[[ErrorCode], None] | None], Any]
+    downgrade: Callable[[Any, frozenset[str]], Any]
     session_timeout_ms: int
     max_size: int
     default_assignor: str
@@ -187,6 +190,65 @@ class Owners:
                 assert self._members.setdefault(partition, member.id) == member.id, partition
 
 
+class Writing:
+    """What is to be stored of one group: of each key the last that was said, whatever is refused on the way there."""
+
+    def __init__(self, group_id: str, store: Store) -> None:
+        self._group_id = group_id
+        self._store = store
+        self._next: Changes = {}
+        self._number = 0
+        self._newest: dict[bytes, int] = {}  # of each key that is on its way: the last flush that has it
+        self._on_way: dict[int, list[Stored]] = {}  # who waits for each flush that is
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Have a record written with the next flush."""
+        self._next.pop(key, None)
+        self._next[key] = value
+
+    def clear(self) -> None:
+        """Have nothing written any more."""
+        self._next = {}
+        self._newest = {}
+
+    def keys(self) -> list[bytes]:
+        """Return the keys of what is still to be written, and of what may be refused yet."""
+        return list(dict.fromkeys((*self._newest, *self._next)))
+
+    def flush(self, then: Stored | None) -> None:
+        """Have all of it stored, and go on when that, and what was to be before, is on disk.
+
+        Where there is nothing new, what is on its way may yet be refused: an answer that tells of it waits as well.
+        """
+        if not self._next:
+            if then is not None and self._on_way:
+                self._on_way[next(reversed(self._on_way))].append(then)
+            elif then is not None:
+                then(ErrorCode.NONE)
+            return
+        changes, self._next = self._next, {}
+        self._number += 1
+        self._newest.update(dict.fromkeys(changes, self._number))
+        self._on_way[self._number] = [] if then is None else [then]
+        self._store(self._group_id, changes, partial(self._stored, self._number, changes))
+
+    def flush_by(self, store: Callable[[Stored], None]) -> None:
+        """Have another group stored that takes the place of this one; `flush` waits for that too."""
+        self._number += 1
+        self._on_way[self._number] = []
+        store(partial(self._stored, self._number, {}))
+
+    def _stored(self, number: int, changes: Changes, code: ErrorCode) -> None:
+        newest = [key for key in changes if self._newest.get(key) == number]
+        for key in newest:
+            del self._newest[key]
+        if code:
+            # What was said since holds, be it on its way, on disk, or to come.
+            self._next = {key: changes[key] for key in newest if key not in self._next} | self._next
+        for then in self._on_way.pop(number):
+            then(code)
+
+
 def updated(said: Subscription, beat: Beat) -> Subscription:
     """Return what a member says of itself, with what its heartbeat says anew."""
     return Subscription(
@@ -230,8 +292,3 @@ def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[by
     for topic, indexes in topic_partitions:
         owned[topic] = owned.get(topic, frozenset()).union(indexes)
     return owned
-
-
-def merged(older: Changes, newer: Changes) -> Changes:
-    """Return what is left to be written: the last of each key, in the order of the last ones."""
-    return {**{key: value for key, value in older.items() if key not in newer}, **newer}

@@ -15,7 +15,7 @@ from tidelog.broker.groups import topic_patterns
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
-from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused
+from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused, Store
 from tidelog.broker.groups.memory import Memory
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.states import DEAD, EMPTY
@@ -44,8 +44,6 @@ AT_ONCE: Final = 1000
 # Kafka refuses to upgrade its groups.
 KNOWN_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
-Store = Callable[[str, Changes, Callable[[ErrorCode], None]], None]
-
 
 def surroundings(
     config: BrokerConfig,
@@ -55,7 +53,7 @@ def surroundings(
     maintenance: Callable[[], Maintenance],
     store: Store,
     memory: Memory,
-    downgrade: Callable[[Any, frozenset[str], Callable[[ErrorCode], None] | None], Any],
+    downgrade: Callable[[Any, frozenset[str]], Any],
 ) -> ConsumerSurroundings:
     """Return what consumer groups are handed."""
 
@@ -133,7 +131,16 @@ def is_dead(group: ClassicGroup | MixedGroup) -> bool:
 
 def tombstones(group: ClassicGroup | MixedGroup) -> Changes:
     """Return what takes back all that was stored of a group."""
-    return group.tombstones() if isinstance(group, MixedGroup) else {group_key(group.id): None}
+    return (
+        group.tombstones() if isinstance(group, MixedGroup) else {**group.former, group_key(group.id): None}
+    )
+
+
+def former(group: MixedGroup) -> Changes:
+    """Return what takes back all that was stored of a group, before it is written as a classic one."""
+    changes = tombstones(group)
+    changes.pop(group_key(group.id), None)
+    return changes
 
 
 def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:

@@ -2,7 +2,8 @@
 
 Owns which groups there are, what they may hold in memory, and the order of disk and answer: what a group has become is
 answered once it is on disk, what was committed too. What is in memory is what the log says at its end, so an offset can
-be read as soon as it is written, as a record can. Event loop only, but for the replay at the start.
+be read as soon as it is written, as a record can; where it cannot be put on disk, what was before is told again.
+Event loop only, but for the replay at the start.
 
 There are two kinds, `ClassicGroup` and, for the protocol of KIP-848, `MixedGroup`; offsets do not know which. A group
 becomes one of the other kind as its members ask for it (`group.consumer.migration.policy`).
@@ -23,7 +24,6 @@ from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import ANSWER_BYTES, Flusher
 from tidelog.broker.groups import consumers
-from tidelog.broker.groups.answers import Answers, Waiting
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_parts import Changes, Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
@@ -33,6 +33,7 @@ from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Entry, OffsetsLog, Replayed, replay
 from tidelog.broker.groups.states import DEAD, Asked
+from tidelog.broker.groups.waiting import TURN_S, Answers, Waiting
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.timers import Timers
@@ -48,8 +49,6 @@ from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# How long a turn of the loop looks for what has expired, or serves what was loaded.
-TURN_S = 0.002
 # So many offsets are stored as one batch: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
 # So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
@@ -57,8 +56,9 @@ STORED_AT_ONCE = 50
 # Groups that could not be read are read anew so soon, then each time in twice that, at most in the latter.
 LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
 
-
 Group = ClassicGroup | MixedGroup
+# Topic, partition, what was committed, and before.
+Replaced = tuple[str, int, Committed, Committed | None]
 
 
 class Coordinator:
@@ -86,6 +86,8 @@ class Coordinator:
         self.log = OffsetsLog(topics)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        # What could not be put on disk while another was under way in its place, and what was before it.
+        self._refused: dict[tuple[str, str, int, Committed | None], Committed | None] = {}
         self.memory = Memory(config.group_state_max_bytes)
         self.is_loading = False
         self.is_stopping = False
@@ -112,7 +114,7 @@ class Coordinator:
             self.memory,
             self._downgrade,
         )
-        self._to_store: list[Callable[[], None]] = []  # while there is nowhere to write to
+        self._to_store: list[Callable[[], object]] = []  # while there is nowhere to write to
         topics.on_served = self._topic_served
         topics.on_deleted = self._topic_deleted
 
@@ -219,8 +221,12 @@ class Coordinator:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
-            self._take_back(group)
+            is_written = isinstance(self.append_all(group_id, consumers.tombstones(group)), Partition)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            classic = self._group_of_any_kind(group_id, host)
+            if not is_written and isinstance(classic, ClassicGroup):
+                classic.former = consumers.former(group)
+            return classic
         return self._group_of_any_kind(group_id, host)
 
     def _group_of_any_kind(self, group_id: str, host: str) -> Group:
@@ -255,9 +261,7 @@ class Coordinator:
         self.groups[group_id] = made
         return made
 
-    def _downgrade(
-        self, group: MixedGroup, leaving: frozenset[str], then: Callable[[ErrorCode], None] | None
-    ) -> ClassicGroup | None:
+    def _downgrade(self, group: MixedGroup, leaving: frozenset[str]) -> ClassicGroup | None:
         """Go on with a classic group, if that is allowed; a new rebalance begins if somebody leaves."""
         if self._config.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
             return None
@@ -266,9 +270,8 @@ class Coordinator:
         value = consumers.downgraded(group, leaving, self._clock.now_ms())
         classic = ClassicGroup(group.id, self._around, group.taken.host)
         classic.restore(value)
-        changes = group.tombstones()
-        changes[records.group_key(group.id)] = records.group_value(value)
-        self._store_changes(group.id, changes, then or (lambda _code: None))
+        classic.former = consumers.former(group)
+        group.writing.flush_by(partial(self._store, classic, value))
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
         self.groups[group.id] = classic
         self.memory.hold_group(classic.taken)
@@ -294,9 +297,12 @@ class Coordinator:
 
     def committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
         """Return what a group has committed of a partition of the topic that has this name now."""
-        offsets = self.offsets.get(group_id)
-        found = None if offsets is None else offsets.get(topic, partition)
+        found = self._committed(group_id, topic, partition)
         return found if found is not None and found.is_of(self.topic_id(topic)) else None
+
+    def _committed(self, group_id: str, topic: str, partition: int) -> Committed | None:
+        offsets = self.offsets.get(group_id)
+        return None if offsets is None else offsets.get(topic, partition)
 
     def all_committed(self) -> Iterator[tuple[str, str, int, int]]:
         """Yield the group, topic, partition and offset of all that was committed of topics that are there."""
@@ -312,7 +318,7 @@ class Coordinator:
 
     def when_ready(self, owner: Hashable, go_on: Callable[[], Any]) -> Any:
         """Go on once there is somewhere to write to; what cannot be made then is not there."""
-        if self.log.topic is not None:
+        if self.log.topic is not None and not self._to_store:
             return go_on()
         return self._maintenance.submit(self._create(), owner=owner, answer=lambda _: go_on())
 
@@ -340,9 +346,15 @@ class Coordinator:
             _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
-    def _take_back(self, group: Group) -> Partition | ErrorCode:
-        """Append that there is nothing to be known of a group any more."""
-        return self.append(group.id, [Entry(key) for key in consumers.tombstones(group)])
+    def append_all(self, group_id: str, changes: Changes) -> Partition | ErrorCode:
+        """Append what has changed of a group, in its order, some records a batch; there are changes."""
+        entries = [Entry(*change) for change in changes.items()]
+        appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+        for first in range(0, len(entries), STORED_AT_ONCE):
+            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
+            if not isinstance(appended, Partition):
+                break
+        return appended
 
     def on_disk(
         self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
@@ -358,8 +370,22 @@ class Coordinator:
         partitions = [] if self.log.topic is None else [self.log.partition(group_id)]
         return self.on_disk(partitions, response, failed, size_bytes)
 
-    def put(self, group_id: str, committed: Sequence[tuple[str, int, Committed]]) -> Partition | ErrorCode:
-        """Write down what was committed, as one batch, and take note of it."""
+    def take_back(self, group_id: str, refused: Iterable[Replaced]) -> None:
+        """Tell of what was committed before, where what was committed could not be put on disk."""
+        for topic, partition, committed, before in refused:
+            self._refused[group_id, topic, partition, committed] = before
+            found = current = self._committed(group_id, topic, partition)
+            while (group_id, topic, partition, found) in self._refused:  # That before was refused with it.
+                found = self._refused.pop((group_id, topic, partition, found))
+            if found is not current:
+                self._replace(group_id, topic, partition, found)
+        if (group := self.groups.get(group_id)) is not None:
+            self.forget_if_unused(group)
+
+    def put(
+        self, group_id: str, committed: Sequence[tuple[str, int, Committed]], replaced: list[Replaced]
+    ) -> Partition | ErrorCode:
+        """Write down what was committed, as one batch, and take note of it; add to `replaced` what was before."""
         try:
             entries = [
                 Entry(
@@ -374,9 +400,9 @@ class Coordinator:
         appended = self.append(group_id, entries)
         if isinstance(appended, Partition):
             self._group_of_any_kind(group_id, committed[0][2].host)
-            offsets = self.offsets.get(group_id) or self.offsets.setdefault(group_id, GroupOffsets())
             for topic, partition, each in committed:
-                self._hold_instead(offsets.put(topic, partition, each), each)
+                replaced.append((topic, partition, each, self._committed(group_id, topic, partition)))
+                self._replace(group_id, topic, partition, each)
         return appended
 
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
@@ -384,11 +410,8 @@ class Coordinator:
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
         appended = self.append(group_id, [Entry(key) for key in keys])
         if isinstance(appended, Partition):
-            offsets = self.offsets[group_id]
-            for each in partitions:
-                self._hold_instead(offsets.remove(*each), None)
-            if not offsets.topics:
-                del self.offsets[group_id]
+            for topic, partition in partitions:
+                self._replace(group_id, topic, partition, None)
         return appended
 
     def delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
@@ -403,7 +426,7 @@ class Coordinator:
             offsets = self.offsets.get(group.id)
         if code := group.deletion_problem(Asked.DELETE):
             return code  # Somebody has joined meanwhile.
-        appended = self._take_back(group)
+        appended = self.append_all(group.id, consumers.tombstones(group))
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
@@ -411,49 +434,47 @@ class Coordinator:
     def _store(
         self, group: ClassicGroup, value: GroupMetadataValue, done: Callable[[ErrorCode], None]
     ) -> None:
-        """Write down what a group has become; say later whether it is on disk."""
+        """Write down what a classic group has become; say later whether it is on disk."""
         try:
             changes: Changes = {records.group_key(group.id): records.group_value(value)}
         except EncodeError:
             self._loop.call_soon(done, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        # One that is deleted while the topic is made is not written: who waited was answered.
-        self._store_changes(group.id, changes, done, lambda: group.state is not DEAD)
-
-    def _store_changes(
-        self,
-        group_id: str,
-        changes: Changes,
-        done: Callable[[ErrorCode], None],
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Write down what has changed of a group, in its order; say later whether it is on disk."""
 
         def write() -> None:
-            if is_wanted():
-                self._write(group_id, [Entry(*change) for change in changes.items()], done)
+            if group.state is DEAD:  # It was deleted while the topic was made.
+                self._loop.call_soon(done, ErrorCode.NOT_COORDINATOR)
+            elif self._write(group.id, {**group.former, **changes}, done):
+                group.former = {}
 
+        self._write_when_ready(write)
+
+    def _store_changes(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
+        """Write down what has changed of a consumer group; say later whether it is on disk."""
+        self._write_when_ready(lambda: self._write(group_id, changes, done))
+
+    def _write(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> bool:
+        """Append what has changed of a group; tell whether it was taken, and later whether it is on disk."""
+        outcome: Any = self.append_all(group_id, changes)
+        is_taken = isinstance(outcome, Partition)
+        if is_taken:
+            outcome = self.when_on_disk(group_id, ErrorCode.NONE, lambda: ErrorCode.NOT_COORDINATOR)
+        elif outcome is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+            outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(outcome, Later):
+            outcome.ready = lambda: done(outcome.response)
+        else:
+            self._loop.call_soon(done, outcome)
+        return is_taken
+
+    def _write_when_ready(self, write: Callable[[], object]) -> None:
+        """Write once there is somewhere to write to, in the order in which that was asked for."""
         if self.log.topic is not None and not self._to_store:
             write()
             return
         self._to_store.append(write)
         if len(self._to_store) == 1:
             self._maintenance.submit(self._create(), owner=self).ready = self._store_waiting
-
-    def _write(self, group_id: str, entries: Sequence[Entry], done: Callable[[ErrorCode], None]) -> None:
-        """Append some; say later whether they are on disk."""
-        code = ErrorCode.NONE
-        for first in range(0, len(entries), STORED_AT_ONCE):
-            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
-            if not isinstance(appended, Partition):
-                is_too_large = appended is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-                code = ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else appended
-                break
-        outcome = code or self.when_on_disk(group_id, ErrorCode.NONE, lambda: ErrorCode.NOT_COORDINATOR)
-        if isinstance(outcome, Later):
-            outcome.ready = lambda: done(outcome.response)
-        else:
-            self._loop.call_soon(done, outcome)
 
     def _store_waiting(self) -> None:
         waiting, self._to_store = self._to_store, []
@@ -462,12 +483,20 @@ class Coordinator:
 
     # What is held, and what is forgotten.
 
-    def _hold_instead(self, before: Committed | None, after: Committed | None) -> None:
-        """Take note that one offset has taken the place of another."""
+    def _replace(self, group_id: str, topic: str, partition: int, committed: Committed | None) -> None:
+        """Take note of what was committed, None if it is forgotten."""
+        offsets = self.offsets.get(group_id)
+        if offsets is None:
+            offsets = self.offsets[group_id] = GroupOffsets()
+        if committed is None:
+            before = offsets.remove(topic, partition)
+        else:
+            before = offsets.put(topic, partition, committed)
+            self.memory.hold(committed.host, committed.size_bytes)
         if before is not None:
             self.memory.hold(before.host, -before.size_bytes)
-        if after is not None:
-            self.memory.hold(after.host, after.size_bytes)
+        if not offsets.topics:
+            del self.offsets[group_id]
 
     def _forget(self, group: Group, code: ErrorCode) -> None:
         """Serve a group no longer; who still waits for it is answered."""
@@ -492,7 +521,7 @@ class Coordinator:
             _log.warning("groups: %s was deleted, and with it all groups", OFFSETS_TOPIC)
             for group in list(self.groups.values()):
                 self._forget(group, ErrorCode.NOT_COORDINATOR)
-            self.offsets = {}
+            self.offsets, self._refused = {}, {}
             self.memory.clear()
             self.is_loading, self._loading = False, None
         else:
@@ -534,7 +563,7 @@ class Coordinator:
             if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self._take_back(group)
+                self.append_all(group_id, consumers.tombstones(group))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:

@@ -193,7 +193,7 @@ class MixedGroup(ConsumerGroup):
         others = [each for each in self if each.subscription.classic is None]
         if [each.id for each in others] != [holder]:
             return None
-        return self._around.downgrade(self, frozenset(), None)
+        return self._around.downgrade(self, frozenset())
 
     def _known_classic(
         self, member_id: str, instance_id: str | None, generation: int

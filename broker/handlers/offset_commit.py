@@ -16,7 +16,7 @@ from typing import Any
 
 from tidelog.broker.answers import Elsewhere, Later, NextTurn
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE
+from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE, Replaced
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import NEVER, Committed
 from tidelog.broker.partition import Partition
@@ -90,6 +90,7 @@ class _Commit:
         self._next: list[tuple[str, int, Committed]] = []
         self._next_answers: list[OffsetCommitResponsePartition] = []
         self._stored: list[OffsetCommitResponsePartition] = []
+        self._replaced: list[Replaced] = []
         self._partitions: set[Partition] = set()
 
     def steps(self) -> Generator[None, None, OffsetCommitResponse | Later]:
@@ -144,7 +145,7 @@ class _Commit:
     def _write(self) -> None:
         if not self._next:
             return
-        written = self._groups.put(self._request.group_id, self._next)
+        written = self._groups.put(self._request.group_id, self._next, self._replaced)
         if isinstance(written, Partition):
             self._partitions.add(written)
             self._stored += self._next_answers
@@ -156,4 +157,5 @@ class _Commit:
     def _failed(self, response: OffsetCommitResponse) -> OffsetCommitResponse:
         for answer in self._stored:
             answer.error_code = ErrorCode.NOT_COORDINATOR
+        self._groups.take_back(self._request.group_id, self._replaced)
         return response

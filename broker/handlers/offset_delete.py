@@ -60,6 +60,9 @@ def _all(
                     partitions.add(removed)
                 else:
                     code = removed
+            elif groups.log.topic is not None:
+                # That it is forgotten may not be on disk yet.
+                partitions.add(groups.log.partition(group.id))
             answers.append(
                 OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
             )

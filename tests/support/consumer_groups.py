@@ -104,14 +104,10 @@ class World:
             most -= len(found[regex] or ())
         self._do(lambda: then(found))
 
-    def downgrade(
-        self, group: ConsumerGroup, leaving: frozenset[str], then: Callable[[ErrorCode], None] | None
-    ) -> "World | None":
+    def downgrade(self, group: ConsumerGroup, leaving: frozenset[str]) -> "World | None":
         if not self.may_downgrade:
             return None
         self.downgraded.append(leaving)
-        if then is not None:
-            then(ErrorCode.NONE)
         return self
 
     def topic_name(self, topic_id: bytes) -> str | None:

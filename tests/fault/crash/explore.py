@@ -166,7 +166,7 @@ class Explorer:
         run: Callable[[World], None],
     ) -> Life:
         self.system.boot = sum(crash.choice != 0 for crash in name.crashes)
-        world = World(
+        world = self.scenario.world(
             self.system, image, ledger, now_ms, rng, life=len(name.crashes), level=level, fault=fault
         )
         self.tally.lives += 1

@@ -7,7 +7,9 @@ After a crash the steps are drawn from the same weights, so that a second crash 
 import random
 from dataclasses import dataclass
 
+from tests.fault.crash.groups import GroupsWorld
 from tests.fault.crash.world import START_MS, World
+from tidelog.storage.log_names import OFFSETS_TOPIC
 
 SMALL = {"segment.bytes": "1500", "index.interval.bytes": "300", "retention.ms": "-1"}
 LARGE = SMALL | {"segment.bytes": "20000"}
@@ -30,6 +32,7 @@ class Scenario:
     sizes: tuple[int, ...] = (20, 60, 150, 600)
     after: tuple[str, ...] = ("burst", "flush", "checkpoint")  # what often comes first after a crash
     goes_on: float = 0.35  # how often something does
+    world: type[World] = World
 
     def run(self, world: World) -> None:
         """Run the script."""
@@ -261,6 +264,28 @@ SCENARIOS = {
             {"append": 6, "burst": 2, "flush": 3, "checkpoint": 1, "stop": 4},
             ("burst a", "append b", "stop"),
             steps=15,
+        ),
+        Scenario(
+            "groups",
+            {"t": (2, SMALL), OFFSETS_TOPIC: (1, SMALL)},
+            {
+                "commit_offset": 6,
+                "delete_offset": 2,
+                "delete_group": 2,
+                "classic": 3,
+                "beat": 6,
+                "leave": 2,
+                "expire": 1,
+                "make_anew": 1,
+                "sync_groups": 8,
+                "checkpoint": 1,
+                "kill": 1,
+                "stop": 1,
+            },
+            ("commit_offset", "classic", "sync_groups", "beat", "sync_groups"),
+            steps=16,
+            after=("beat", "commit_offset", "sync_groups"),
+            world=GroupsWorld,
         ),
     )
 }

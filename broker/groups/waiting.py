@@ -1,4 +1,7 @@
-"""What members of groups are answered: at once or later, many of them in turns of the event loop."""
+"""Answers that members of groups wait for, and their way to them.
+
+Event loop only.
+"""
 
 import asyncio
 import logging
@@ -10,7 +13,7 @@ from tidelog.broker.answers import Later
 
 _log = logging.getLogger(__name__)
 
-# How long a turn of the loop answers members of groups.
+# How long a turn of the loop answers members of groups, serves what was loaded, or looks for what has expired.
 TURN_S = 0.002
 # What an answer weighs that waits for other members.
 WAITING_BYTES = 1000

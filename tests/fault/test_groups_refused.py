@@ -1,0 +1,293 @@
+"""Groups on a disk that is full or fails: what is answered is on disk, and nothing is told that was refused."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.full_disk import FullDisk, full_disk
+from tests.support.group_member import GroupMember
+from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
+from tests.unit.test_consumer_group_handlers import Member, classic, make_topic
+from tidelog.broker.groups.consumer_parts import Changes, Stored, Writing
+from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from tidelog.protocol.messages.offset_delete import (
+    OFFSET_DELETE,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from tidelog.storage import files
+
+__all__ = ["connect", "full_disk", "serve"]  # fixtures
+
+NONE, REFUSED = ErrorCode.NONE, ErrorCode.NOT_COORDINATOR
+
+
+class Flushes:
+    """Flushes of logs that wait until they are let go, and then fail or not."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.may_go = threading.Event()
+        self.waits = threading.Event()
+        self.fail = False
+        self._real = os.fdatasync
+        patch.setattr(files.os, "fdatasync", self._flush)
+        patch.setattr(files.os, "syncfs", self._flush, raising=False)
+
+    def _flush(self, fd: int) -> None:
+        self.waits.set()
+        assert self.may_go.wait(20)
+        if self.fail:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._real(fd)
+
+
+async def restarted(served: Served, serve: Serve) -> Served:
+    """Stop a broker, start another, and wait until that has read its groups."""
+    await served.stop()
+    served = await serve()
+    await until(lambda: not served.broker.groups.is_loading)
+    return served
+
+
+async def delete_offset(client: Client) -> int:
+    partitions = [OffsetDeleteRequestPartition(partition_index=0)]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=partitions)]
+    response = await client.ask(OFFSET_DELETE, 0, OffsetDeleteRequest(group_id="g", topics=topics))
+    return response.error_code or response.topics[0].partitions[0].error_code  # type: ignore[no-any-return]
+
+
+async def test_commits_whose_flush_failed_are_told_to_nobody(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that came one upon another, nor a group that was made for one."""
+    served = await serve()
+    one, other, new = [GroupMember(await connect(served), group) for group in ("g", "g", "new")]
+    await make_topic(one.client, "t", 2)
+    assert await one.commit("t", 5) == [NONE]
+    held_bytes = served.broker.groups.memory.held_bytes
+    log = served.broker.topics.by_name["__consumer_offsets"].partitions[0].log
+    with monkeypatch.context() as patch:
+        flushes = Flushes(patch)
+        first = asyncio.create_task(one.commit("t", 6))
+        await asyncio.to_thread(flushes.waits.wait, 20)
+        then = [asyncio.create_task(each.commit("t", 7, 8)) for each in (other, new)]
+        await until(lambda: log.log_end_offset == 6)
+        flushes.fail = True
+        flushes.may_go.set()
+        assert await asyncio.gather(first, *then) == [[REFUSED], [REFUSED] * 2, [REFUSED] * 2]
+    assert await one.offsets(t=2) == {("t", 0): 5, ("t", 1): -1}
+    assert list(served.broker.groups.groups) == ["g"]
+    assert served.broker.groups.memory.held_bytes == held_bytes
+
+
+async def test_an_offset_that_was_deleted_is_said_to_be_once_that_is_on_disk_whoever_asks(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = GroupMember(await connect(served))
+    clients = [await connect(served), await connect(served)]
+    await make_topic(one.client, "t", 1)
+    assert await one.commit("t", 5) == [NONE]
+    with monkeypatch.context() as patch:
+        flushes = Flushes(patch)
+        first = asyncio.create_task(delete_offset(clients[0]))
+        await asyncio.to_thread(flushes.waits.wait, 20)
+        second = asyncio.create_task(delete_offset(clients[1]))
+        assert [await one.offsets(), await one.offsets()] == [{}, {}], "time for the second to be looked at"
+        flushes.fail = True
+        flushes.may_go.set()
+        assert await asyncio.gather(first, second) == [REFUSED] * 2
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+async def test_F7_P12_a_group_on_a_full_disk_refuses_tells_what_was_before_and_heals(
+    serve: Serve, connect: Connect, full_disk: FullDisk, kind: str
+) -> None:
+    served = await serve()
+    one: GroupMember | Member = GroupMember(await connect(served))
+    if kind == "consumer":
+        one = Member(await connect(served), "m", "g")
+    reader = GroupMember(await connect(served))
+    await make_topic(one.client, "t", 1)
+
+    async def come(member: GroupMember | Member) -> int:
+        if isinstance(member, Member):
+            return (await member.heartbeat()).error_code  # type: ignore[no-any-return]
+        joined = await member.join()
+        return joined.error_code or (await member.sync(3, **{member.id: b"all"})).error_code  # type: ignore[no-any-return]
+
+    async def commit(offset: int) -> int:
+        writer = GroupMember(one.client)
+        writer.id = one.member_id if isinstance(one, Member) else one.id
+        writer.generation = one.epoch if isinstance(one, Member) else one.generation
+        return (await writer.commit("t", offset, version=9))[0]
+
+    assert await come(one) == NONE
+    assert await commit(5) == NONE
+    full_disk.end(".log")
+    for _ in range(2):
+        assert await commit(6) == REFUSED
+        assert await reader.offsets() == {("t", 0): 5}
+    late: GroupMember | Member = GroupMember(await connect(served))
+    if kind == "consumer":
+        late = Member(await connect(served), "late", "g")
+        # That it has come is not on disk, so it is not told so, however often it asks.
+        assert [await come(late), await come(late)] == [REFUSED] * 2
+    else:
+        assert await one.heartbeat() == NONE  # type: ignore[call-arg, comparison-overlap]
+    full_disk.heal()
+    assert await commit(7) == NONE
+    if kind == "consumer":
+        assert await come(late) == NONE
+    assert await reader.offsets() == {("t", 0): 7}
+    served = await restarted(served, serve)
+    one.client, late.client = await connect(served), await connect(served)
+    assert await GroupMember(one.client).offsets() == {("t", 0): 7}
+    assert await commit(8) == NONE
+    for each in (one, late) if kind == "consumer" else (one,):
+        if isinstance(each, Member):
+            code = (await each.heartbeat()).error_code
+        else:
+            code = await each.heartbeat()
+        assert code == NONE
+
+
+async def test_F7_what_a_full_disk_refused_of_a_group_that_changed_its_kind_does_not_come_back(
+    serve: Serve, connect: Connect, full_disk: FullDisk
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), Member(await connect(served), "m", "g")
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    await new.heartbeat()
+    full_disk.end(".log")
+    await new.heartbeat(member_epoch=-1)
+    assert not isinstance(served.broker.groups.groups["g"], MixedGroup)
+    await old.leave()
+    full_disk.heal()
+    response = await new.client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
+    assert response.results[0].error_code == NONE
+    served = await restarted(served, serve)
+    assert served.broker.groups.groups == {}
+
+
+async def test_F7_a_group_that_became_another_kind_on_a_full_disk_and_back_is_there_after_a_restart(
+    serve: Serve, connect: Connect, full_disk: FullDisk
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), Member(await connect(served), "m", "g")
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    full_disk.end(".log")
+    assert (await new.heartbeat()).error_code == REFUSED
+    full_disk.heal()
+    await new.heartbeat(member_epoch=-1)
+    group = served.broker.groups.groups["g"]
+    assert not isinstance(group, MixedGroup)
+    served = await restarted(served, serve)
+    again = served.broker.groups.groups["g"]
+    assert not isinstance(again, MixedGroup)
+    assert list(again.members) == list(group.members) == [old.id]
+
+
+# Of what is on its way to disk the last holds.
+
+
+class Disk:
+    """Takes what is to be stored, and says what came of it when the test does."""
+
+    def __init__(self) -> None:
+        self.stored: Changes = {}
+        self.waiting: list[tuple[Changes, Stored]] = []
+
+    def store(self, _group: str, changes: Changes, then: Stored) -> None:
+        self.waiting.append((changes, then))
+
+    def take(self, number: int = 0, code: ErrorCode = NONE) -> None:
+        changes, then = self.waiting.pop(number)
+        if not code:
+            self.stored.update(changes)
+        then(code)
+
+
+def refuse_both(disk: Disk) -> None:
+    disk.take(0, REFUSED)
+    disk.take(0, REFUSED)
+
+
+def refuse_the_first_when_the_second_is_stored(disk: Disk) -> None:
+    disk.take(1)
+    disk.take(0, REFUSED)
+
+
+def refuse_the_second_first(disk: Disk) -> None:
+    disk.take(1, REFUSED)
+    disk.take(0, REFUSED)
+
+
+@pytest.mark.parametrize(
+    "refuse", [refuse_both, refuse_the_first_when_the_second_is_stored, refuse_the_second_first]
+)
+def test_what_was_refused_is_not_written_over_what_was_said_later(refuse: Callable[[Disk], None]) -> None:
+    disk = Disk()
+    writing = Writing("g", disk.store)
+    codes: list[ErrorCode] = []
+    for value in (b"1", b"2"):
+        writing.put(b"epoch", value)
+        writing.put(b"of " + value, value)
+        writing.flush(codes.append)
+    refuse(disk)
+    assert len(codes) == 2
+    writing.put(b"more", b"3")
+    writing.flush(codes.append)
+    disk.take()
+    assert disk.stored == {b"epoch": b"2", b"of 1": b"1", b"of 2": b"2", b"more": b"3"}
+    assert codes[-1] == NONE
+    assert writing.keys() == []
+
+
+def test_who_has_nothing_new_to_say_waits_for_what_is_on_its_way() -> None:
+    disk = Disk()
+    writing = Writing("g", disk.store)
+    codes: list[ErrorCode] = []
+    writing.put(b"key", b"1")
+    writing.flush(codes.append)
+    writing.flush(codes.append)
+    writing.flush(None)
+    assert codes == []
+    disk.take(0, REFUSED)
+    assert codes == [REFUSED] * 2
+    writing.flush(codes.append)
+    assert len(codes) == 2, "what was refused is on its way again"
+    disk.take()
+    writing.flush(codes.append)
+    assert codes == [REFUSED] * 2 + [NONE] * 2
+
+
+async def test_who_leaves_is_told_once_what_the_group_becomes_is_on_disk(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last member of the newer protocol: a classic group takes the place of this one."""
+    served = await serve()
+    old, new = await classic(served, connect), Member(await connect(served), "m", "g")
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    await new.heartbeat()
+    with monkeypatch.context() as patch:
+        flushes = Flushes(patch)
+        leaving = asyncio.create_task(new.heartbeat(member_epoch=-1))
+        await asyncio.to_thread(flushes.waits.wait, 20)
+        assert not isinstance(served.broker.groups.groups["g"], MixedGroup)
+        flushes.fail = True
+        flushes.may_go.set()
+        assert (await leaving).error_code == REFUSED
