@@ -121,12 +121,8 @@ def validate(data: bytearray | memoryview, rules: Rules, now_ms: int) -> ValidBa
             f"record timestamps from {oldest} to {newest} are out of range",
             _time_faults(records, position, header, rules, now_ms),
         )
-    if not rules.log_append_time:
-        if newest - now_ms > rules.timestamp_after_max_ms:
-            faults = _time_faults(records, position, header, rules, now_ms)
-            _refuse_newest(first, newest, rules, now_ms, faults)
-        if now_ms - oldest > rules.timestamp_before_max_ms:
-            _check_oldest(records, position, header, rules, now_ms)
+    if newest - now_ms > rules.timestamp_after_max_ms or now_ms - oldest > rules.timestamp_before_max_ms:
+        _check_times(records, position, header, rules, now_ms, first, newest)
     if rules.needs_keys:
         _check_keys(records, position, count)
     if rules.log_append_time:
@@ -163,6 +159,24 @@ def _check_keys(records: batch.Buffer, position: int, count: int) -> None:
 def no_key(faults: list[RecordFault]) -> InvalidRecord:
     """Return the error for records without a key, of which these are the first."""
     return InvalidRecord(f"record {faults[0].record} has {KEY_NEEDED}", faults)
+
+
+def _check_times(
+    records: batch.Buffer,
+    position: int,
+    header: BatchHeader,
+    rules: Rules,
+    now_ms: int,
+    first: int,
+    newest: int,
+) -> None:
+    """Check the largest timestamp, that of the record first, then the oldest; none where they will be overwritten."""
+    if rules.log_append_time:
+        return
+    if newest - now_ms > rules.timestamp_after_max_ms:
+        faults = _time_faults(records, position, header, rules, now_ms)
+        _refuse_newest(first, newest, rules, now_ms, faults)
+    _check_oldest(records, position, header, rules, now_ms)
 
 
 def _check_oldest(
