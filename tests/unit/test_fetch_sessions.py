@@ -315,6 +315,11 @@ def test_open_transactions_have_one_who_reads_what_is_committed_wait_for_their_e
     log.last_stable_offset = 0
     assert told(world.poll(session, 1, isolation_level=1)) == [1]
     assert world.partition(1).waiters.count == 1, "all that it may have it has"
+    request = fetch("t", {1: 0}, isolation_level=1)
+    assert told(
+        world.made(Opening(world.sessions, "here", request, False).answer(world.read(request, False, 1)))
+    )
+    assert world.partition(1).waiters.count == 2, "from its first answer on"
 
 
 def test_a_partition_that_is_there_and_fails_is_looked_at_again() -> None:
@@ -593,6 +598,19 @@ def test_a_client_that_leaves_while_it_is_told_is_told_no_more() -> None:
     later.cancel()
     world.loop.run()
     assert later.response is None
+
+
+def test_one_that_goes_while_it_begins_leaves_nothing_behind() -> None:
+    world = World(3 * TELLS)
+    request = fetch("t", dict.fromkeys(range(3 * TELLS), 0))
+    later = Opening(world.sessions, "here", request, False).answer(world.read(request, False, 0))
+    assert isinstance(later, Later)
+    world.loop.turn()
+    (begun,) = world.sessions._sessions
+    world.sessions.close(begun)
+    world.loop.run()
+    assert later.response is not None
+    assert not any(world.partition(index).waiters.count for index in range(3 * TELLS))
 
 
 # -- room ---------------------------------------------------------------------------------------------------------
