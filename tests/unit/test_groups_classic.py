@@ -555,6 +555,133 @@ def test_a_group_is_restored_as_it_was_stored() -> None:
     assert restored.members == {}
 
 
+def restored(world: World, group: ClassicGroup, **around: int) -> ClassicGroup:
+    """Return what a restart makes of a group."""
+    again = make(world, **around)
+    again.restore(world.stored[-1])
+    world.timers.clear()
+    again.begin()
+    assert again.id == group.id
+    return again
+
+
+def test_members_that_do_not_come_back_after_a_restart_are_let_go() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"), Client(group, "b"))
+    group = restored(world, group)
+    assert len(group.members) == 2
+    world.pass_ms(SESSION_MS)
+    assert group.members == {}
+
+
+def test_a_restart_forgets_neither_protocols_nor_topics() -> None:
+    world = World()
+    group = make(world)
+    subscription = b"\x00\x01\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
+    a = Client(group, "a", protocols=[("range", subscription)])
+    stable(world, group, a)
+    group = restored(world, group)
+    assert (group.reads("t"), group.reads("u")) == (True, False)
+    b = Client(group, "b", protocols=[("range", subscription)])
+    assert b.join() is None, "it shares the protocol that was stored"
+    assert group.state is State.PREPARING_REBALANCE
+
+
+def test_since_when_nobody_is_a_member_is_kept_over_a_restart() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    world.pass_ms(777)
+    group.leave([(a.id, None)])
+    since_ms = world.now_ms
+    world.pass_ms(SESSION_MS)
+    assert restored(world, group).unused_since_ms(5) == since_ms
+    world.stored[-1].current_state_timestamp = -1  # an old Kafka does not say
+    assert restored(world, group).unused_since_ms(5) == 5
+
+
+def test_a_group_that_is_too_large_by_now_turns_away_those_who_join_last() -> None:
+    world = World()
+    group = make(world)
+    a, b, c = (Client(group, name) for name in "abc")
+    stable(world, group, a, b, c)
+    assert restored(world, group, max_size=3).state is State.STABLE
+    group = restored(world, group, max_size=2)
+    assert group.state is State.PREPARING_REBALANCE
+    for client in (a, b, c):
+        client.group = group
+        client.join()
+    assert c.joined is not None
+    assert (c.joined.error_code, c.joined.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert (set(group.members), a.generation, b.generation) == ({a.id, b.id}, 2, 2)
+
+
+def test_an_id_that_was_given_out_is_nobody_s_instance() -> None:
+    group = make(World())
+    a = Client(group, "a")
+    refused = a.join(must_know_its_id=True)
+    assert refused is not None
+    a.id, a.instance = refused.member_id, "i"
+    refused = a.join()
+    assert refused is not None
+    assert (refused.error_code, group.members) == (UNKNOWN, {})
+
+
+def test_once_all_have_synced_nothing_is_waited_for_but_sessions() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"), Client(group, "b"))
+    assert len([timer for timer in world.timers if timer.callback]) == 2
+
+
+def test_who_syncs_is_alive() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    for _ in range(5):
+        world.pass_ms(SESSION_MS - 1)
+        assert a.sync() == a.synced
+        assert a.synced is not None
+        assert a.synced.error_code == NONE
+
+
+def test_who_syncs_again_while_it_waits_is_answered_twice() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    follower = b if group.leader == a.id else a
+    answers: list[SyncGroupResponse] = []
+    follower._has_synced = answers.append  # type: ignore[method-assign]
+    follower.sync()
+    assert not answers
+    follower.sync()
+    assert [answer.error_code for answer in answers] == [REJOIN]
+
+
+def test_strangers_that_leave_disturb_nobody() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    assert group.leave([("who", None)]) == [UNKNOWN]
+    assert (group.state, a.heartbeat()) == (State.STABLE, NONE)
+
+
+def test_of_a_group_that_is_gone_no_offsets_are_deleted() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"))
+    assert group.deletion_problem(Asked.DELETE_OFFSETS) == NONE
+    group.end(UNKNOWN)
+    assert group.deletion_problem(Asked.DELETE_OFFSETS) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
 def test_what_its_members_read_is_known_of_consumers_alone() -> None:
     world = World()
     group = make(world)
