@@ -197,8 +197,7 @@ class ClassicGroup:
             return committed_ms
         if self.state is EMPTY:
             return self.state_since_ms if self.state_since_ms >= 0 else committed_ms
-        is_known = self.protocol_type == CONSUMER and self.topics is not None
-        return committed_ms if is_known and self.state is STABLE else None
+        return committed_ms if self.topics is not None and self.state is STABLE else None
 
     @property
     def is_awaited(self) -> bool:
@@ -281,7 +280,7 @@ class ClassicGroup:
             self.rebalance()
         else:
             # Its answer was lost.
-            answer(self._joined(member, with_members=is_leader and self.state is COMPLETING))
+            answer(self._joined(member, with_members=is_leader))
 
     def _return(self, old_id: str, asked: Joining, answer: Joined) -> None:
         """Let a static member that was started anew take the place of what it was before."""

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.broker.groups.classic import JOIN_WAIT_MIN_MS, PENDING_BYTES, ClassicGroup
+from tidelog.broker.groups.classic import JOIN_WAIT_MIN_MS, NEW_MEMBER_MS, PENDING_BYTES, ClassicGroup
 from tidelog.broker.groups.member import Joining, Surroundings
 from tidelog.broker.groups.memory import group_bytes, text_bytes
 from tidelog.broker.groups.states import ANSWERS, MOVES, Asked, State
@@ -283,6 +283,53 @@ def test_the_first_rebalance_waits_for_more_members_while_more_come() -> None:
     assert [client.generation for client in clients] == [1, 1, 1]
 
 
+def test_the_first_rebalance_waits_no_longer_than_members_do() -> None:
+    world = World()
+    group = make(world, delay_ms=25_000)
+    clients = [Client(group, name) for name in "abcdef"]
+    for client in clients:
+        client.join()
+        world.pass_ms(10_000 - 1)
+    assert [client.joined for client in clients] == [None] * 6
+    world.pass_ms(6)
+    assert [client.generation for client in clients] == [1] * 6
+
+
+def test_a_leader_whose_answer_was_lost_is_told_again_whom_to_assign() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    for client in (a, b):
+        client.join()
+    world.pass_ms(0)
+    for client, known in ((a, [a.id, b.id]), (b, [])):
+        answered = client.join()
+        assert answered is not None
+        assert (answered.generation_id, [each.member_id for each in answered.members]) == (1, known)
+    assert group.state is State.COMPLETING_REBALANCE
+
+
+def test_who_joins_again_has_the_timeouts_that_it_names() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join(session_timeout_ms=3 * SESSION_MS, rebalance_timeout_ms=REBALANCE_MS // 2)
+    b.join(rebalance_timeout_ms=REBALANCE_MS // 2)
+    a.sync()
+    b.sync()
+    world.write()
+    for _ in range(4):
+        world.pass_ms(SESSION_MS // 2)
+        b.heartbeat()
+    assert set(group.members) == {a.id, b.id}
+    b.join(protocols=[("range", b"other")], rebalance_timeout_ms=REBALANCE_MS // 2)
+    for _ in range(REBALANCE_MS // SESSION_MS):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    assert (group.generation, set(group.members)) == (3, {b.id})
+
+
 def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_last_told() -> None:
     """Its answer was lost, and it has joined and assigned anew: what is told is what a restart would find."""
     world = World()
@@ -366,6 +413,53 @@ def test_a_static_leader_that_comes_back_does_not_assign(may_skip: bool) -> None
     assert (again.joined.leader == again.id) is may_skip
     assert len(again.joined.members) == (2 if may_skip else 0)
     assert (group.leader, b.heartbeat()) == (again.id, NONE)
+
+
+def test_what_a_static_member_waited_for_before_it_came_back_is_answered_so() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    b.sync()
+    Client(group, "b", instance="b").join()
+    assert b.synced is not None
+    assert (b.synced.error_code, group.state) == (ErrorCode.FENCED_INSTANCE_ID, State.PREPARING_REBALANCE)
+
+
+def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for_twice() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    a.sync(**{b.id: b"b"})
+    world.write()
+    again = Client(group, "b", instance="b")
+    again.join(client_id="anew", client_host="/elsewhere")
+    world.write()
+    assert (again.generation, again.sync()) == (1, again.synced)
+    assert (group.members[again.id].client_id, group.members[again.id].client_host) == ("anew", "/elsewhere")
+    for _ in range(2 * REBALANCE_MS // SESSION_MS):
+        world.pass_ms(SESSION_MS // 2)
+        assert (a.heartbeat(), again.heartbeat()) == (NONE, NONE)
+
+
+def test_a_return_that_is_not_stored_takes_nothing_from_who_has_joined_since() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    stable(world, group, a, b)
+    again = Client(group, "b", instance="b")
+    again.join()
+    (stored,), world.waiting = world.waiting, []
+    a.join()
+    assert again.joined is not None
+    assert (again.generation, a.generation) == (2, 2)
+    stored(ErrorCode.NOT_COORDINATOR)
+    assert (set(group.members), group.state) == ({a.id, again.id}, State.COMPLETING_REBALANCE)
 
 
 def test_a_static_member_that_comes_back_otherwise_has_all_rebalance() -> None:
@@ -673,13 +767,42 @@ def test_strangers_that_leave_disturb_nobody() -> None:
     assert (group.state, a.heartbeat()) == (State.STABLE, NONE)
 
 
-def test_of_a_group_that_is_gone_no_offsets_are_deleted() -> None:
+def test_of_a_group_that_is_gone_nothing_is_left() -> None:
     world = World()
     group = make(world)
     stable(world, group, Client(group, "a"))
     assert group.deletion_problem(Asked.DELETE_OFFSETS) == NONE
+    Client(group, "b").join(must_know_its_id=True)
+    Client(group, "c").join()
     group.end(UNKNOWN)
     assert group.deletion_problem(Asked.DELETE_OFFSETS) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (group.is_awaited, [timer for timer in world.timers if timer.callback]) == (False, [])
+
+
+def test_who_knows_what_some_members_do_not_is_refused() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"), Client(group, "b", protocols=[("range", b"r")]))
+    refused = Client(group, "c", protocols=[("sticky", b"s")]).join()
+    assert refused is not None
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_one_that_is_new_does_not_wait_for_ever_for_those_who_may_take_long() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join(rebalance_timeout_ms=10 * NEW_MEMBER_MS)
+    world.pass_ms(0)
+    a.sync()
+    world.write()
+    b.join()
+    for _ in range(2 * NEW_MEMBER_MS // SESSION_MS - 1):
+        world.pass_ms(SESSION_MS // 2)
+        assert (a.heartbeat(), b.joined) == (REJOIN, None)
+    world.pass_ms(SESSION_MS // 2)
+    assert b.joined is not None
+    assert (b.joined.error_code, set(group.members)) == (UNKNOWN, {a.id})
 
 
 def test_what_its_members_read_is_known_of_consumers_alone() -> None:
@@ -691,6 +814,7 @@ def test_what_its_members_read_is_known_of_consumers_alone() -> None:
     assert (group.reads("t"), group.reads("u"), group.unused_since_ms(5)) == (True, False, 5)
     b = Client(group, "b", protocols=[("range", b"?")])
     b.join()
+    assert (group.reads("t"), group.reads("u"), group.unused_since_ms(5)) == (True, False, None)
     a.join()
     assert (group.reads("u"), group.topics) == (True, None)  # nobody knows what b reads
     group.leave([(a.id, None), (b.id, None)])
