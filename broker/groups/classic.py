@@ -389,8 +389,6 @@ class ClassicGroup:
             self._await_joins()  # Until sessions end: nobody has come.
             return
         self.generation += 1
-        self._is_first = False
-        self._unsynced.clear()
         self.protocol = chosen(self, self._supported) if self.members else None
         self.topics = subscribed(self.protocol_type, self.protocol, self)
         if not self.members:
@@ -399,9 +397,7 @@ class ClassicGroup:
             return
         self._move(COMPLETING)
         self._unsynced.update(self.members)
-        self._sync_timer = self._around.call_later(
-            self._rebalance_timeout_ms, partial(self._sync_is_over, self.generation)
-        )
+        self._sync_timer = self._around.call_later(self._rebalance_timeout_ms, self._sync_is_over)
         for member in self:
             member.is_new = False
             self._lives(member)
@@ -456,10 +452,10 @@ class ClassicGroup:
             self._sync_timer.cancel()
             self._sync_timer = None
 
-    def _sync_is_over(self, generation: int) -> None:
+    def _sync_is_over(self) -> None:
         """Let go of those that have joined and then did not ask for what they were assigned."""
         self._sync_timer = None
-        if generation == self.generation and self.state in (COMPLETING, STABLE) and self._unsynced:
+        if self._unsynced:
             for member_id in list(self._unsynced):
                 self._drop(member_id)
             self.rebalance()

@@ -411,8 +411,70 @@ def test_a_static_leader_that_comes_back_does_not_assign(may_skip: bool) -> None
     assert again.joined is not None
     assert again.joined.skip_assignment is may_skip
     assert (again.joined.leader == again.id) is may_skip
+    assert [each.group_instance_id for each in again.joined.members] == ([None, "a"] if may_skip else [])
     assert len(again.joined.members) == (2 if may_skip else 0)
     assert (group.leader, b.heartbeat()) == (again.id, NONE)
+
+
+def test_who_has_joined_has_all_the_time_of_its_own_generation_to_sync() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join()
+    world.pass_ms(0)
+    for _ in range(2 * REBALANCE_MS // SESSION_MS - 1):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    b.join()
+    a.join()
+    assert (a.generation, b.generation) == (2, 2)
+    world.pass_ms(SESSION_MS // 2)
+    assert (a.heartbeat(), b.heartbeat()) == (NONE, NONE)
+
+
+def test_who_has_waited_for_long_is_missed_again_once_it_is_answered() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join()
+    for _ in range(4):
+        world.pass_ms(SESSION_MS // 2)
+        b.heartbeat()
+    b.join()
+    assert (a.generation, b.generation) == (2, 2)
+    b.sync()
+    for _ in range(4):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    assert b.synced is None
+    a.sync()
+    world.write()
+    assert b.synced is not None
+    for _ in range(2):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    assert set(group.members) == {a.id}
+    a.join()
+    assert a.generation == 3
+    a.join(protocols=[("range", b"other")])
+    world.pass_ms(SESSION_MS)
+    assert not group.members
+
+
+def test_what_was_assigned_is_given_back_where_it_holds_no_more() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    members = sum(member.size_bytes for member in group)
+    assert group.taken.size_bytes == world.held_bytes == group_bytes("g") + members
+    a.join()
+    b.join()
+    assert group.state is State.COMPLETING_REBALANCE
+    b.join(protocols=[("range", b"o"), ("sticky", b"s")])
+    assert [member.assignment for member in group] == [b"", b""]
+    assert group.taken.size_bytes == world.held_bytes == group_bytes("g") + members - len(b"ab")
 
 
 def test_what_a_static_member_waited_for_before_it_came_back_is_answered_so() -> None:
@@ -440,7 +502,7 @@ def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for
     again = Client(group, "b", instance="b")
     again.join(client_id="anew", client_host="/elsewhere")
     world.write()
-    assert (again.generation, again.sync()) == (1, again.synced)
+    assert again.generation == 1
     assert (group.members[again.id].client_id, group.members[again.id].client_host) == ("anew", "/elsewhere")
     for _ in range(2 * REBALANCE_MS // SESSION_MS):
         world.pass_ms(SESSION_MS // 2)
@@ -696,6 +758,25 @@ def test_since_when_nobody_is_a_member_is_kept_over_a_restart() -> None:
     assert restored(world, group).unused_since_ms(5) == 5
 
 
+def test_a_member_of_which_an_old_kafka_wrote_one_timeout_has_it_for_both() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"))
+    world.stored[-1].members[0].rebalance_timeout = 0
+    (member,) = restored(world, group)
+    assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (SESSION_MS, SESSION_MS)
+
+
+def test_the_protocol_is_the_one_that_most_prefer_of_those_that_all_know() -> None:
+    world = World()
+    group = make(world)
+    best = [("sticky", b"s"), ("range", b"r")]
+    for name, protocols in (("a", best[::-1]), ("b", best), ("c", [("own", b""), *best])):
+        Client(group, name, protocols=protocols).join()
+    world.pass_ms(0)
+    assert group.protocol == "sticky"
+
+
 def test_a_group_that_is_too_large_by_now_turns_away_those_who_join_last() -> None:
     world = World()
     group = make(world)
@@ -721,6 +802,41 @@ def test_an_id_that_was_given_out_is_nobody_s_instance() -> None:
     refused = a.join()
     assert refused is not None
     assert (refused.error_code, group.members) == (UNKNOWN, {})
+
+
+def test_an_id_that_was_given_out_is_given_back() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    held_bytes = world.held_bytes
+    refused = Client(group, "b").join(must_know_its_id=True)
+    assert refused is not None
+    assert world.held_bytes == held_bytes + PENDING_BYTES + text_bytes(refused.member_id)
+    a.join()
+    assert (a.joined, group.leave([(refused.member_id, None)])) == (None, [NONE])
+    assert (group.is_awaited, world.held_bytes, a.generation) == (False, held_bytes, 2)
+    world.pass_ms(0)
+    assert len([timer for timer in world.timers if timer.callback]) == 2, "a session, and the wait for a sync"
+
+
+def test_nothing_is_waited_for_of_those_that_have_left() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    b = Client(group, "b")
+    b.join()
+    a.join()
+    assert group.leave([(b.id, None)]) == [NONE]
+    a.join()
+    a.sync()
+    world.write()
+    assert len([timer for timer in world.timers if timer.callback]) == 1
+    world.pass_ms(5)
+    group.leave([(a.id, None)])
+    assert [timer for timer in world.timers if timer.callback] == []
+    assert (group.state_since_ms, world.stored[-1].current_state_timestamp) == (world.now_ms, world.now_ms)
 
 
 def test_once_all_have_synced_nothing_is_waited_for_but_sessions() -> None:
