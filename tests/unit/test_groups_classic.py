@@ -462,6 +462,20 @@ def test_who_has_waited_for_long_is_missed_again_once_it_is_answered() -> None:
     assert not group.members
 
 
+def test_who_was_silent_while_it_waited_to_join_is_missed_again_once_all_have() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join()
+    for waits in (True, True, True, True, False, False):
+        world.pass_ms(SESSION_MS // 2)
+        b.heartbeat()
+        if waits and world.now_ms >= 1_000_000 + 2 * SESSION_MS:
+            b.join()
+    assert (group.generation, set(group.members)) == (2, {b.id})
+
+
 def test_what_was_assigned_is_given_back_where_it_holds_no_more() -> None:
     world = World()
     group = make(world)
