@@ -198,8 +198,7 @@ class ClassicGroup:
             return committed_ms
         if self.state is EMPTY:
             return self.state_since_ms if self.state_since_ms >= 0 else committed_ms
-        is_known = self.protocol_type == CONSUMER and self.topics is not None
-        return committed_ms if is_known and self.state is STABLE else None
+        return committed_ms if self.topics is not None and self.state is STABLE else None
 
     @property
     def is_awaited(self) -> bool:
@@ -282,7 +281,7 @@ class ClassicGroup:
             self.rebalance()
         else:
             # Its answer was lost.
-            answer(self._joined(member, with_members=is_leader and self.state is COMPLETING))
+            answer(self._joined(member, with_members=is_leader))
 
     def _return(self, old_id: str, asked: Joining, answer: Joined) -> None:
         """Let a static member that was started anew take the place of what it was before."""
@@ -391,8 +390,6 @@ class ClassicGroup:
             self._await_joins()  # Until sessions end: nobody has come.
             return
         self.generation += 1
-        self._is_first = False
-        self._unsynced.clear()
         self.protocol = chosen(self, self._supported) if self.members else None
         self.topics = subscribed(self.protocol_type, self.protocol, self)
         if not self.members:
@@ -401,9 +398,7 @@ class ClassicGroup:
             return
         self._move(COMPLETING)
         self._unsynced.update(self.members)
-        self._sync_timer = self._around.call_later(
-            self._rebalance_timeout_ms, partial(self._sync_is_over, self.generation)
-        )
+        self._sync_timer = self._around.call_later(self._rebalance_timeout_ms, self._sync_is_over)
         for member in self:
             member.is_new = False
             self._lives(member)
@@ -458,10 +453,10 @@ class ClassicGroup:
             self._sync_timer.cancel()
             self._sync_timer = None
 
-    def _sync_is_over(self, generation: int) -> None:
+    def _sync_is_over(self) -> None:
         """Let go of those that have joined and then did not ask for what they were assigned."""
         self._sync_timer = None
-        if generation == self.generation and self.state in (COMPLETING, STABLE) and self._unsynced:
+        if self._unsynced:
             for member_id in list(self._unsynced):
                 self._drop(member_id)
             self.rebalance()

@@ -307,6 +307,32 @@ def test_an_error_is_told_each_time() -> None:
     assert told(world.poll(session, 4)) == []
 
 
+def test_open_transactions_have_one_who_reads_what_is_committed_wait_for_their_end() -> None:
+    world = World()
+    session = world.open(EVERY).session_id
+    log = cast(Any, world.partition(1).log)
+    world.grow(1)
+    log.last_stable_offset = 0
+    assert told(world.poll(session, 1, isolation_level=1)) == [1]
+    assert world.partition(1).waiters.count == 1, "all that it may have it has"
+    request = fetch("t", {1: 0}, isolation_level=1)
+    assert told(
+        world.made(Opening(world.sessions, "here", request, False).answer(world.read(request, False, 1)))
+    )
+    assert world.partition(1).waiters.count == 2, "from its first answer on"
+
+
+def test_a_partition_that_is_there_and_fails_is_looked_at_again() -> None:
+    world = World()
+    session = world.open(EVERY).session_id
+    asked, request = world.begin(session, 1, {1: 0})
+    answers = world.read(request, False, 0)
+    answers[0].partitions = [failed(1)]
+    assert told(world.made(asked.answer(answers))) == [1]
+    assert world.partition(1).waiters.count == 0
+    assert told(world.poll(session, 2)) == [1], "that it does not any more"
+
+
 def test_the_end_of_an_error_is_told() -> None:
     world = World()
     session = world.open(EVERY).session_id
@@ -384,6 +410,17 @@ def test_partitions_are_added_and_forgotten() -> None:
     assert (len(world.sessions), world.sessions.held_bytes) == (0, 0)
     assert world.poll(session, 5) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert world.open({}).session_id == 0, "of nothing there is no session"
+
+
+def test_a_partition_that_is_named_twice_is_kept_once() -> None:
+    world = World()
+    request = fetch("t", {0: 0})
+    request.topics *= 2
+    answers = world.read(request, False, 1)
+    opened = world.made(Opening(world.sessions, "here", request, False).answer(answers))
+    assert told(opened) == [0]
+    assert world.partition(0).waiters.count == 1
+    assert told(world.poll(opened.session_id, 1)) == []
 
 
 def test_a_request_that_is_not_the_next_of_its_session_is_refused() -> None:
@@ -518,6 +555,8 @@ def test_what_changes_while_others_are_looked_at_is_noticed() -> None:
     world.grow(1)
     world.loop.run()
     assert asked.has_grown
+    asked, _ = world.begin(session, 2)
+    assert not asked.has_grown, "that is of the one before"
 
 
 # -- thousands ---------------------------------------------------------------------------------------------------
@@ -559,6 +598,19 @@ def test_a_client_that_leaves_while_it_is_told_is_told_no_more() -> None:
     later.cancel()
     world.loop.run()
     assert later.response is None
+
+
+def test_one_that_goes_while_it_begins_leaves_nothing_behind() -> None:
+    world = World(3 * TELLS)
+    request = fetch("t", dict.fromkeys(range(3 * TELLS), 0))
+    later = Opening(world.sessions, "here", request, False).answer(world.read(request, False, 0))
+    assert isinstance(later, Later)
+    world.loop.turn()
+    (begun,) = world.sessions._sessions
+    world.sessions.close(begun)
+    world.loop.run()
+    assert later.response is not None
+    assert not any(world.partition(index).waiters.count for index in range(3 * TELLS))
 
 
 # -- room ---------------------------------------------------------------------------------------------------------
@@ -672,7 +724,7 @@ def test_where_all_is_held_the_unused_of_other_addresses_go() -> None:
     while not world.sessions._quota.is_full:
         assert world.open(EVERY, address="elsewhere").session_id
     world.clock.advance(seconds=121)
-    assert world.open(dict.fromkeys(range(MOST), 0), address="new").session_id
+    assert world.open(dict.fromkeys(range(MOST // 2), 0), address="new").session_id
 
 
 def test_topics_that_come_have_all_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.unit.test_consumer_group_handlers import Member
 from tests.unit.test_group_handlers import NONE, delete_topic, loaded, make_topic, member
 from tests.unit.test_groups_classic import Client, World, make
 from tidelog.broker.groups.consumer_parts import MEMBER_BYTES
-from tidelog.broker.groups.memory import GROUP_BYTES
+from tidelog.broker.groups.memory import GROUP_BYTES, Memory
 from tidelog.broker.groups.offsets import Committed
 from tidelog.broker.routes import SERVED
 from tidelog.protocol.error_codes import ErrorCode
@@ -207,6 +207,14 @@ def test_what_will_be_refused_is_dropped_where_it_is_decoded() -> None:
         assert keep is not None
         assert keep(request, 3) is request
     assert (len(joining.protocols), len(syncing.assignments), len(leaving.members)) == (101, 10_001, 10_001)
+
+
+def test_who_asks_for_no_more_has_room_however_much_is_held() -> None:
+    memory = Memory(1000)
+    memory.hold("/a", 600)
+    memory.hold("a", 100)
+    assert [memory.has_room("a", size_bytes) for size_bytes in (1, 0, -1)] == [False, True, True]
+    assert [memory.has_room("b", size_bytes) for size_bytes in (300, 301)] == [True, False]
 
 
 def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:

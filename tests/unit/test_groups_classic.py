@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.broker.groups.classic import JOIN_WAIT_MIN_MS, PENDING_BYTES, ClassicGroup
+from tidelog.broker.groups.classic import JOIN_WAIT_MIN_MS, NEW_MEMBER_MS, PENDING_BYTES, ClassicGroup
 from tidelog.broker.groups.member import Joining, Surroundings
 from tidelog.broker.groups.memory import group_bytes, text_bytes
 from tidelog.broker.groups.states import ANSWERS, MOVES, Asked, State
@@ -283,6 +283,53 @@ def test_the_first_rebalance_waits_for_more_members_while_more_come() -> None:
     assert [client.generation for client in clients] == [1, 1, 1]
 
 
+def test_the_first_rebalance_waits_no_longer_than_members_do() -> None:
+    world = World()
+    group = make(world, delay_ms=25_000)
+    clients = [Client(group, name) for name in "abcdef"]
+    for client in clients:
+        client.join()
+        world.pass_ms(10_000 - 1)
+    assert [client.joined for client in clients] == [None] * 6
+    world.pass_ms(6)
+    assert [client.generation for client in clients] == [1] * 6
+
+
+def test_a_leader_whose_answer_was_lost_is_told_again_whom_to_assign() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    for client in (a, b):
+        client.join()
+    world.pass_ms(0)
+    for client, known in ((a, [a.id, b.id]), (b, [])):
+        answered = client.join()
+        assert answered is not None
+        assert (answered.generation_id, [each.member_id for each in answered.members]) == (1, known)
+    assert group.state is State.COMPLETING_REBALANCE
+
+
+def test_who_joins_again_has_the_timeouts_that_it_names() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join(session_timeout_ms=3 * SESSION_MS, rebalance_timeout_ms=REBALANCE_MS // 2)
+    b.join(rebalance_timeout_ms=REBALANCE_MS // 2)
+    a.sync()
+    b.sync()
+    world.write()
+    for _ in range(4):
+        world.pass_ms(SESSION_MS // 2)
+        b.heartbeat()
+    assert set(group.members) == {a.id, b.id}
+    b.join(protocols=[("range", b"other")], rebalance_timeout_ms=REBALANCE_MS // 2)
+    for _ in range(REBALANCE_MS // SESSION_MS):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    assert (group.generation, set(group.members)) == (3, {b.id})
+
+
 def test_a_leader_that_assigns_again_before_that_is_on_disk_has_what_was_stored_last_told() -> None:
     """Its answer was lost, and it has joined and assigned anew: what is told is what a restart would find."""
     world = World()
@@ -364,8 +411,131 @@ def test_a_static_leader_that_comes_back_does_not_assign(may_skip: bool) -> None
     assert again.joined is not None
     assert again.joined.skip_assignment is may_skip
     assert (again.joined.leader == again.id) is may_skip
+    assert [each.group_instance_id for each in again.joined.members] == ([None, "a"] if may_skip else [])
     assert len(again.joined.members) == (2 if may_skip else 0)
     assert (group.leader, b.heartbeat()) == (again.id, NONE)
+
+
+def test_who_has_joined_has_all_the_time_of_its_own_generation_to_sync() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join()
+    world.pass_ms(0)
+    for _ in range(2 * REBALANCE_MS // SESSION_MS - 1):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    b.join()
+    a.join()
+    assert (a.generation, b.generation) == (2, 2)
+    world.pass_ms(SESSION_MS // 2)
+    assert (a.heartbeat(), b.heartbeat()) == (NONE, NONE)
+
+
+def test_who_has_waited_for_long_is_missed_again_once_it_is_answered() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join()
+    for _ in range(4):
+        world.pass_ms(SESSION_MS // 2)
+        b.heartbeat()
+    b.join()
+    assert (a.generation, b.generation) == (2, 2)
+    b.sync()
+    for _ in range(4):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    assert b.synced is None
+    a.sync()
+    world.write()
+    assert b.synced is not None
+    for _ in range(2):
+        world.pass_ms(SESSION_MS // 2)
+        a.heartbeat()
+    assert set(group.members) == {a.id}
+    a.join()
+    assert a.generation == 3
+    a.join(protocols=[("range", b"other")])
+    world.pass_ms(SESSION_MS)
+    assert not group.members
+
+
+def test_who_was_silent_while_it_waited_to_join_is_missed_again_once_all_have() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    a.join()
+    for waits in (True, True, True, True, False, False):
+        world.pass_ms(SESSION_MS // 2)
+        b.heartbeat()
+        if waits and world.now_ms >= 1_000_000 + 2 * SESSION_MS:
+            b.join()
+    assert (group.generation, set(group.members)) == (2, {b.id})
+
+
+def test_what_was_assigned_is_given_back_where_it_holds_no_more() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    stable(world, group, a, b)
+    members = sum(member.size_bytes for member in group)
+    assert group.taken.size_bytes == world.held_bytes == group_bytes("g") + members
+    a.join()
+    b.join()
+    assert group.state is State.COMPLETING_REBALANCE
+    b.join(protocols=[("range", b"o"), ("sticky", b"s")])
+    assert [member.assignment for member in group] == [b"", b""]
+    assert group.taken.size_bytes == world.held_bytes == group_bytes("g") + members - len(b"ab")
+
+
+def test_what_a_static_member_waited_for_before_it_came_back_is_answered_so() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    b.sync()
+    Client(group, "b", instance="b").join()
+    assert b.synced is not None
+    assert (b.synced.error_code, group.state) == (ErrorCode.FENCED_INSTANCE_ID, State.PREPARING_REBALANCE)
+
+
+def test_a_static_member_that_comes_back_without_having_synced_is_not_waited_for_twice() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    a.sync(**{b.id: b"b"})
+    world.write()
+    again = Client(group, "b", instance="b")
+    again.join(client_id="anew", client_host="/elsewhere")
+    world.write()
+    assert again.generation == 1
+    assert (group.members[again.id].client_id, group.members[again.id].client_host) == ("anew", "/elsewhere")
+    for _ in range(2 * REBALANCE_MS // SESSION_MS):
+        world.pass_ms(SESSION_MS // 2)
+        assert (a.heartbeat(), again.heartbeat()) == (NONE, NONE)
+
+
+def test_a_return_that_is_not_stored_takes_nothing_from_who_has_joined_since() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b", instance="b")
+    stable(world, group, a, b)
+    again = Client(group, "b", instance="b")
+    again.join()
+    (stored,), world.waiting = world.waiting, []
+    a.join()
+    assert again.joined is not None
+    assert (again.generation, a.generation) == (2, 2)
+    stored(ErrorCode.NOT_COORDINATOR)
+    assert (set(group.members), group.state) == ({a.id, again.id}, State.COMPLETING_REBALANCE)
 
 
 def test_a_static_member_that_comes_back_otherwise_has_all_rebalance() -> None:
@@ -555,6 +725,216 @@ def test_a_group_is_restored_as_it_was_stored() -> None:
     assert restored.members == {}
 
 
+def restored(world: World, group: ClassicGroup, **around: int) -> ClassicGroup:
+    """Return what a restart makes of a group."""
+    again = make(world, **around)
+    again.restore(world.stored[-1])
+    world.timers.clear()
+    again.begin()
+    assert again.id == group.id
+    return again
+
+
+def test_members_that_do_not_come_back_after_a_restart_are_let_go() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"), Client(group, "b"))
+    group = restored(world, group)
+    assert len(group.members) == 2
+    world.pass_ms(SESSION_MS)
+    assert group.members == {}
+
+
+def test_a_restart_forgets_neither_protocols_nor_topics() -> None:
+    world = World()
+    group = make(world)
+    subscription = b"\x00\x01\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
+    a = Client(group, "a", protocols=[("range", subscription)])
+    stable(world, group, a)
+    group = restored(world, group)
+    assert (group.reads("t"), group.reads("u")) == (True, False)
+    b = Client(group, "b", protocols=[("range", subscription)])
+    assert b.join() is None, "it shares the protocol that was stored"
+    assert group.state is State.PREPARING_REBALANCE
+
+
+def test_since_when_nobody_is_a_member_is_kept_over_a_restart() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    world.pass_ms(777)
+    group.leave([(a.id, None)])
+    since_ms = world.now_ms
+    world.pass_ms(SESSION_MS)
+    assert restored(world, group).unused_since_ms(5) == since_ms
+    world.stored[-1].current_state_timestamp = -1  # an old Kafka does not say
+    assert restored(world, group).unused_since_ms(5) == 5
+
+
+def test_a_member_of_which_an_old_kafka_wrote_one_timeout_has_it_for_both() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"))
+    world.stored[-1].members[0].rebalance_timeout = 0
+    (member,) = restored(world, group)
+    assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (SESSION_MS, SESSION_MS)
+
+
+def test_the_protocol_is_the_one_that_most_prefer_of_those_that_all_know() -> None:
+    world = World()
+    group = make(world)
+    best = [("sticky", b"s"), ("range", b"r")]
+    for name, protocols in (("a", best[::-1]), ("b", best), ("c", [("own", b""), *best])):
+        Client(group, name, protocols=protocols).join()
+    world.pass_ms(0)
+    assert group.protocol == "sticky"
+
+
+def test_a_group_that_is_too_large_by_now_turns_away_those_who_join_last() -> None:
+    world = World()
+    group = make(world)
+    a, b, c = (Client(group, name) for name in "abc")
+    stable(world, group, a, b, c)
+    assert restored(world, group, max_size=3).state is State.STABLE
+    group = restored(world, group, max_size=2)
+    assert group.state is State.PREPARING_REBALANCE
+    for client in (a, b, c):
+        client.group = group
+        client.join()
+    assert c.joined is not None
+    assert (c.joined.error_code, c.joined.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert (set(group.members), a.generation, b.generation) == ({a.id, b.id}, 2, 2)
+
+
+def test_an_id_that_was_given_out_is_nobody_s_instance() -> None:
+    group = make(World())
+    a = Client(group, "a")
+    refused = a.join(must_know_its_id=True)
+    assert refused is not None
+    a.id, a.instance = refused.member_id, "i"
+    refused = a.join()
+    assert refused is not None
+    assert (refused.error_code, group.members) == (UNKNOWN, {})
+
+
+def test_an_id_that_was_given_out_is_given_back() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    held_bytes = world.held_bytes
+    refused = Client(group, "b").join(must_know_its_id=True)
+    assert refused is not None
+    assert world.held_bytes == held_bytes + PENDING_BYTES + text_bytes(refused.member_id)
+    a.join()
+    assert (a.joined, group.leave([(refused.member_id, None)])) == (None, [NONE])
+    assert (group.is_awaited, world.held_bytes, a.generation) == (False, held_bytes, 2)
+    world.pass_ms(0)
+    assert len([timer for timer in world.timers if timer.callback]) == 2, "a session, and the wait for a sync"
+
+
+def test_nothing_is_waited_for_of_those_that_have_left() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    b = Client(group, "b")
+    b.join()
+    a.join()
+    assert group.leave([(b.id, None)]) == [NONE]
+    a.join()
+    a.sync()
+    world.write()
+    assert len([timer for timer in world.timers if timer.callback]) == 1
+    world.pass_ms(5)
+    group.leave([(a.id, None)])
+    assert [timer for timer in world.timers if timer.callback] == []
+    assert (group.state_since_ms, world.stored[-1].current_state_timestamp) == (world.now_ms, world.now_ms)
+
+
+def test_once_all_have_synced_nothing_is_waited_for_but_sessions() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"), Client(group, "b"))
+    assert len([timer for timer in world.timers if timer.callback]) == 2
+
+
+def test_who_syncs_is_alive() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    for _ in range(5):
+        world.pass_ms(SESSION_MS - 1)
+        assert a.sync() == a.synced
+        assert a.synced is not None
+        assert a.synced.error_code == NONE
+
+
+def test_who_syncs_again_while_it_waits_is_answered_twice() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join()
+    b.join()
+    world.pass_ms(0)
+    follower = b if group.leader == a.id else a
+    answers: list[SyncGroupResponse] = []
+    follower._has_synced = answers.append  # type: ignore[method-assign]
+    follower.sync()
+    assert not answers
+    follower.sync()
+    assert [answer.error_code for answer in answers] == [REJOIN]
+
+
+def test_strangers_that_leave_disturb_nobody() -> None:
+    world = World()
+    group = make(world)
+    a = Client(group, "a")
+    stable(world, group, a)
+    assert group.leave([("who", None)]) == [UNKNOWN]
+    assert (group.state, a.heartbeat()) == (State.STABLE, NONE)
+
+
+def test_of_a_group_that_is_gone_nothing_is_left() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"))
+    assert group.deletion_problem(Asked.DELETE_OFFSETS) == NONE
+    Client(group, "b").join(must_know_its_id=True)
+    Client(group, "c").join()
+    group.end(UNKNOWN)
+    assert group.deletion_problem(Asked.DELETE_OFFSETS) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (group.is_awaited, [timer for timer in world.timers if timer.callback]) == (False, [])
+
+
+def test_who_knows_what_some_members_do_not_is_refused() -> None:
+    world = World()
+    group = make(world)
+    stable(world, group, Client(group, "a"), Client(group, "b", protocols=[("range", b"r")]))
+    refused = Client(group, "c", protocols=[("sticky", b"s")]).join()
+    assert refused is not None
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_one_that_is_new_does_not_wait_for_ever_for_those_who_may_take_long() -> None:
+    world = World()
+    group = make(world)
+    a, b = Client(group, "a"), Client(group, "b")
+    a.join(rebalance_timeout_ms=10 * NEW_MEMBER_MS)
+    world.pass_ms(0)
+    a.sync()
+    world.write()
+    b.join()
+    for _ in range(2 * NEW_MEMBER_MS // SESSION_MS - 1):
+        world.pass_ms(SESSION_MS // 2)
+        assert (a.heartbeat(), b.joined) == (REJOIN, None)
+    world.pass_ms(SESSION_MS // 2)
+    assert b.joined is not None
+    assert (b.joined.error_code, set(group.members)) == (UNKNOWN, {a.id})
+
+
 def test_what_its_members_read_is_known_of_consumers_alone() -> None:
     world = World()
     group = make(world)
@@ -564,6 +944,7 @@ def test_what_its_members_read_is_known_of_consumers_alone() -> None:
     assert (group.reads("t"), group.reads("u"), group.unused_since_ms(5)) == (True, False, 5)
     b = Client(group, "b", protocols=[("range", b"?")])
     b.join()
+    assert (group.reads("t"), group.reads("u"), group.unused_since_ms(5)) == (True, False, None)
     a.join()
     assert (group.reads("u"), group.topics) == (True, None)  # nobody knows what b reads
     group.leave([(a.id, None), (b.id, None)])

@@ -356,6 +356,7 @@ def test_what_is_forgotten() -> None:
         return [partition for partition, _ in held.forgettable("t", topic_id, now_ms, 100, unused)]
 
     assert gone(149, None) == [4]
+    assert gone(150, None) == [2, 4]
     assert gone(200, None) == [0, 2, 4]
     assert gone(200, 150) == [2, 4]
     assert gone(2000, None, reads=True) == [2, 3, 4]
