@@ -44,3 +44,16 @@ def test_every_fault_test_of_the_list_is_there() -> None:
 def test_a_fault_test_carries_its_number(number: str) -> None:
     for file, name in SHOWN.findall(FAULTS[number]):
         assert re.search(rf"(?<![A-Z\d]){number}(?!\d)", words_of(file, name)), f"{file}::{name}: no {number}"
+
+
+def takes_long(file: str, name: str) -> bool:
+    """Tell whether `make test` leaves a test out."""
+    nodes = ast.parse((TESTS / file).read_text()).body
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name]
+    return any(ast.unparse(mark) == "pytest.mark.all" for node in functions for mark in node.decorator_list)
+
+
+def test_what_runs_a_test_that_takes_long_is_said() -> None:
+    rows = [row for row in FAULTS.values() if any(takes_long(*shown) for shown in SHOWN.findall(row))]
+    assert rows
+    assert all("`make test-all`" in row for row in rows), rows

@@ -465,7 +465,7 @@ def appended_ms(log: Log, now_ms: int) -> int:
 
 @pytest.mark.parametrize("stop", ["clean", "kill", "power cut"])
 @pytest.mark.parametrize("emptied", [False, True])
-def test_S52_append_times_never_go_back_whatever_became_of_the_log(
+def test_S52_C18_append_times_never_go_back_whatever_became_of_the_log(
     tmp_path: Path, stop: str, emptied: bool
 ) -> None:
     options = {**LOG_APPEND_TIME, "retention_ms": 100, "file_delete_delay_ms": 0}
@@ -489,7 +489,7 @@ def test_S52_append_times_never_go_back_whatever_became_of_the_log(
     assert appended_ms(again, NOW + 51) == NOW + 51
 
 
-def test_S52_an_empty_log_hands_its_last_append_time_on_and_on(tmp_path: Path) -> None:
+def test_S52_C18_an_empty_log_hands_its_last_append_time_on_and_on(tmp_path: Path) -> None:
     options = {**LOG_APPEND_TIME, "retention_ms": 100}
     log = open_log(tmp_path / "0", **options)
     appended_ms(log, NOW + 50)
