@@ -7,6 +7,8 @@ there are, the loop is asked to wake for the first of them alone.
 import asyncio
 import itertools
 import logging
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
@@ -19,6 +21,8 @@ _log = logging.getLogger(__name__)
 CANCELLED_MAX = 64
 # The longest that a loop can be told to wait is less than an option may say.
 LONGEST_WAIT_MS = 3_600_000
+# How long a turn of the loop does what is due: thousands of members may be given up at the same moment.
+TURN_S = 0.002
 
 
 class Timer:
@@ -41,13 +45,14 @@ class Timer:
 class Timers:
     """All timers of a broker."""
 
-    __slots__ = ("_cancelled", "_clock", "_handle", "_heap", "_loop", "_numbers", "_wakes_ms")
+    __slots__ = ("_cancelled", "_clock", "_due", "_handle", "_heap", "_loop", "_numbers", "_wakes_ms")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         """Begin with none."""
         self._loop = loop
         self._clock = clock
         self._heap: list[tuple[int, int, Timer]] = []
+        self._due: deque[Timer] = deque()  # whose time has come
         self._numbers = itertools.count()
         self._cancelled = 0
         self._handle: asyncio.Handle | None = None
@@ -81,6 +86,10 @@ class Timers:
                 return
             self._handle.cancel()
             self._handle = None
+        if self._due:
+            self._wakes_ms = -1
+            self._handle = self._loop.call_soon(self._wake)
+            return
         if not self._heap:
             return
         self._wakes_ms = self._heap[0][0]
@@ -91,14 +100,14 @@ class Timers:
             self._handle = self._loop.call_later(wait_ms / 1000, self._wake)
 
     def _wake(self) -> None:
-        """Do what is due."""
+        """Do what is due, in its order; what there is no time for in the next turn."""
         self._handle = None
         now_ms = self._clock.monotonic_ms()
-        due = []
         while self._heap and self._heap[0][0] <= now_ms:
-            due.append(heappop(self._heap)[2])
-        self._set()
-        for timer in due:
+            self._due.append(heappop(self._heap)[2])
+        ends_s = time.monotonic() + TURN_S
+        while self._due and time.monotonic() < ends_s:
+            timer = self._due.popleft()
             callback, timer.callback = timer.callback, None
             if callback is None:
                 self._cancelled -= 1
@@ -107,6 +116,7 @@ class Timers:
                 callback()
             except Exception:
                 _log.exception("a timer failed")
+        self._set()
 
     def _clock_moved(self) -> None:
         """Look again. The thread that moves the clock."""

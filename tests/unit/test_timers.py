@@ -1,12 +1,14 @@
 """Timers: in order, by a clock that can be held, however many are cancelled."""
 
 import asyncio
+import time
+from functools import partial
 
 import pytest
 
 from tests.support.served import until
 from tidelog.broker.clock import Clock
-from tidelog.broker.timers import CANCELLED_MAX, Timers
+from tidelog.broker.timers import CANCELLED_MAX, TURN_S, Timers
 
 
 def new_timers() -> tuple[Clock, Timers]:
@@ -102,3 +104,26 @@ async def test_one_that_fails_takes_no_other_with_it(caplog: pytest.LogCaptureFi
     await turns()
     assert done == ["other"]
     assert "a timer failed" in caplog.text
+
+
+async def test_those_that_are_due_at_once_take_more_than_one_turn_of_the_loop() -> None:
+    """Thousands of members may be given up at the same moment; others are served meanwhile."""
+    clock, timers = new_timers()
+    came: list[int] = []
+
+    def come(number: int) -> None:
+        came.append(number)
+        time.sleep(TURN_S)
+
+    for number in range(4):
+        timers.call_later(10, partial(come, number))
+    last = timers.call_later(10, partial(come, 4))
+    clock.advance(milliseconds=10)
+    counts = []
+    while len(came) < 4:
+        await asyncio.sleep(0)
+        counts.append(len(came))
+    last.cancel()
+    await asyncio.sleep(0)
+    assert came == [0, 1, 2, 3]
+    assert [each for each in counts if each] == [1, 2, 3, 4]
