@@ -48,7 +48,6 @@ from tidelog.protocol.error_codes import ErrorCode
 NAME_BYTES: Final = 100
 # So often at most all topics are matched anew because there are others.
 REFRESH_MS: Final = 1000
-
 # A record has to fit a batch of its topic; matches that are too many for one are found anew after a start.
 LARGEST_VALUE: Final = 512 << 10
 
@@ -364,6 +363,8 @@ class ConsumerGroup:
     def _resolved(self, found: Mapping[str, frozenset[str]]) -> None:
         """Take note of the topics that match; those that are read by now make an epoch."""
         self._is_resolving = False
+        if self.is_dead:
+            return  # What is stored of it was taken back.
         is_changed, now_ms = False, self._around.now_ms()
         for regex, topics in found.items():
             if regex in self._by_regex and topics != self.regexes.get(regex):
@@ -546,10 +547,9 @@ class ConsumerGroup:
             self._expect_revocation(member)
 
     def _expect_revocation(self, member: Member) -> None:
+        timeout_ms = max(member.subscription.rebalance_timeout_ms, 0)
         late = partial(self._revocation_over, member, member.current.epoch)
-        member.rebalance_timer = self._around.call_later(
-            max(member.subscription.rebalance_timeout_ms, 0), late
-        )
+        member.rebalance_timer = self._around.call_later(timeout_ms, late)
 
     def _put(self, key: bytes, value: bytes | None) -> None:
         """Have a record written with the next flush; of those of one key the last."""
