@@ -538,10 +538,9 @@ class ConsumerGroup:
             self._expect_revocation(member)
 
     def _expect_revocation(self, member: Member) -> None:
+        timeout_ms = max(member.subscription.rebalance_timeout_ms, 0)
         late = partial(self._revocation_over, member, member.current.epoch)
-        member.rebalance_timer = self._around.call_later(
-            max(member.subscription.rebalance_timeout_ms, 0), late
-        )
+        member.rebalance_timer = self._around.call_later(timeout_ms, late)
 
     def _flush(self, then: Stored | None = None) -> None:
         """Have what has changed stored, and go on when it is on disk."""

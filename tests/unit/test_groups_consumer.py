@@ -310,6 +310,7 @@ def test_offsets_are_told_to_members_of_the_epoch_and_to_who_is_none(group: Cons
     assert group.fetch_problem("m", 1) is NONE
     assert group.fetch_problem("m", 2) is ErrorCode.STALE_MEMBER_EPOCH
     assert group.fetch_problem("x", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.fetch_problem(None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_group_with_members_is_not_deleted_and_its_topics_offsets_are_kept(group: ConsumerGroup) -> None:
@@ -382,6 +383,78 @@ def test_who_waits_when_the_broker_stops_is_answered(world: World) -> None:
     assert one.heartbeat(group) is None
     group.release(ErrorCode.NOT_COORDINATOR)
     assert one.answers[-1].code is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_group_that_is_ended_answers_who_waits_and_writes_no_more(world: World) -> None:
+    """Not even what is found for it later: it would bring back, with the next start, what was taken back."""
+    world.is_lazy = True
+    group = world.group()
+    one, two = client("m1", "a"), client("m2", regex="b")
+    assert (one.heartbeat(group), two.heartbeat(group)) == (None, None)
+    held_bytes = world.held_bytes
+    group.end(ErrorCode.NOT_COORDINATOR)
+    assert [each.answers[-1].code for each in (one, two)] == [ErrorCode.NOT_COORDINATOR] * 2
+    world.work()
+    assert (world.log, world.held_bytes, group.state) == ({}, held_bytes, GroupState.DEAD)
+    assert not [timer for timer in world.timers if timer.callback]
+    assert told(client("m3", "a").heartbeat(group)).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_who_leaves_is_answered_when_that_is_stored(world: World) -> None:
+    group = world.group()
+    one, two = client("m1", "a"), client("m2", "a")
+    for each in (one, two):
+        each.heartbeat(group)
+    world.fails = True
+    assert one.leave(group).code is ErrorCode.NOT_COORDINATOR
+    world.fails = False
+    assert two.leave(group).code is NONE
+    assert not world.restarted().members
+
+
+def test_a_group_without_regular_expressions_has_none_resolved(world: World) -> None:
+    resolved: list[frozenset[str]] = []
+    world.around = world.around._replace(resolve=lambda regexes, _then: resolved.append(regexes))
+    group = world.group()
+    one = client("m", "a")
+    one.heartbeat(group)
+    world.topics["c"] = (b"c" * 16, 1)
+    group.topic_changed("c", is_new=True)
+    assert told(one.heartbeat(group)).code is NONE
+    assert not resolved
+
+
+def test_a_topic_that_was_made_again_is_another_one(group: ConsumerGroup, world: World) -> None:
+    one = client("m", "a")
+    one.heartbeat(group)
+    world.topics["a"] = (B, 2)
+    group.topic_changed("a", is_new=True)
+    one.heartbeat(group)
+    one.heartbeat(group)
+    assert one.owns == {B: frozenset([0, 1])}
+
+
+def test_a_static_member_comes_back_to_a_group_that_is_full(world: World) -> None:
+    world.around = world.around._replace(max_size=1)
+    group = world.group()
+    one = client("m1", "a", instance_id="i")
+    one.heartbeat(group)
+    one.leave(group, -2)
+    assert told(client("m2", "a", instance_id="i").heartbeat(group)).code is NONE
+
+
+def test_the_first_member_begins_an_epoch_whatever_it_reads(group: ConsumerGroup) -> None:
+    assert told(client("m").heartbeat(group)) == Answer(NONE, None, "m", 1, {})
+
+
+def test_who_reads_by_a_regular_expression_no_longer_gives_up_what_matched(group: ConsumerGroup) -> None:
+    one = client("m", regex="a")
+    one.heartbeat(group)
+    assert one.owns == {A: frozenset(range(4))}
+    one.said["regex"] = ""
+    one.heartbeat(group)
+    one.heartbeat(group)
+    assert (one.owns, one.epoch, group.regexes) == ({}, 3, {})
 
 
 def test_a_member_that_is_taken_out_while_it_waits_is_told_so(world: World) -> None:
