@@ -90,7 +90,7 @@ class _Log(OffsetsLog):
         state = state._replace(written=count, seen=count, end=sent.last + 1, append_ms=sent.append_ms)
         world.put(OFFSETS_TOPIC, 0, state)
         world.mark()
-        is_offset = isinstance(records.read(*entries[0])[0], OffsetCommitKey)  # type: ignore[index]
+        is_offset = isinstance(records.read(*entries[0][:2])[0], OffsetCommitKey)  # type: ignore[index]
         world.appended[group_id, is_offset] = count
         return partition
 
