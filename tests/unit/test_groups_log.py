@@ -12,11 +12,11 @@ from tests.support.consumer_groups import World
 from tests.support.logs import open_log
 from tests.support.strategies import messages
 from tidelog.broker.groups import consumer_records
-from tidelog.broker.groups.consumer_member import Current, Progress, Subscription
+from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Replayed, replay
 from tidelog.broker.topics import BrokerStops
-from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator import consumer_forms, records
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.coordinator.subscription import subscribed_topics
@@ -258,6 +258,29 @@ def test_members_and_groups_that_were_taken_back_are_not_there(tmp_path: Path) -
     group_gone += [(bytes.fromhex("0003 0001 67"), None), (bytes.fromhex("0004 0001 67"), None)]
     found = replayed(log_of(tmp_path / "b-0", batch(0, *consumers(), *group_gone)))
     assert found.consumer_groups == {}
+
+
+def test_all_that_is_known_of_a_member_is_read_back_and_taken_back() -> None:
+    group = World().group()
+    said = Subscription(
+        "i", "rack", "c", "/h", frozenset("ab"), "t.*", 1234, "range", Classic(77, (("p", b"m"), ("q", b"")))
+    )
+    current = Current(7, 5, Progress.UNRELEASED_PARTITIONS, {T_ID: frozenset([1])}, {T_ID: frozenset([2])})
+    of_member = {
+        consumer_records.member_key("g", "m"): consumer_records.member_value(said),
+        consumer_records.target_key("g", "m"): consumer_records.target_value(current.assigned),
+        consumer_records.current_key("g", "m"): consumer_records.current_value(current),
+    }
+    for key in of_member:
+        group.restore(*consumer_forms.read(key, None))
+    assert group.members == {}, "nobody is made by what takes back"
+    for key, written in of_member.items():
+        group.restore(*consumer_forms.read(key, written))
+    (member,) = group
+    assert (member.subscription, member.target, member.current) == (said, current.assigned, current)
+    for key in list(of_member)[1:]:
+        group.restore(*consumer_forms.read(key, None))
+    assert (member.subscription, member.target, member.current) == (said, NOTHING, NEW)
 
 
 def test_a_group_is_of_the_kind_that_was_written_last(tmp_path: Path) -> None:
