@@ -1,14 +1,19 @@
 """Members of the classic protocol in a consumer group, and a group on its way from one kind to the other (KIP-848)."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.answers import Later
 from tidelog.broker.groups import consumers
+from tidelog.broker.groups.assignors import Wanting
 from tidelog.broker.groups.consumer_parts import Refused
 from tidelog.broker.groups.member import Joining
 from tidelog.broker.groups.memory import Taken
 from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.config.load import load
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -252,6 +257,41 @@ def test_classic_members_hear_of_topics_that_grow(world: World) -> None:
     assert old.owns == {"a": [0, 1, 2, 3, 4]}
 
 
+def test_a_static_member_of_the_classic_protocol_needs_no_id_and_keeps_its_rack(world: World) -> None:
+    group = world.group()
+    new = Client("m", frozenset(["a"]), instance_id="i")
+    group.heartbeat_of(new.beat(group)._replace(rack_id="rack"), new.take)
+    static = Classic(group, "a", instance_id="i")
+    assert static.join(must_know_its_id=True).error_code == NONE
+    assert group.members[static.member_id].subscription.rack_id == "rack"
+
+
+def test_the_group_stays_one_of_consumers_while_others_speak_the_new_protocol(world: World) -> None:
+    world.may_downgrade = True
+    group = world.group()
+    Client("m", frozenset(["a"]), instance_id="i").heartbeat(group)
+    Client("n", frozenset(["a"])).heartbeat(group)
+    assert Classic(group, "a", instance_id="i").join().error_code == NONE
+    assert world.downgraded == []
+
+
+def test_a_classic_member_is_answered_when_that_is_stored(world: World) -> None:
+    group = world.group()
+    world.fails = True
+    assert Classic(group, "a").join().error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_classic_member_that_waits_when_the_group_ends_is_told_why(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    answers: list[JoinGroupResponse] = []
+    asked = Joining("", None, "c", "/h", 60_000, 10_000, "consumer", [("range", written_subscription(["a"]))])
+    group.join(asked, answers.append)
+    assert not answers
+    group.end(ErrorCode.NOT_COORDINATOR)
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+
+
 def test_a_classic_member_of_an_earlier_generation_is_told_so(world: World) -> None:
     group = world.group()
     old = Classic(group, "a")
@@ -336,12 +376,29 @@ def test_a_member_that_never_named_a_session_has_its_rebalance_for_one(world: Wo
     assert subscription_of(member.subscription).topics == ["a"]
 
 
-def test_what_fails_on_the_other_thread_leaves_all_as_it_was() -> None:
-    later = Later()
-    later.response = StorageError("")
-    assert consumers._outcome(later, "as it was") == "as it was"
-    later.response = "anew"
-    assert consumers._outcome(later, "as it was") == "anew"
+def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it_was() -> None:
+    submitted: list[Later] = []
+
+    def submit(_task: object, owner: object) -> Later:
+        submitted.append(Later())
+        return submitted[-1]
+
+    fakes: Any = SimpleNamespace(submit=submit, now_ms=None, monotonic_ms=None, call_later=None)
+    around = consumers.surroundings(
+        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, fakes, fakes
+    )
+    had = {A: frozenset([0])}
+    members = {"m": Wanting(frozenset([A]), had)}
+    told: list[object] = []
+    around.assign("uniform", members, {A: consumers.AT_ONCE - 1}, told.append)
+    assert (len(told), submitted) == (1, [])
+    for outcome, expected in ((StorageError(""), {"m": had}), ({"m": {}}, {"m": {}})):
+        around.assign("uniform", members, {A: consumers.AT_ONCE}, told.append)
+        submitted[-1].response = outcome
+        assert submitted[-1].ready is not None
+        submitted[-1].ready()
+        assert told[-1] == expected
+    assert len(told) == 3
 
 
 def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
@@ -351,6 +408,7 @@ def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None
     old = Classic(group, "a", instance_id="i")
     old.join()
     new.heartbeat(group)
+    group.epoch += 1  # for which there is no target yet
     value = consumers.downgraded(group, frozenset(["m"]), world.now_ms)
     assert (value.protocol_type, value.protocol, value.generation) == (
         "consumer",
@@ -409,6 +467,20 @@ def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     world.pass_(10_000)
     assert list(group.members) == ["m3"]
     assert world.held_bytes == group.taken.size_bytes
+
+
+def test_a_group_that_was_upgraded_is_in_its_epoch_after_a_restart(world: World) -> None:
+    group = consumers.upgraded(FakeClassicGroup(FakeClassicMember("m1", given(0))), world.around)  # type: ignore[arg-type]
+    assert group.heartbeat("m1", None, 7) is NONE
+    again = world.restarted()
+    assert (again.epoch, again.target_epoch, again.members["m1"].current.epoch) == (7, 7, 7)
+
+
+def test_a_group_of_others_than_consumers_is_not_upgraded(world: World) -> None:
+    classic = FakeClassicGroup(FakeClassicMember("m", b""))
+    classic.protocol_type = "connect"
+    with pytest.raises(Refused):
+        consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
