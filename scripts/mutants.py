@@ -80,7 +80,7 @@ FIRST = {
     "broker/authorized_operations": ["handlers"],
     "broker/broker": ["topics", "administration", "handlers"],
     "broker/catalog": ["catalog", "topics"],
-    "broker/clock": ["waiting", "handlers"],
+    "broker/clock": ["timers", "waiting", "handlers"],
     "broker/codes": _ANSWERS,
     "broker/collector": ["quota"],
     "broker/config_changes": _ADMINISTERED,

@@ -56,7 +56,7 @@ class Replayed:
 def partition_of(group_id: str, count: int) -> int:
     """Return the partition that a group is in, as Kafka does by Java's hash of a string."""
     code = 0
-    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    encoded = group_id.encode("utf-16-be")
     for position in range(0, len(encoded), 2):
         code = (31 * code + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
     return (code & 0x7FFFFFFF) % count

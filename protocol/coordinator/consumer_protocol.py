@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tidelog.protocol.coordinator.form import Form, version_of
-from tidelog.protocol.wire.errors import WireError
 from tidelog.protocol.wire.schema import field, message
 from tidelog.protocol.wire.types import BYTES, INT32, STRING, Array
 
@@ -81,7 +80,4 @@ def written_subscription(topics: Iterable[str]) -> bytes:
 
 
 def _read(form: Form, data: bytes) -> Any:
-    version = version_of(data)
-    if version < 0:
-        raise WireError(f"version {version} of the consumer protocol")
-    return form.read(data, min(version, _LAST))
+    return form.read(data, min(version_of(data), _LAST))

@@ -60,6 +60,25 @@ def test_every_partition_has_one_owner_among_its_subscribers(
 
 
 @each_assignor
+@pytest.mark.parametrize("others", [frozenset([A]), frozenset([A, B])])
+def test_what_two_had_one_keeps(assign: Assignor, others: frozenset[bytes]) -> None:
+    has = {A: frozenset([0, 1, 2])}
+    assigned = assign({"m1": Wanting(frozenset([A]), has), "m2": Wanting(others, has)}, {A: 2, B: 1})
+    assert sum(len(each.get(A, ())) for each in assigned.values()) == 2
+
+
+def test_range_goes_by_the_topic_that_most_have_partitions_of() -> None:
+    """One that is new and alike goes with it, whatever their ids."""
+    topics_ = frozenset([A, B])
+    has = {"m1": {B: frozenset([1])}, "m2": {B: frozenset([0])}}
+    assigned = range_({member_id: Wanting(topics_, each) for member_id, each in has.items()}, {A: 2, B: 2})
+    assert assigned == {
+        "m1": {A: frozenset([1]), B: frozenset([1])},
+        "m2": {A: frozenset([0]), B: frozenset([0])},
+    }
+
+
+@each_assignor
 @given(members=members_drawn(), counts=counts_drawn)
 def test_what_was_assigned_stays_when_nothing_changes(
     assign: Assignor, members: dict[str, Wanting], counts: dict[bytes, int]

@@ -12,11 +12,17 @@ from tests.support.consumer_groups import World
 from tests.support.logs import open_log
 from tests.support.strategies import messages
 from tidelog.broker.groups import consumer_records
-from tidelog.broker.groups.consumer_member import Current, Progress, Subscription
+from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
 from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
-from tidelog.broker.groups.offsets_log import Replayed, replay
+from tidelog.broker.groups.offsets_log import Replayed, partition_of, replay
 from tidelog.broker.topics import BrokerStops
-from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator import consumer_forms, records
+from tidelog.protocol.coordinator.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue, MemberMetadata
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.coordinator.subscription import subscribed_topics
@@ -161,7 +167,7 @@ def test_the_last_record_of_a_key_holds_and_null_takes_it_back(tmp_path: Path) -
         batch(4, (KEY, value(5)), (other, None), (gone, None), (group, None), (group, None)),
     )
     found = replayed(log)
-    assert (offsets(found), offsets(found, "gone"), found.groups) == ({("t", 0): 5}, {}, {})
+    assert (offsets(found), list(found.offsets), found.groups) == ({("t", 0): 5}, ["g"], {})
     assert found.offsets["g"].size_bytes == sum(each.size_bytes for _, _, each in found.offsets["g"])
 
 
@@ -183,6 +189,30 @@ def test_what_is_in_a_transaction_counts_once_that_is_committed(tmp_path: Path) 
         transaction(4, 1, (KEY, value(7))),  # nobody has decided on that
     )
     assert offsets(replayed(log)) == {("t", 0): 5}
+    log = log_of(
+        tmp_path / "__consumer_offsets-1",
+        transaction(0, 1, (KEY, value(5))),
+        transaction(1, 1, (marker["commit"], b""), control=True),
+        batch(2, (KEY, value(6))),
+        transaction(3, 1, (marker["commit"], b""), control=True),
+    )
+    assert offsets(replayed(log)) == {("t", 0): 6}, "what was decided is not told again"
+
+
+def test_what_lies_before_the_start_of_the_log_is_not_read(tmp_path: Path) -> None:
+    other = records.offset_key("g", "t", 1)
+    log = log_of(tmp_path / "__consumer_offsets-0", batch(0, (KEY, value(1)), (other, value(2))))
+    log.advance_start(1)
+    assert offsets(replayed(log)) == {("t", 1): 2}
+
+
+@pytest.mark.parametrize(
+    ("group", "code"),
+    [("", 0), ("hello", 99162322), ("Hello World", -862545276), ("polygenelubricants", -(1 << 31))],
+)
+def test_a_group_is_in_the_partition_that_java_s_hash_of_its_name_says(group: str, code: int) -> None:
+    for count in (1, 50, 1 << 30):
+        assert partition_of(group, count) == (code & 0x7FFFFFFF) % count
 
 
 def test_older_formats_and_all_codecs_are_read(tmp_path: Path) -> None:
@@ -269,6 +299,61 @@ def test_members_and_groups_that_were_taken_back_are_not_there(tmp_path: Path) -
     group_gone += [(bytes.fromhex("0003 0001 67"), None), (bytes.fromhex("0004 0001 67"), None)]
     found = replayed(log_of(tmp_path / "b-0", batch(0, *consumers(), *group_gone)))
     assert found.consumer_groups == {}
+
+
+def test_all_that_is_known_of_a_member_is_read_back_and_taken_back() -> None:
+    group = World().group()
+    said = Subscription(
+        "i", "rack", "c", "/h", frozenset("ab"), "t.*", 1234, "range", Classic(77, (("p", b"m"), ("q", b"")))
+    )
+    current = Current(7, 5, Progress.UNRELEASED_PARTITIONS, {T_ID: frozenset([1])}, {T_ID: frozenset([2])})
+    of_member = {
+        consumer_records.member_key("g", "m"): consumer_records.member_value(said),
+        consumer_records.target_key("g", "m"): consumer_records.target_value(current.assigned),
+        consumer_records.current_key("g", "m"): consumer_records.current_value(current),
+    }
+    for key in of_member:
+        group.restore(*consumer_forms.read(key, None))
+    assert group.members == {}, "nobody is made by what takes back"
+    for key, written in of_member.items():
+        group.restore(*consumer_forms.read(key, written))
+    (member,) = group
+    assert (member.subscription, member.target, member.current) == (said, current.assigned, current)
+    for key in list(of_member)[1:]:
+        group.restore(*consumer_forms.read(key, None))
+    assert (member.subscription, member.target, member.current) == (said, NOTHING, NEW)
+    for written_regex in (consumer_records.regex_value(frozenset("t"), 1), None):
+        group.restore(*consumer_forms.read(consumer_records.regex_key("g", "t.*"), written_regex))
+    assert group.regexes == {}
+
+
+def test_what_a_later_kafka_writes_of_a_member_is_taken_as_it_may_be() -> None:
+    group = World().group()
+    group.restore(
+        ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m"),
+        ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=2,
+            previous_member_epoch=1,
+            state=9,
+            assigned_partitions=[],
+            partitions_pending_revocation=[],
+        ),
+    )
+    group.restore(
+        ConsumerGroupMemberMetadataKey(group_id="g", member_id="m"),
+        ConsumerGroupMemberMetadataValue(
+            instance_id=None,
+            rack_id=None,
+            client_id="c",
+            client_host="/h",
+            subscribed_topic_names=["t"],
+            subscribed_topic_regex=None,
+            server_assignor=None,
+        ),
+    )
+    (member,) = group
+    assert (member.current.progress, member.current.epoch) == (Progress.UNKNOWN, 2)
+    assert (member.subscription.regex, member.subscription.topics) == ("", {"t"})
 
 
 def test_a_group_is_of_the_kind_that_was_written_last(tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
 """Members of the classic protocol in a consumer group, and a group on its way from one kind to the other (KIP-848)."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
+from tidelog.broker.answers import Later
 from tidelog.broker.groups import consumers
+from tidelog.broker.groups.assignors import Wanting
 from tidelog.broker.groups.consumer_parts import Refused
 from tidelog.broker.groups.member import Joining
-from tidelog.broker.groups.memory import Taken
+from tidelog.broker.groups.memory import Memory, Taken
 from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.config.load import load
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -22,6 +28,7 @@ from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.protocol.wire.errors import WireError
+from tidelog.storage.errors import StorageError
 
 A, B = b"a" * 16, b"b" * 16
 NONE, REJOIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
@@ -199,6 +206,112 @@ def test_a_classic_member_that_does_not_sync_is_taken_out(world: World) -> None:
     assert not group.members
 
 
+def test_a_classic_member_that_has_joined_again_and_synced_is_waited_for_no_more(world: World) -> None:
+    group = world.group()
+    old, new = Classic(group, "a"), Client("m", frozenset(["b"]))
+    old.join()
+    new.heartbeat(group)
+    assert old.heartbeat() is REJOIN
+    world.pass_(9_000)
+    assert old.heartbeat() is REJOIN
+    assert (old.join().error_code, old.sync().error_code) == (NONE, NONE)
+    for _ in range(20):
+        world.pass_(9_000)
+        assert old.heartbeat() is NONE
+        new.heartbeat(group)
+
+
+def test_a_classic_member_that_joins_or_syncs_is_alive(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    for act in (old.join, old.sync, old.join, old.sync):
+        world.pass_(9_000)
+        assert act().error_code == NONE
+
+
+def test_a_classic_member_that_hears_by_its_sync_that_it_is_to_join_again_has_to(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    old.sync()
+    new = Client("m", frozenset(["b"]))
+    new.heartbeat(group)
+    for _ in range(12):
+        assert (old.sync().error_code, old.member_id in group.members) == (REJOIN, True)
+        group._lives(group.members[old.member_id])
+        world.pass_(5_000)
+        new.heartbeat(group)
+    assert list(group.members) == ["m"]
+
+
+def test_classic_members_hear_of_topics_that_grow(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    old.sync()
+    world.topics["a"] = (A, 5)
+    group.topic_changed("a", is_new=False)
+    assert old.heartbeat() is REJOIN
+    old.join()
+    old.sync()
+    assert old.owns == {"a": [0, 1, 2, 3, 4]}
+
+
+def test_a_static_member_of_the_classic_protocol_needs_no_id_and_keeps_its_rack(world: World) -> None:
+    group = world.group()
+    new = Client("m", frozenset(["a"]), instance_id="i")
+    group.heartbeat_of(new.beat(group)._replace(rack_id="rack"), new.take)
+    static = Classic(group, "a", instance_id="i")
+    assert static.join(must_know_its_id=True).error_code == NONE
+    assert group.members[static.member_id].subscription.rack_id == "rack"
+
+
+def test_the_group_stays_one_of_consumers_while_others_speak_the_new_protocol(world: World) -> None:
+    world.may_downgrade = True
+    group = world.group()
+    Client("m", frozenset(["a"]), instance_id="i").heartbeat(group)
+    Client("n", frozenset(["a"])).heartbeat(group)
+    assert Classic(group, "a", instance_id="i").join().error_code == NONE
+    assert world.downgraded == []
+
+
+def test_a_classic_member_is_answered_when_that_is_stored(world: World) -> None:
+    group = world.group()
+    world.fails = True
+    assert Classic(group, "a").join().error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_classic_member_that_waits_when_the_group_ends_is_told_why(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    answers: list[JoinGroupResponse] = []
+    asked = Joining("", None, "c", "/h", 60_000, 10_000, "consumer", [("range", written_subscription(["a"]))])
+    group.join(asked, answers.append)
+    assert not answers
+    group.end(ErrorCode.NOT_COORDINATOR)
+    assert [answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_a_classic_member_of_an_earlier_generation_is_told_so(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    old.sync()
+    Client("m", frozenset(["b"])).heartbeat(group)
+    old.join()
+    assert old.generation == 2
+    old.generation = 1
+    assert old.heartbeat() is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_who_has_left_is_not_there_after_a_restart(world: World) -> None:
+    group = world.group()
+    old = Classic(group, "a")
+    old.join()
+    group.leave([(old.member_id, None)])
+    assert not world.restarted().members
+
+
 def test_members_leave_by_their_ids_or_by_their_instances(world: World) -> None:
     group = world.group()
     static, other = Classic(group, "a", instance_id="i"), Classic(group, "a")
@@ -246,6 +359,49 @@ def test_a_group_of_nobody_does_not_become_classic(world: World) -> None:
     assert world.downgraded == []
 
 
+def test_a_group_of_as_many_as_there_may_be_is_upgraded_and_no_larger_one(world: World) -> None:
+    members = [FakeClassicMember("m1", b""), FakeClassicMember("m2", b"")]
+    around = world.around._replace(max_size=2)
+    assert len(consumers.upgraded(FakeClassicGroup(*members), around).members) == 2  # type: ignore[arg-type]
+    with pytest.raises(Refused):
+        consumers.upgraded(FakeClassicGroup(*members), around._replace(max_size=1))  # type: ignore[arg-type]
+
+
+def test_a_member_that_never_named_a_session_has_its_rebalance_for_one(world: World) -> None:
+    group = world.group()
+    new = Client("m", frozenset(["a"]), instance_id="i")
+    new.heartbeat(group)
+    (member,) = consumers.downgraded(group, frozenset(), world.now_ms).members
+    assert (member.session_timeout, member.rebalance_timeout) == (60_000, 60_000)
+    assert subscription_of(member.subscription).topics == ["a"]
+
+
+def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it_was() -> None:
+    submitted: list[Later] = []
+
+    def submit(_task: object, owner: object) -> Later:
+        submitted.append(Later())
+        return submitted[-1]
+
+    memory = Memory(1 << 20)
+    fakes: Any = SimpleNamespace(submit=submit, now_ms=None, monotonic_ms=None, call_later=None)
+    around = consumers.surroundings(
+        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, memory, fakes
+    )
+    had = {A: frozenset([0])}
+    members = {"m": Wanting(frozenset([A]), had)}
+    told: list[object] = []
+    around.assign("uniform", members, {A: consumers.AT_ONCE - 1}, told.append)
+    assert (len(told), submitted) == (1, [])
+    for outcome, expected in ((StorageError(""), {"m": had}), ({"m": {}}, {"m": {}})):
+        around.assign("uniform", members, {A: consumers.AT_ONCE}, told.append)
+        submitted[-1].response = outcome
+        assert submitted[-1].ready is not None
+        submitted[-1].ready()
+        assert told[-1] == expected
+    assert len(told) == 3
+
+
 def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
     group = world.group()
     new = Client("m", frozenset(["a"]))
@@ -253,6 +409,7 @@ def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None
     old = Classic(group, "a", instance_id="i")
     old.join()
     new.heartbeat(group)
+    group.epoch += 1  # for which there is no target yet
     value = consumers.downgraded(group, frozenset(["m"]), world.now_ms)
     assert (value.protocol_type, value.protocol, value.generation) == (
         "consumer",
@@ -303,6 +460,7 @@ def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     group = consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
     assert (group.epoch, group.target_epoch) == (7, 7)
     assert group.members["m1"].current.assigned == {A: {0, 1}}
+    assert group.members["m1"].subscription.rebalance_timeout_ms == 60_000
     assert group.members["m2"].current.assigned == {A: {2}}
     assert group.heartbeat("m1", None, 7) is NONE
     Client("m3", frozenset(["a"])).heartbeat(group)
@@ -310,6 +468,20 @@ def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     world.pass_(10_000)
     assert list(group.members) == ["m3"]
     assert world.held_bytes == group.taken.size_bytes
+
+
+def test_a_group_that_was_upgraded_is_in_its_epoch_after_a_restart(world: World) -> None:
+    group = consumers.upgraded(FakeClassicGroup(FakeClassicMember("m1", given(0))), world.around)  # type: ignore[arg-type]
+    assert group.heartbeat("m1", None, 7) is NONE
+    again = world.restarted()
+    assert (again.epoch, again.target_epoch, again.members["m1"].current.epoch) == (7, 7, 7)
+
+
+def test_a_group_of_others_than_consumers_is_not_upgraded(world: World) -> None:
+    classic = FakeClassicGroup(FakeClassicMember("m", b""))
+    classic.protocol_type = "connect"
+    with pytest.raises(Refused):
+        consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -371,3 +543,4 @@ def test_an_assignment_has_the_version_of_the_subscription() -> None:
     for version in range(4):
         metadata = SUBSCRIPTIONS.write(ConsumerProtocolSubscription(topics=[]), version)
         assert written_assignment(partitions, metadata)[:2] == version.to_bytes(2)
+    assert written_assignment(partitions, b"\0\7" + metadata[2:])[:2] == b"\0\3", "of one that is not known"

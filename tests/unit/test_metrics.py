@@ -203,7 +203,13 @@ async def test_a_scrape_tells_of_topics_and_partitions(
     for name, expected in {"start_offset": 0, "end_offset": 6, "bytes": log.size_bytes}.items():
         assert value(found, f"tidelog_partition_{name}", topic="t", partition="0") == expected, name
     assert value(found, "tidelog_held_bytes", kind="requests") == 99
-    assert value(found, "tidelog_held_bytes_max", kind="fetches") == 64 << 20
+    config = served.broker.config
+    for kind, bound in {
+        "fetches": 64 << 20,
+        "fetch_sessions": config.fetch_session_max_bytes,
+        "groups": config.group_state_max_bytes,
+    }.items():
+        assert value(found, "tidelog_held_bytes_max", kind=kind) == bound, kind
     assert (value(found, "process_resident_memory_bytes") or 0) > 1 << 20
     assert (value(found, "process_open_fds") or 0) > 3
 
@@ -232,6 +238,7 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
         served.broker.clock.hold(NOW + number * 10_000)
         await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
     committed = [('a "b"\\', "t", 0, 1), ("done", "t", 0, 4), ("gone", "u", 0, 1), ("gone", "t", 7, 1)]
+    committed.append(("ahead", "t", 0, 9))
     monkeypatch.setattr(
         served.broker.groups, "all_committed", lambda: iter([*committed, ("more", "t", 0, 1)])
     )
@@ -240,9 +247,10 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
     behind = {"group": 'a "b"\\', "topic": "t", "partition": "0"}
     assert value(found, "tidelog_group_lag_records", **behind) == 3
     assert value(found, "tidelog_group_lag_seconds", **behind) == 20
-    done = {**behind, "group": "done"}
-    assert value(found, "tidelog_group_lag_records", **done) == 0
-    assert value(found, "tidelog_group_lag_seconds", **done) == 0
+    for group in ("done", "ahead"):
+        done = {**behind, "group": group}
+        assert value(found, "tidelog_group_lag_records", **done) == 0
+        assert value(found, "tidelog_group_lag_seconds", **done) == 0
     assert not any({("group", "gone"), ("group", "more")} & set(names) for _, names in found)
 
 
@@ -271,6 +279,9 @@ async def test_of_very_many_less_is_told(
     assert ("tidelog_partition_end_offset" in names) == partitions_told
     assert ("tidelog_partition_append_delay_seconds" in names) == partitions_told
     assert value(found, "tidelog_partitions") == 2
+    monkeypatch.setattr(collect, bound, 2)
+    names = {name for name, _ in scraped(served.broker)}
+    assert {"tidelog_topic_records_total", "tidelog_partition_end_offset"} <= names
 
 
 async def test_a_scrape_ends_at_its_next_step_where_the_broker_stops(
@@ -314,6 +325,8 @@ async def test_a_log_that_takes_no_writes_is_counted_and_named(
     status, full = told()
     assert (status, full["refusing_writes"]) == (503, 3)
     assert "is full" in full["refused"][0]["reason"]
+    monkeypatch.setattr("tidelog.broker.metrics.health.MOST_NAMED", 2)
+    assert (told()[1]["refusing_writes"], len(told()[1]["refused"])) == (3, 2)
     assert value(scraped(broker), "tidelog_disk_full") == 1
     broker.logs.disk.is_full = False
 

@@ -127,3 +127,24 @@ async def test_those_that_are_due_at_once_take_more_than_one_turn_of_the_loop() 
     await asyncio.sleep(0)
     assert came == [0, 1, 2, 3]
     assert [each for each in counts if each] == [1, 2, 3, 4]
+
+
+async def test_those_that_are_left_come_in_order_however_many_were_cancelled() -> None:
+    clock, timers = new_timers()
+    done: list[int] = []
+    made = [(number * 7919 % 1000, number) for number in range(1000)]
+    for delay_ms, number in made:
+        timer = timers.call_later(1 + delay_ms, lambda delay_ms=delay_ms: done.append(delay_ms))  # type: ignore[misc]
+        if number % 10:
+            timer.cancel()
+    clock.advance(hours=1)
+    await turns()
+    assert done == sorted(delay_ms for delay_ms, number in made if not number % 10)
+
+
+async def test_after_the_first_the_loop_wakes_for_the_next() -> None:
+    timers = Timers(asyncio.get_running_loop(), Clock())
+    done = asyncio.Event()
+    timers.call_later(1, lambda: None)
+    timers.call_later(20, done.set)
+    await asyncio.wait_for(done.wait(), 10)

@@ -25,7 +25,7 @@ def test_a_pattern_matches_whole_names(pattern: str, matching: set[str]) -> None
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "a**", r"(a)\1", "(?=a)", "a{1001}", "((a{100}){100}){100}", r"\p{Nope}"]
+    "pattern", ["(", "a**", r"(a)\1", "(?=a)", "a{1001}", "((a{100}){100}){100}", r"\p{Nope}", r"\pL{30}"]
 )
 def test_what_is_not_re2_or_too_large_is_refused_and_matches_nothing(pattern: str) -> None:
     assert problem(pattern)
@@ -42,6 +42,11 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     begun_s = time.perf_counter()
     assert at_once(matches([pattern], names, 1000)) == {pattern: frozenset()}
     assert time.perf_counter() - begun_s < 1
+
+
+def test_all_names_are_looked_at_however_many() -> None:
+    names = [f"a{number}" for number in range(5 * MATCHED_AT_ONCE)]
+    assert at_once(matches(["a.*", "a1"], names, 1000)) == {"a.*": frozenset(names), "a1": frozenset(["a1"])}
 
 
 def test_names_are_matched_in_steps_and_a_stop_ends_them() -> None:
