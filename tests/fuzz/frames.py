@@ -13,6 +13,8 @@ from typing import Any
 
 from tests.fuzz.record import CORPUS, TOPIC_ID_LINE
 from tidelog.protocol.frame import encode_request, read_request_header, skip_header_tags
+from tidelog.protocol.messages.describe_acls import DescribeAclsRequest
+from tidelog.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from tidelog.protocol.messages.describe_cluster import DescribeClusterRequest
 from tidelog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -108,6 +110,23 @@ _UNRECORDED: list[tuple[int, Any]] = [
                     topic="corpus", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)]
                 )
             ]
+        ),
+    ),
+    (
+        29,
+        DescribeAclsRequest(
+            resource_type_filter=2,
+            resource_name_filter="corpus",
+            principal_filter=None,
+            host_filter="*",
+            operation=1,
+            permission_type=1,
+        ),
+    ),
+    (
+        48,
+        DescribeClientQuotasRequest(
+            components=[ComponentData(entity_type="client-id", match_type=0, match="corpus")], strict=True
         ),
     ),
     (60, DescribeClusterRequest(include_cluster_authorized_operations=True)),
