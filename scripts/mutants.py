@@ -70,7 +70,7 @@ _UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}  # of the other rooms
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
 _ANSWERS = ["handlers", "client_answers"]
 _ADMINISTERED = ["administration"]
-_GROUPS = ["group_handlers"]
+_GROUPS = ["group_handlers", "group_memory"]
 _CLI_ADMINISTERS, _CLI_GROUPS = "tests/e2e/test_administration.py", "tests/e2e/test_cli_groups.py"
 _CODEC = ["wire", "tests/property/test_wire.py"]
 _KERNEL = ["kernel", "tests/property/test_records_kernel.py"]
@@ -110,7 +110,7 @@ FIRST = {
     "broker/handlers/alter_partition_reassignments": _ADMINISTERED,
     "broker/handlers/api_versions": _ANSWERS,
     "broker/handlers/consumer_group_describe": ["consumer_group_handlers"],
-    "broker/handlers/consumer_group_heartbeat": ["consumer_group_handlers"],
+    "broker/handlers/consumer_group_heartbeat": ["consumer_group_handlers", "group_memory"],
     "broker/handlers/create_partitions": [*_ADMINISTERED, "tolerated_replicas"],
     "broker/handlers/create_topics": [*_ANSWERS, "topics", "tolerated_replicas"],
     "broker/handlers/delete_records": _ADMINISTERED,
@@ -194,7 +194,7 @@ FIRST = {
     "cli/dump": ["cli_dump"],
     "cli/explain": ["cli_explain"],
     "cli/fsck": ["cli_fsck"],
-    "cli/group_reset": ["cli_groups", _CLI_GROUPS],
+    "cli/group_reset": ["cli", "cli_groups", _CLI_GROUPS],
     "cli/groups": ["cli_groups", _CLI_GROUPS],
     "cli/lag": ["cli_groups"],
     "cli/log_dirs": [_CLI_ADMINISTERS],

@@ -163,6 +163,8 @@ def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:
     host = classic.taken.host
     group = MixedGroup(classic.id, around, host)
     around.hold(host, group.taken.size_bytes)
+    # Kafka's replay drops the group, of whatever kind, where it meets that the classic one is no more: first of all.
+    group.take_back(tombstones(classic))
     group.take_over(classic.generation, members)
     return group
 

@@ -254,8 +254,8 @@ class Coordinator:
         else:
             made = MixedGroup(group_id, self._around_consumers, host)
             self.memory.hold_group(made.taken)
+            made.take_back({} if group is None else consumers.tombstones(group))
         if group is not None:
-            made.take_back(consumers.tombstones(group))
             group.release(ErrorCode.REBALANCE_IN_PROGRESS)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.groups[group_id] = made

@@ -99,8 +99,7 @@ def _topics(
     if asked is None:
         # As it is now: others go on between the steps.
         for name, by_partition in list(committed.items()):
-            every = [(index, by_partition[index]) for index in list(by_partition)]
-            partitions = yield from _partitions(groups.topic_id(name), every, code)
+            partitions = yield from _partitions(groups.topic_id(name), list(by_partition.items()), code)
             if partitions := [each for each in partitions if each["committed_offset"] != NOTHING]:
                 found.append((name, partitions))
         return found

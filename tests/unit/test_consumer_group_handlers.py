@@ -8,8 +8,9 @@ import pytest
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_group_handlers import fail_flushes
-from tidelog.broker.groups import matches, topic_patterns
+from tidelog.broker.groups import consumer_records, matches, topic_patterns
 from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.consumer_group_describe import (
@@ -150,6 +151,23 @@ async def test_consumer_group_describe(serve: Serve, connect: Connect, version: 
         "Group who not found.",
     )
     assert (await describe(one.client, "", version)).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_who_is_a_member_says_which_one(serve: Serve, connect: Connect) -> None:
+    one = await member(await serve(), connect)
+    one.epoch, one.member_id = 1, ""
+    assert (await one.heartbeat(0)).error_code == REFUSED
+
+
+async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one = await member(served, connect)
+    codes = []
+    for number in range(12):
+        one.group, one.epoch = f"{number:030000}", 0
+        codes.append((await one.heartbeat()).error_code)
+    assert codes == [NONE] * 8 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 4
+    assert served.broker.groups.memory.held_bytes <= 1 << 19
 
 
 @pytest.mark.parametrize(
@@ -427,6 +445,37 @@ async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
     assert (await old.join()).leader == old.id
 
 
+async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_are_missed(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(group_max_size="1")
+    old, new = await classic(served, connect), await member(served, connect)
+    await old.join()
+    await old.sync()
+    await new.heartbeat()
+    assert (await new.heartbeat(member_epoch=-1)).error_code == NONE, "one is left: as many as there may be"
+    groups = served.broker.groups
+    assert (await kinds(new.client))["g"][0] == "classic"
+    assert groups.memory.held_bytes == groups.groups["g"].taken.size_bytes
+    served.broker.clock.hold()
+    served.broker.clock.advance(minutes=2)
+    await until(lambda: not groups.groups["g"].members)
+
+
+async def test_who_waits_in_a_classic_group_that_is_upgraded_is_to_join_again(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    old, other = await classic(served, connect), await classic(served, connect)
+    new = await member(served, connect)
+    await old.join()
+    await old.sync()
+    joining = asyncio.create_task(other.join(3))
+    await until(lambda: len(served.broker.groups.groups["g"].members) == 2)
+    await new.heartbeat()
+    assert (await joining).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
 async def test_a_group_that_has_become_a_classic_one_is_answered_when_that_is_on_disk(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,6 +515,26 @@ async def test_the_policy_says_which_way_groups_may_go(
     assert (await old.join()).error_code == NONE
     await new.heartbeat(member_epoch=-1)
     assert (await kinds(new.client))["new"][0] == ("classic" if downgrades else "consumer")
+
+
+async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one_of_consumers(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else Kafka, which reads them in this order, has no group any more."""
+    served = await serve()
+    new = await member(served, connect)
+    old = GroupMember(new.client)
+    old.protocols = [("range", written_subscription(["t"]))]
+    await old.join()
+    await old.sync()
+    groups, keys = served.broker.groups, []
+    append = groups.append
+    monkeypatch.setattr(
+        groups, "append", lambda group_id, entries: keys.extend(entries) or append(group_id, entries)
+    )
+    assert (await new.heartbeat()).error_code == NONE
+    assert keys[0][:2] == (records.group_key("g"), None)
+    assert (consumer_records.group_key("g") in {key for key, *_ in keys}, len(groups.groups)) == (True, 1)
 
 
 async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve, connect: Connect) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from tidelog.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from tidelog.broker.clock import Clock
 from tidelog.broker.groups import coordinator as coordinator_module
 from tidelog.broker.groups import offsets_log
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import partition_of
 from tidelog.broker.groups.states import State
+from tidelog.broker.handlers import join_group, offset_fetch
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.error_codes import ErrorCode
@@ -44,6 +48,7 @@ from tidelog.protocol.messages.produce import (
 )
 from tidelog.protocol.messages.sync_group import SYNC_GROUP
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.wire.api import Api
 from tidelog.storage.errors import ReadFailed, StorageError
 from tidelog.storage.log import Log
@@ -368,6 +373,20 @@ async def loaded(client: Client) -> None:
         pass
 
 
+@pytest.mark.parametrize("timeout_ms", [6_000, 1_800_000])
+async def test_a_session_timeout_may_be_as_short_and_as_long_as_the_bounds(
+    serve: Serve, connect: Connect, timeout_ms: int
+) -> None:
+    one = await member(await serve(), connect)
+    assert (await one.join(session_timeout_ms=timeout_ms)).error_code == NONE
+
+
+def test_of_a_client_s_name_so_much_is_kept() -> None:
+    session: Any = SimpleNamespace(client_id="x" * 2000, address="a")
+    joining = join_group._joining(session, GroupMember(session).join_request(), 5)
+    assert (joining.client_id, joining.client_host) == ("x" * 1000, "/a")
+
+
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 5_999, 1_800_001])
 async def test_session_timeouts_are_bounded(serve: Serve, connect: Connect, timeout_ms: int) -> None:
     one = await member(await serve(), connect)
@@ -537,6 +556,73 @@ async def test_nobody_else_commits_for_a_group_that_has_members(serve: Serve, co
     assert await simple.commit("t", 5) == [NONE]
 
 
+def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody() -> None:
+    offsets = GroupOffsets()
+    for topic in ("t", "u"):
+        for partition in range(2):
+            offsets.put(topic, partition, Committed(5, -1, "", 0, -1, b"id"))
+    groups: Any = SimpleNamespace(offsets={"g": offsets}, topic_id=lambda _name: b"id")
+    telling = offset_fetch._topics(groups, "g", None)
+    next(telling)
+    offsets.remove("t", 1)
+    offsets.remove("u", 0)
+    offsets.remove("u", 1)
+    offsets.put("v", 0, Committed(5, -1, "", 0, -1, b"id"))
+    ((topic, partitions),) = at_once(telling)
+    assert (topic, [each["partition_index"] for each in partitions]) == ("t", [0, 1])
+
+
+async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.commit("t", 5)
+
+    def append(*_: object) -> None:
+        raise StorageError("no")
+
+    monkeypatch.setattr(served.broker.groups.log, "append", append)
+    request = DeleteGroupsRequest(groups_names=["g"])
+    (result,) = (await one.client.ask(DELETE_GROUPS, 2, request)).results
+    assert result.error_code == ErrorCode.NOT_COORDINATOR
+    assert await one.offsets() == {("t", 0): 5}
+
+
+async def test_who_waits_for_others_when_all_groups_go_is_answered(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one, other = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    joining = asyncio.create_task(other.join(3))
+    await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
+    await delete_topic(one.client, OFFSETS_TOPIC)
+    assert (await joining).error_code == ErrorCode.NOT_COORDINATOR
+    assert served.broker.groups.memory.held_bytes == 0
+
+
+async def test_what_is_forgotten_again_is_so_once(serve: Serve) -> None:
+    groups = (await serve()).broker.groups
+    groups._clean()
+    groups._clean()
+    assert groups._must_clean_again
+    await until(lambda: groups._cleaning is None)
+    assert not groups._must_clean_again
+
+
+async def test_what_a_follower_would_assign_is_not_looked_at(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    one, other = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    rejoining = asyncio.create_task(other.join(3))
+    await until(lambda: served.broker.groups.groups["g"].state is State.PREPARING_REBALANCE)
+    await one.join()
+    await rejoining
+    syncing = asyncio.create_task(other.sync(**{other.id: b"x" * 600_000}))
+    assert (await one.sync(**{other.id: b"1"})).error_code == NONE
+    assert (await syncing).assignment == b"1"
+
+
 # The topic, the disk, the clock.
 
 
@@ -573,12 +659,6 @@ async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(
     assert (topic.error_code, len(topic.partitions)) == (NONE, 1)
     made = served.broker.topics.by_name["__consumer_offsets"]
     assert (made.config.cleanup_policy, made.config.segment_bytes) == (("compact",), 100 << 20)
-
-
-def test_a_group_is_in_the_partition_that_kafka_has_it_in() -> None:
-    """By Java's hash: its sign dropped, of whatever letters."""
-    names = ("", "g", "hello", "polygenelubricants", "\N{WATER WAVE}")
-    assert [partition_of(name, 50) for name in names] == [0, 103 % 50, 99_162_322 % 50, 0, 1_773_134 % 50]
 
 
 async def test_a_folder_that_kafka_wrote_opens_with_its_groups(
@@ -634,6 +714,24 @@ async def test_groups_their_members_and_offsets_survive_a_restart(serve: Serve, 
         assert await one.offsets(t=2) == {("t", 0): number, ("t", 1): number + 100}
         assert (await one.fetch(t=1))[0].partitions[0].metadata == f"m{number}"
     assert set((await states(one.client)).values()) == {"Stable"}
+
+
+async def test_groups_that_were_read_are_served_in_turns(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "TURN_S", 0)
+    served = await serve()
+    client = await connect(served)
+    for name in "abc":
+        await GroupMember(client, name).join_and_sync()
+    await served.stop()
+    served = await serve()
+    client = await connect(served)
+    await loaded(client)
+    assert await states(client) == dict.fromkeys("abc", "Stable")
+    groups = served.broker.groups
+    groups._serve(iter([ClassicGroup("late", groups._around)]), Later())
+    assert set(groups.groups) == set("abc"), "their topic was deleted meanwhile"
 
 
 async def test_while_groups_are_read_nobody_is_told_what_is_not_so(

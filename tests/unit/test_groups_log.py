@@ -208,7 +208,13 @@ def test_what_lies_before_the_start_of_the_log_is_not_read(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("group", "code"),
-    [("", 0), ("hello", 99162322), ("Hello World", -862545276), ("polygenelubricants", -(1 << 31))],
+    [
+        ("", 0),
+        ("hello", 99162322),
+        ("Hello World", -862545276),
+        ("polygenelubricants", -(1 << 31)),
+        ("\N{WATER WAVE}", 1_773_134),
+    ],
 )
 def test_a_group_is_in_the_partition_that_java_s_hash_of_its_name_says(group: str, code: int) -> None:
     for count in (1, 50, 1 << 30):

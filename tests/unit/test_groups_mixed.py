@@ -444,6 +444,7 @@ class FakeClassicGroup:
     def __init__(self, *members: FakeClassicMember, protocol: str = "range") -> None:
         self.id, self.protocol_type, self.protocol, self.generation = "g", "consumer", protocol, 7
         self.members = {member.id: member for member in members}
+        self.former: dict[bytes, None] = {}
         self.taken = Taken("g", lambda _host, _bytes: None, "")
 
 

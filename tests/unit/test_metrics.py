@@ -179,7 +179,9 @@ async def test_what_was_asked_and_how_it_went(serve: Serve, connect: Connect, un
 async def test_a_scrape_tells_of_topics_and_partitions(
     serve: Serve, connect: Connect, unused_tcp_port: int
 ) -> None:
-    served = await serve(http_port=str(unused_tcp_port), num_partitions="2")
+    served = await serve(
+        http_port=str(unused_tcp_port), num_partitions="2", group_state_max_bytes=str(1 << 25)
+    )
     client = await connect(served)
     await client.make_topic("t")
     now_ms = served.broker.clock.now_ms()
@@ -204,6 +206,7 @@ async def test_a_scrape_tells_of_topics_and_partitions(
         assert value(found, f"tidelog_partition_{name}", topic="t", partition="0") == expected, name
     assert value(found, "tidelog_held_bytes", kind="requests") == 99
     config = served.broker.config
+    assert config.group_state_max_bytes != config.fetch_session_max_bytes
     for kind, bound in {
         "fetches": 64 << 20,
         "fetch_sessions": config.fetch_session_max_bytes,
@@ -420,6 +423,11 @@ def test_any_label_and_number_is_what_prometheus_reads(samples: list[tuple[str, 
     metric = table.Metric("m_total", table.COUNTER, ("name",), "What \\it says, 100 % of it.")
     exposed = text(metric, [(labels(metric.labels, [name]), number) for name, number in samples])
     assert parsed(exposed) == {("m_total", (("name", name),)): number for name, number in samples}
+
+
+def test_of_what_nobody_counted_there_is_no_heading() -> None:
+    assert text(table.LAG_RECORDS, []) == ""
+    assert histogram(table.LATENCY, BOUNDS_S, []) == ""
 
 
 def test_a_histogram_is_what_prometheus_reads() -> None:
