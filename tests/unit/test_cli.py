@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,7 +17,7 @@ from tests.support.broker import COMMAND, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tidelog.cli import client, formats, output
-from tidelog.cli.configs import parse_options
+from tidelog.cli.configs import describe, parse_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, UNREACHABLE, USAGE
 from tidelog.cli.formats import Record
@@ -325,6 +326,16 @@ def test_split_lines() -> None:
     assert split(b":\n", b":") == (b"", b"")
     with pytest.raises(ValueError, match="it has no ':' between key and value"):
         split(b"kv\n", b":")
+
+
+def test_of_no_options_there_is_a_sentence_and_in_json_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "admin", lambda _: nullcontext())
+    monkeypatch.setattr(client, "options", lambda *_, **__: {})
+    for as_json, said in ((False, "topic t: every option has its default; --all shows them\n"), (True, "")):
+        describe("t", None, False, as_json, "")
+        assert capsys.readouterr().out == said
 
 
 def test_topic_options() -> None:

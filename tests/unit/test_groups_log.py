@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.batches import changed
 from tests.support.consumer_groups import World
 from tests.support.logs import open_log
 from tests.support.strategies import messages
@@ -432,6 +433,16 @@ def test_what_is_written_of_an_offset_says_of_which_topic_it_is_and_who_has_it_h
     entry = Record(0, 1, KEY, records.offset_value(committed.stored()), committed.headers())
     found = replayed(log_of(tmp_path / "a-0", build_batch([entry])))
     assert found.offsets["g"].get("t", 0) == committed
+
+
+def test_a_batch_that_holds_other_records_than_it_says_is_damage(tmp_path: Path) -> None:
+    lying = changed(batch(0, (KEY, value(5)), (KEY, value(6))), record_count=3, last_offset_delta=2)
+    found = replayed(log_of(tmp_path / "__consumer_offsets-0", bytes(lying), batch(3, (KEY, value(7)))))
+    assert (offsets(found), found.damaged) == ({("t", 0): 7}, 3)
+
+
+def test_when_an_offset_expires_is_stored() -> None:
+    assert Committed(7, 5, "m", 9, 11, T_ID).stored().expire_timestamp == 11
 
 
 def test_what_is_forgotten() -> None:
