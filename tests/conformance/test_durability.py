@@ -13,15 +13,25 @@ FAULT = re.compile(r"^\| (F\d+) \| .+ \| (.+) \|$", re.MULTILINE)
 FAULTS = dict(FAULT.findall(DOC))
 
 
-def words_of(file: str, name: str) -> str:
-    """Return a test's name with its docstring and its module's; fail if there is no such test."""
+Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
+
+
+def found(file: str, name: str) -> tuple[ast.Module, Test]:
+    """Return a test and its module; fail if there is no such test."""
     tree = ast.parse((TESTS / file).read_text())
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            return " ".join((name, ast.get_docstring(node) or "", ast.get_docstring(tree) or ""))
+            return tree, node
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
-            return " ".join((name, ast.get_docstring(tree) or ""))
+            return tree, node
     raise AssertionError(f"docs/durability.md names {file}::{name}, which is not there")
+
+
+def words_of(file: str, name: str) -> str:
+    """Return a test's name with its docstring and its module's."""
+    tree, test = found(file, name)
+    own = "" if isinstance(test, ast.Assign) else ast.get_docstring(test) or ""
+    return " ".join((name, own, ast.get_docstring(tree) or ""))
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(SHOWN.findall(DOC))))
@@ -48,9 +58,9 @@ def test_a_fault_test_carries_its_number(number: str) -> None:
 
 def takes_long(file: str, name: str) -> bool:
     """Tell whether `make test` leaves a test out."""
-    nodes = ast.parse((TESTS / file).read_text()).body
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name]
-    return any(ast.unparse(mark) == "pytest.mark.all" for node in functions for mark in node.decorator_list)
+    _, test = found(file, name)
+    marks = [] if isinstance(test, ast.Assign) else test.decorator_list
+    return any(ast.unparse(mark) == "pytest.mark.all" for mark in marks)
 
 
 def test_what_runs_a_test_that_takes_long_is_said() -> None:

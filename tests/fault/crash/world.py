@@ -12,7 +12,6 @@ from tests.fault.crash.ledger import LogState, Sent, TopicState, Violation
 from tests.fault.crash.process import Process
 from tidelog.broker.topics import Topic
 from tidelog.protocol.records import batch as record_batch
-from tidelog.protocol.records import steps
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.compression import GZIP, NONE
 from tidelog.protocol.records.steps import at_once
@@ -86,7 +85,7 @@ class World(Process):
         )
         checked = None
         if target.magic != record_batch.MAGIC:
-            checked = steps.at_once(target.check(data, self.now_ms))
+            checked = at_once(target.check(data, self.now_ms))
             data = bytearray(checked[0])  # what is converted is stored in its place
             checked = data, checked[1]
         place = len(self.disk.journal)
