@@ -45,6 +45,9 @@ def with_kafka_python(told: dict[str, Any], is_over: threading.Event) -> None:
         **more,
     )
     consumer.subscribe([told["topic"]], listener=Listener())
+    # A leader that learns of its topic only after it has assigned joins anew, and where that outlasts the poll,
+    # kafka-python 3.0.12 forgets its share for good.
+    consumer.partitions_for_topic(told["topic"])
     while not is_over.is_set():
         found = consumer.poll(timeout_ms=100)
         for partition, records in found.items():
