@@ -1,8 +1,8 @@
 """The groups by their ids, and all that a handler may ask of them.
 
-Owns which groups there are, what they may hold in memory, and the order of disk and answer: what a group has become is
-answered once it is on disk, what was committed too. What is in memory is what the log says at its end, so an offset can
-be read as soon as it is written, as a record can; where it cannot be put on disk, what was before is told again.
+Owns which groups there are, and what they may hold in memory. What a group has become is answered once it is on disk
+(`storing`), what was committed too. What is in memory is what the log says at its end, so an offset can be read as soon
+as it is written, as a record can; where it cannot be put on disk, what was before is told again.
 Event loop only, but for the replay at the start.
 
 There are two kinds, `ClassicGroup` and, for the protocol of KIP-848, `MixedGroup`; offsets do not know which. A group
@@ -14,45 +14,41 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
-from tidelog.broker.flusher import ANSWER_BYTES, Flusher
+from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.consumer_parts import Changes, Refused
+from tidelog.broker.groups.consumer_parts import Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
 from tidelog.broker.groups.member import Surroundings
 from tidelog.broker.groups.memory import Memory, group_bytes
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
-from tidelog.broker.groups.offsets_log import Entry, OffsetsLog, Replayed, replay
-from tidelog.broker.groups.states import DEAD, Asked
+from tidelog.broker.groups.offsets_log import Entry, Replayed, replay
+from tidelog.broker.groups.states import Asked
+from tidelog.broker.groups.storing import Storing
 from tidelog.broker.groups.waiting import TURN_S, Answers, Waiting
 from tidelog.broker.maintenance import Maintenance, Task
-from tidelog.broker.partition import ACKS_ALL, Partition
+from tidelog.broker.partition import Partition
 from tidelog.broker.timers import Timers
-from tidelog.broker.topics import BrokerStops, Topic, TopicExists, TopicNamesCollide, Topics
+from tidelog.broker.topics import Topic, Topics
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator import records
-from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.wire.errors import EncodeError
-from tidelog.storage.errors import StorageError, TakesLong
+from tidelog.storage.errors import StorageError
 from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
 # So many offsets are stored as one batch: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
-# So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
-STORED_AT_ONCE = 50
 # Groups that could not be read are read anew so soon, then each time in twice that, at most in the latter.
 LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
 
@@ -79,11 +75,9 @@ class Coordinator:
         self._clock = clock
         self._timers = timers
         self._topics = topics
-        self._flusher = flusher
-        self._create_topic = create_topic
         self._maintenance: Maintenance
         self._answers = Answers(loop)
-        self.log = OffsetsLog(topics)
+        self.storing = Storing(loop, clock, topics, flusher, create_topic)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
         # What could not be put on disk while another was under way in its place, and what was before it.
@@ -99,7 +93,7 @@ class Coordinator:
             monotonic_ms=clock.monotonic_ms,
             call_later=timers.call_later,
             new_id=lambda: str(uuid.uuid4()),
-            store=self._store,
+            store=self.storing.store_group,
             hold=self.memory.hold,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
@@ -110,11 +104,10 @@ class Coordinator:
             timers,
             topics,
             lambda: self._maintenance,
-            self._store_changes,
+            self.storing.store_changes,
             self.memory,
             self._downgrade,
         )
-        self._to_store: list[Callable[[], object]] = []  # while there is nowhere to write to
         topics.on_served = self._topic_served
         topics.on_deleted = self._topic_deleted
 
@@ -122,9 +115,9 @@ class Coordinator:
 
     def start(self, maintenance: Maintenance) -> None:
         """Read what there was of groups; until that is done who asks is told to ask again."""
-        self._maintenance = maintenance
+        self._maintenance = self.storing.maintenance = maintenance
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
-        if (topic := self.log.topic) is not None:
+        if (topic := self.storing.log.topic) is not None:
             self.is_loading = True
             self._begin_to_load(topic, LOAD_AGAIN_MS)
 
@@ -221,7 +214,7 @@ class Coordinator:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
-            is_written = isinstance(self.append_all(group_id, consumers.tombstones(group)), Partition)
+            is_written = isinstance(self.storing.append_all(group_id, consumers.tombstones(group)), Partition)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             classic = self._group_of_any_kind(group_id, host)
             if not is_written and isinstance(classic, ClassicGroup):
@@ -271,7 +264,7 @@ class Coordinator:
         classic = ClassicGroup(group.id, self._around, group.taken.host)
         classic.restore(value)
         classic.former = consumers.former(group)
-        group.writing.flush_by(partial(self._store, classic, value))
+        group.writing.flush_by(partial(self.storing.store_group, classic, value))
         self._forget(group, ErrorCode.UNKNOWN_MEMBER_ID)
         self.groups[group.id] = classic
         self.memory.hold_group(classic.taken)
@@ -316,59 +309,7 @@ class Coordinator:
         topic = self._topics.by_name.get(name)
         return None if topic is None else topic.id
 
-    def when_ready(self, owner: Hashable, go_on: Callable[[], Any]) -> Any:
-        """Go on once there is somewhere to write to; what cannot be made then is not there."""
-        if self.log.topic is not None and not self._to_store:
-            return go_on()
-        return self._maintenance.submit(self._create(), owner=owner, answer=lambda _: go_on())
-
-    def _create(self) -> Task[None]:
-        if (yield):
-            return
-        with suppress(TopicExists):
-            try:
-                yield from self._create_topic(OFFSETS_TOPIC, *self._topics.on_first_use(OFFSETS_TOPIC))
-            except (TopicNamesCollide, StorageError, BrokerStops) as error:
-                _log.error("groups: %s could not be made error=%r", OFFSETS_TOPIC, str(error))
-
     # What is written.
-
-    def append(self, group_id: str, entries: Sequence[Entry]) -> Partition | ErrorCode:
-        """Append what is to be known of a group; return where, or why not."""
-        if self.log.topic is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        try:
-            return self.log.append(group_id, entries, self._clock.now_ms())
-        except StorageError as error:
-            _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
-            return ErrorCode.NOT_COORDINATOR
-        except (RecordsError, TakesLong) as error:
-            _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
-            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-
-    def append_all(self, group_id: str, changes: Changes) -> Partition | ErrorCode:
-        """Append what has changed of a group, in its order, some records a batch; there are changes."""
-        entries = [Entry(*change) for change in changes.items()]
-        appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-        for first in range(0, len(entries), STORED_AT_ONCE):
-            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
-            if not isinstance(appended, Partition):
-                break
-        return appended
-
-    def on_disk(
-        self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
-    ) -> Any:
-        """Return a response for when what was appended is on disk, or what `failed` returns where it cannot be put."""
-        logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
-        return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
-
-    def when_on_disk(
-        self, group_id: str, response: Any, failed: Callable[[], Any], size_bytes: int = ANSWER_BYTES
-    ) -> Any:
-        """Return a response for when all that was appended of a group is on disk, or else what `failed` returns."""
-        partitions = [] if self.log.topic is None else [self.log.partition(group_id)]
-        return self.on_disk(partitions, response, failed, size_bytes)
 
     def take_back(self, group_id: str, refused: Iterable[Replaced]) -> None:
         """Tell of what was committed before, where what was committed could not be put on disk."""
@@ -397,7 +338,7 @@ class Coordinator:
             ]
         except EncodeError:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-        appended = self.append(group_id, entries)
+        appended = self.storing.append(group_id, entries)
         if isinstance(appended, Partition):
             self._group_of_any_kind(group_id, committed[0][2].host)
             for topic, partition, each in committed:
@@ -408,7 +349,7 @@ class Coordinator:
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
         """Write down, as one batch, that offsets are forgotten, and forget them."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
-        appended = self.append(group_id, [Entry(key) for key in keys])
+        appended = self.storing.append(group_id, [Entry(key) for key in keys])
         if isinstance(appended, Partition):
             for topic, partition in partitions:
                 self._replace(group_id, topic, partition, None)
@@ -426,60 +367,10 @@ class Coordinator:
             offsets = self.offsets.get(group.id)
         if code := group.deletion_problem(Asked.DELETE):
             return code  # Somebody has joined meanwhile.
-        appended = self.append_all(group.id, consumers.tombstones(group))
+        appended = self.storing.append_all(group.id, consumers.tombstones(group))
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return appended
-
-    def _store(
-        self, group: ClassicGroup, value: GroupMetadataValue, done: Callable[[ErrorCode], None]
-    ) -> None:
-        """Write down what a classic group has become; say later whether it is on disk."""
-        try:
-            changes: Changes = {records.group_key(group.id): records.group_value(value)}
-        except EncodeError:
-            self._loop.call_soon(done, ErrorCode.UNKNOWN_SERVER_ERROR)
-            return
-
-        def write() -> None:
-            if group.state is DEAD:  # It was deleted while the topic was made.
-                self._loop.call_soon(done, ErrorCode.NOT_COORDINATOR)
-            elif self._write(group.id, {**group.former, **changes}, done):
-                group.former = {}
-
-        self._write_when_ready(write)
-
-    def _store_changes(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
-        """Write down what has changed of a consumer group; say later whether it is on disk."""
-        self._write_when_ready(lambda: self._write(group_id, changes, done))
-
-    def _write(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> bool:
-        """Append what has changed of a group; tell whether it was taken, and later whether it is on disk."""
-        outcome: Any = self.append_all(group_id, changes)
-        is_taken = isinstance(outcome, Partition)
-        if is_taken:
-            outcome = self.when_on_disk(group_id, ErrorCode.NONE, lambda: ErrorCode.NOT_COORDINATOR)
-        elif outcome is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
-            outcome = ErrorCode.UNKNOWN_SERVER_ERROR
-        if isinstance(outcome, Later):
-            outcome.ready = lambda: done(outcome.response)
-        else:
-            self._loop.call_soon(done, outcome)
-        return is_taken
-
-    def _write_when_ready(self, write: Callable[[], object]) -> None:
-        """Write once there is somewhere to write to, in the order in which that was asked for."""
-        if self.log.topic is not None and not self._to_store:
-            write()
-            return
-        self._to_store.append(write)
-        if len(self._to_store) == 1:
-            self._maintenance.submit(self._create(), owner=self).ready = self._store_waiting
-
-    def _store_waiting(self) -> None:
-        waiting, self._to_store = self._to_store, []
-        for write in waiting:
-            write()
 
     # What is held, and what is forgotten.
 
@@ -563,7 +454,7 @@ class Coordinator:
             if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:
-                self.append_all(group_id, consumers.tombstones(group))
+                self.storing.append_all(group_id, consumers.tombstones(group))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:

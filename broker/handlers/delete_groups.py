@@ -56,4 +56,4 @@ def _all(
             result.error_code = result.error_code or ErrorCode.NOT_COORDINATOR
         return response
 
-    return groups.on_disk(partitions, response, failed, ANSWER_BYTES * len(results))  # type: ignore[no-any-return]
+    return groups.storing.on_disk(partitions, response, failed, ANSWER_BYTES * len(results))  # type: ignore[no-any-return]

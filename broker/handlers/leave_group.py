@@ -45,7 +45,7 @@ def handle(session: Session, request: LeaveGroupRequest, version: int) -> LeaveG
         return _response(leaving, codes, version)
     failed = partial(LeaveGroupResponse, error_code=ErrorCode.NOT_COORDINATOR)
     response = _response(leaving, codes, version)
-    return groups.when_on_disk(  # type: ignore[no-any-return]
+    return groups.storing.when_on_disk(  # type: ignore[no-any-return]
         request.group_id, response, failed, ANSWER_BYTES * len(leaving)
     )
 

@@ -43,7 +43,7 @@ def handle(
     code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request, version)
     if code:
         return in_turns(session.broker.turns, _refuse(request, code))
-    return groups.when_ready(session, partial(_begin, session, request))  # type: ignore[no-any-return]
+    return groups.storing.when_ready(session, partial(_begin, session, request))  # type: ignore[no-any-return]
 
 
 def _membership_problem(session: Session, request: OffsetCommitRequest, version: int) -> ErrorCode:
@@ -111,7 +111,7 @@ class _Commit:
             return response
         size_bytes = ANSWER_BYTES * len(self._stored)
         failed = partial(self._failed, response)
-        return self._groups.on_disk(self._partitions, response, failed, size_bytes)  # type: ignore[no-any-return]
+        return self._groups.storing.on_disk(self._partitions, response, failed, size_bytes)  # type: ignore[no-any-return]
 
     def _take(
         self, name: str, topic: Topic | None, partition: OffsetCommitRequestPartition

@@ -60,9 +60,9 @@ def _all(
                     partitions.add(removed)
                 else:
                     code = removed
-            elif groups.log.topic is not None:
+            elif groups.storing.log.topic is not None:
                 # That it is forgotten may not be on disk yet.
-                partitions.add(groups.log.partition(group.id))
+                partitions.add(groups.storing.log.partition(group.id))
             answers.append(
                 OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
             )
@@ -73,4 +73,4 @@ def _all(
         return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR, topics=[])
 
     size_bytes = ANSWER_BYTES * sum(len(topic.partitions) for topic in topics)
-    return groups.on_disk(partitions, response, failed, size_bytes)  # type: ignore[no-any-return]
+    return groups.storing.on_disk(partitions, response, failed, size_bytes)  # type: ignore[no-any-return]

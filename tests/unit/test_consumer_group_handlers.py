@@ -256,7 +256,7 @@ async def test_a_member_that_is_too_large_to_be_stored_is_told_of_an_error_that_
     def append(*_: Any) -> None:
         raise BatchTooLarge("the test says so")
 
-    monkeypatch.setattr(served.broker.groups.log, "append", append)
+    monkeypatch.setattr(served.broker.groups.storing.log, "append", append)
     other = await member(served, connect, "m2")
     assert (await other.heartbeat()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -528,9 +528,10 @@ async def test_what_was_stored_of_a_classic_group_is_taken_back_before_it_is_one
     await old.join()
     await old.sync()
     groups, keys = served.broker.groups, []
-    append = groups.append
+    storing = groups.storing
+    append = storing.append
     monkeypatch.setattr(
-        groups, "append", lambda group_id, entries: keys.extend(entries) or append(group_id, entries)
+        storing, "append", lambda group_id, entries: keys.extend(entries) or append(group_id, entries)
     )
     assert (await new.heartbeat()).error_code == NONE
     assert keys[0][:2] == (records.group_key("g"), None)

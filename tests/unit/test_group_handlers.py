@@ -583,7 +583,7 @@ async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(
     def append(*_: object) -> None:
         raise StorageError("no")
 
-    monkeypatch.setattr(served.broker.groups.log, "append", append)
+    monkeypatch.setattr(served.broker.groups.storing.log, "append", append)
     request = DeleteGroupsRequest(groups_names=["g"])
     (result,) = (await one.client.ask(DELETE_GROUPS, 2, request)).results
     assert result.error_code == ErrorCode.NOT_COORDINATOR
@@ -979,7 +979,7 @@ def fail_flushes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.get_running_loop().call_soon(lambda: later.resolve(failed(StorageError("no"))))
         return later
 
-    monkeypatch.setattr(served.broker.groups._flusher, "commit", commit)
+    monkeypatch.setattr(served.broker.groups.storing._flusher, "commit", commit)
 
 
 async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_session_ends(

@@ -113,7 +113,7 @@ class GroupsWorld(World):
         maintenance: Any = SimpleNamespace(submit=self._submit)
         loop: Any = self.loop
         self.groups = Coordinator(loop, CONFIG, clock, timers, self.topics, flusher, self._no_topic)
-        self.groups.log = _Log(self)
+        self.groups.storing.log = _Log(self)
         self.groups.start(maintenance)
         self._go_on()
         if self.groups.is_loading:
@@ -198,7 +198,9 @@ class GroupsWorld(World):
         if not isinstance(put, Partition):
             return
         asked = self._asked(group_id, of=(True, False))
-        answer = self.groups.on_disk([put], ErrorCode.NONE, lambda: refused() or ErrorCode.NOT_COORDINATOR, 0)
+        answer = self.groups.storing.on_disk(
+            [put], ErrorCode.NONE, lambda: refused() or ErrorCode.NOT_COORDINATOR, 0
+        )
         if isinstance(answer, Later):
             answer.ready = lambda: asked(answer.response)
         else:

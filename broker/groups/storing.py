@@ -1,0 +1,157 @@
+"""What groups write down, and when it is on disk.
+
+Owns the way to the log of groups: the topic is made when something is first to be written, and what is to be written
+until then keeps its order. Refuses to know what groups are in memory. Event loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tidelog.broker.answers import Later
+from tidelog.broker.clock import Clock
+from tidelog.broker.flusher import ANSWER_BYTES, Flusher
+from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.consumer_parts import Changes
+from tidelog.broker.groups.offsets_log import Entry, OffsetsLog
+from tidelog.broker.groups.states import DEAD
+from tidelog.broker.maintenance import Maintenance, Task
+from tidelog.broker.partition import ACKS_ALL, Partition
+from tidelog.broker.topics import BrokerStops, Topic, TopicExists, TopicNamesCollide, Topics
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.records.errors import RecordsError
+from tidelog.protocol.wire.errors import EncodeError
+from tidelog.storage.errors import StorageError, TakesLong
+from tidelog.storage.log_names import OFFSETS_TOPIC
+
+_log = logging.getLogger(__name__)
+
+# So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
+STORED_AT_ONCE = 50
+
+
+class Storing:
+    """The writes of all groups."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        topics: Topics,
+        flusher: Flusher,
+        create_topic: Callable[[str, int, dict[str, str]], Task[Topic]],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._topics = topics
+        self._flusher = flusher
+        self._create_topic = create_topic
+        self.maintenance: Maintenance
+        self.log = OffsetsLog(topics)
+        self._to_store: list[Callable[[], object]] = []  # while there is nowhere to write to
+
+    def when_ready(self, owner: Hashable, go_on: Callable[[], Any]) -> Any:
+        """Go on once there is somewhere to write to; what cannot be made then is not there."""
+        if self.log.topic is not None and not self._to_store:
+            return go_on()
+        return self.maintenance.submit(self._create(), owner=owner, answer=lambda _: go_on())
+
+    def _create(self) -> Task[None]:
+        if (yield):
+            return
+        with suppress(TopicExists):
+            try:
+                yield from self._create_topic(OFFSETS_TOPIC, *self._topics.on_first_use(OFFSETS_TOPIC))
+            except (TopicNamesCollide, StorageError, BrokerStops) as error:
+                _log.error("groups: %s could not be made error=%r", OFFSETS_TOPIC, str(error))
+
+    def append(self, group_id: str, entries: Sequence[Entry]) -> Partition | ErrorCode:
+        """Append what is to be known of a group; return where, or why not."""
+        if self.log.topic is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            return self.log.append(group_id, entries, self._clock.now_ms())
+        except StorageError as error:
+            _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
+            return ErrorCode.NOT_COORDINATOR
+        except (RecordsError, TakesLong) as error:
+            _log.error("groups: not written group=%r error=%r", group_id[:100], str(error))
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+    def append_all(self, group_id: str, changes: Changes) -> Partition | ErrorCode:
+        """Append what has changed of a group, in its order, some records a batch; there are changes."""
+        entries = [Entry(*change) for change in changes.items()]
+        appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+        for first in range(0, len(entries), STORED_AT_ONCE):
+            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
+            if not isinstance(appended, Partition):
+                break
+        return appended
+
+    def on_disk(
+        self, partitions: Iterable[Partition], response: Any, failed: Callable[[], Any], size_bytes: int
+    ) -> Any:
+        """Return a response for when what was appended is on disk, or what `failed` returns where it cannot be put."""
+        logs = [partition.log for partition in partitions if partition.awaits_disk(ACKS_ALL)]
+        return self._flusher.commit(logs, response, lambda _: failed(), size_bytes) if logs else response
+
+    def when_on_disk(
+        self, group_id: str, response: Any, failed: Callable[[], Any], size_bytes: int = ANSWER_BYTES
+    ) -> Any:
+        """Return a response for when all that was appended of a group is on disk, or else what `failed` returns."""
+        partitions = [] if self.log.topic is None else [self.log.partition(group_id)]
+        return self.on_disk(partitions, response, failed, size_bytes)
+
+    def store_group(
+        self, group: ClassicGroup, value: GroupMetadataValue, done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Write down what a classic group has become; say later whether it is on disk."""
+        try:
+            changes: Changes = {records.group_key(group.id): records.group_value(value)}
+        except EncodeError:
+            self._loop.call_soon(done, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+
+        def write() -> None:
+            if group.state is DEAD:  # It was deleted while the topic was made.
+                self._loop.call_soon(done, ErrorCode.NOT_COORDINATOR)
+            elif self._write(group.id, {**group.former, **changes}, done):
+                group.former = {}
+
+        self._write_when_ready(write)
+
+    def store_changes(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> None:
+        """Write down what has changed of a consumer group; say later whether it is on disk."""
+        self._write_when_ready(lambda: self._write(group_id, changes, done))
+
+    def _write(self, group_id: str, changes: Changes, done: Callable[[ErrorCode], None]) -> bool:
+        """Append what has changed of a group; tell whether it was taken, and later whether it is on disk."""
+        outcome: Any = self.append_all(group_id, changes)
+        is_taken = isinstance(outcome, Partition)
+        if is_taken:
+            outcome = self.when_on_disk(group_id, ErrorCode.NONE, lambda: ErrorCode.NOT_COORDINATOR)
+        elif outcome is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+            outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(outcome, Later):
+            outcome.ready = lambda: done(outcome.response)
+        else:
+            self._loop.call_soon(done, outcome)
+        return is_taken
+
+    def _write_when_ready(self, write: Callable[[], object]) -> None:
+        """Write once there is somewhere to write to, in the order in which that was asked for."""
+        if self.log.topic is not None and not self._to_store:
+            write()
+            return
+        self._to_store.append(write)
+        if len(self._to_store) == 1:
+            self.maintenance.submit(self._create(), owner=self).ready = self._store_waiting
+
+    def _store_waiting(self) -> None:
+        waiting, self._to_store = self._to_store, []
+        for write in waiting:
+            write()
