@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Broker
+from tests.support.broker import Broker, wait_until
 from tests.support.java import DEEP, MISSING, SANITY, complaints_about
 from tests.support.ledger import PLAIN, Ledger, Producer
 from tests.support.raw_client import RawClient
@@ -85,6 +85,28 @@ def test_orderly_stop_under_load_loses_nothing(tmp_path: Path) -> None:
             assert differences_everywhere(broker.data_dir) == []
             ledger.judge(broker.start())
             producers = [producer.reborn() for producer in producers]
+
+
+@pytest.mark.timeout(120)
+def test_F12_a_broker_that_stands_still_for_a_while_goes_on_in_order_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random("stopped")
+    ledger = Ledger(TOPIC, PARTITIONS)
+    with Broker(tmp_path / "data", SETTINGS) as broker:
+        producers = first_producers(broker.start(), ledger, "stopped")
+
+        def stand_still_and_go_on() -> None:
+            for _ in range(3):
+                broker.send_signal(signal.SIGSTOP)
+                time.sleep(rng.uniform(0.2, 0.5))
+                answered = len(ledger.acknowledged)
+                broker.send_signal(signal.SIGCONT)
+                wait_until(lambda more=answered + 100: len(ledger.acknowledged) > more, 20)
+            broker.kill()
+
+        under_load(broker, producers, rng, stand_still_and_go_on)
+        ledger.judge(broker.start())
 
 
 def first_producers(broker: Broker, ledger: Ledger, seed: str) -> list[Producer]:

@@ -97,6 +97,16 @@ def test_S52_S53_P23_a_clock_that_is_set_back_takes_no_append_time_back(tmp_path
     assert times_of(again)[-1] == (NOW + 1, False)
 
 
+def test_F10_a_clock_that_is_set_forward_by_years_and_back_takes_no_append_time_back(tmp_path: Path) -> None:
+    years = 10 * 365 * 86_400_000
+    log = filled(tmp_path / "a", [NOW, NOW + years, NOW + 1, NOW + years + 1, NOW + 2])
+    expected = exact([NOW, NOW + years, NOW + years, NOW + years + 1, NOW + years + 1])
+    assert times_of(log) == expected
+    again = open_log(crash(log, tmp_path / "b"), was_cut_off=False)
+    assert times_of(again) == expected
+    assert found_at(again, NOW + 3) == Found(NOW + years, 1, 0)
+
+
 def test_S58_the_two_clocks_of_the_example_in_docs_time(tmp_path: Path) -> None:
     minute = 60_000
     log = open_log(tmp_path)
