@@ -112,7 +112,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             self.config, self.clock, self.topics, self.logs.shared, self.parked, self.turns
         )
-        flush = GroupSync(self.logs.directory).flush
+        flush = GroupSync(self.logs.directory, self.logs.trust).flush
         timed = flush if self.tallies is None else self.tallies.timed_flush(flush)
         self.flusher = Flusher(loop, timed, self._thread_ended)
         self.flusher.start()

@@ -30,13 +30,9 @@ def load_lines(path: Path) -> list[list[str]] | None:
     return entries
 
 
-def save_lines(path: Path, entries: list[str], *, durably: bool = True) -> None:
-    """Replace the file; unless `durably`, whoever flushes the log syncs it."""
-    text = "".join(f"{line}\n" for line in [VERSION, str(len(entries)), *entries])
-    if durably:
-        files.write_atomically(path, text.encode())
-    else:
-        files.write(path, text.encode())
+def encoded(entries: list[str]) -> bytes:
+    """Return the bytes of a file with these lines."""
+    return "".join(f"{line}\n" for line in [VERSION, str(len(entries)), *entries]).encode()
 
 
 def load_offsets(path: Path) -> OffsetsByPartition:
@@ -53,6 +49,5 @@ def load_offsets(path: Path) -> OffsetsByPartition:
 
 def save_offsets(path: Path, offsets: OffsetsByPartition) -> None:
     """Replace a file of `topic partition offset` lines, durably."""
-    save_lines(
-        path, [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
-    )
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    files.write_atomically(path, encoded(lines))

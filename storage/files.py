@@ -298,18 +298,28 @@ def write(path: Path, data: Readable) -> None:
 
 
 def temporary_of(path: Path) -> Path:
-    """Return the file that `write_atomically` writes first."""
+    """Return the file that is written before it replaces another."""
     return path.with_name(path.name + ".tmp")
 
 
 def write_atomically(path: Path, data: Readable) -> None:
     """Replace a file; after a power cut it holds the old content or the new one."""
-    temporary = temporary_of(path)
-    with open(temporary, "wb", buffering=0) as file:
-        _write_all(file.fileno(), data)
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_aside(path, data, durably=True)
+    put_in_place(path)
     sync_folder(path.parent)
+
+
+def write_aside(path: Path, data: Readable, *, durably: bool = False) -> None:
+    """Write what is to replace a file beside it; once that is on disk, `put_in_place` may."""
+    with open(temporary_of(path), "wb", buffering=0) as file:
+        _write_all(file.fileno(), data)
+        if durably:
+            os.fsync(file.fileno())
+
+
+def put_in_place(path: Path) -> None:
+    """Replace a file by what was written beside it."""
+    os.replace(temporary_of(path), path)
 
 
 def _write_all(fd: int, data: Readable) -> None:

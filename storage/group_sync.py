@@ -8,10 +8,11 @@ file system; nothing of who waits for what.
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from tidelog.storage import files
+from tidelog.storage import files, folder_identity
 from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
@@ -29,20 +30,33 @@ LOOK_EVERY_S = 0.02
 _log = logging.getLogger(__name__)
 
 
+class Trust:
+    """Whether a sync of everything proves anything: until one has failed. Any thread.
+
+    What that one gave up may be of any log, and the next would succeed without it. Each log's own sync still tells.
+    """
+
+    __slots__ = ("is_lost",)
+
+    def __init__(self) -> None:
+        self.is_lost = False
+
+
 class GroupSync:
     """Flushes logs in a folder, together where that is cheaper. For one thread: of a failure the system tells one only.
 
     It holds open what it looks at, so that a lack of descriptors costs speed and no flush.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Use the file system of a folder; logs elsewhere are flushed one by one."""
+    def __init__(self, folder: Path, trust: Trust | None = None) -> None:
+        """Use the file system of a folder; logs elsewhere are flushed one by one. All of a folder share their trust."""
         self._folder = folder
         self._file_system = files.FileSystem(folder)
         self._dirty_memory = files.DirtyMemory()
         self._dirty_bytes = 0
         self._looked_s = 0.0
         self._troubles = Troubles()
+        self.trust = trust or Trust()
 
     def flush(self, logs: Collection[Log]) -> dict[Log, StorageError]:
         """Return once everything appended before the call is on disk, with the logs that failed, and why."""
@@ -72,23 +86,41 @@ class GroupSync:
 
     def flush_together(self, logs: Collection[Log]) -> Collection[Log]:
         """Flush those that are on this file system by one sync of it, if they have enough to sync; return which."""
-        device = self._file_system.device
-        here = [log for log in logs if log.device == device]
-        count = sum(log.durability.files_to_flush for log in here)
-        if count < FILES_MIN or self._is_much_dirty(max(DIRTY_BYTES_MAX, count * FILE_BYTES)):
+        here = self.reached(logs)
+        if not self.is_cheaper_than(sum(log.durability.files_to_flush for log in here)):
             return ()
         # What they have to write is written before the sync, and what it has put on disk is noted after it.
         marks = {log: mark for log in here if (mark := log.durability.flush_mark()) is not None}
+        if not self.sync():
+            return ()
+        return {log for log, mark in marks.items() if log.durability.flushed(mark)}
+
+    def reached(self, logs: Iterable[Log]) -> list[Log]:
+        """Return those that `sync` puts on disk: a partition may be on a file system of its own."""
+        return [log for log in logs if log.device == self._file_system.device]
+
+    def is_cheaper_than(self, count: int) -> bool:
+        """Tell whether one sync of everything takes less than so many of files and folders, and proves as much."""
+        if count < FILES_MIN or self.trust.is_lost:
+            return False
+        return not self._is_much_dirty(max(DIRTY_BYTES_MAX, count * FILE_BYTES))
+
+    def sync(self) -> bool:
+        """Return once everything written so far is on disk; False where that failed, and each file has to say."""
         try:
             self._file_system.sync()
         except (OSError, ImportError) as error:
             # Whose write failed it does not say, maybe nobody's here; their own syncs do.
-            if self._troubles.begin(self._folder, str(error)):
-                _log.warning("file system not synced folder=%s error=%r", self._folder, str(error))
-            return ()
-        if self._troubles.any:
-            self._troubles.end(self._folder)
-        return {log for log, mark in marks.items() if log.durability.flushed(mark)}
+            self.trust.is_lost = True
+            with suppress(OSError):
+                folder_identity.forget_boot(self._folder)
+            _log.warning(
+                "file system not synced, from now on each log by itself folder=%s error=%r",
+                self._folder,
+                str(error),
+            )
+            return False
+        return True
 
     def _is_much_dirty(self, most_bytes: int) -> bool:
         """Tell whether a sync of everything would take long; where nobody can tell, it would."""

@@ -77,6 +77,7 @@ def _summary_of(segment: Segment, modified_ms: int, now_ms: int) -> Summary:
         known.index_interval_bytes,
         batch_count=tail.batches,
         max_timestamp=largest,
+        is_created_bound=known.is_created_bound,
         minima=Minima.unknown(segment.size),
     )
     is_stamped = tail.is_log_append_time

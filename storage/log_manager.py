@@ -28,7 +28,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
 from tidelog.storage.errors import StorageError
-from tidelog.storage.group_sync import GroupSync
+from tidelog.storage.group_sync import GroupSync, Trust
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_of
@@ -76,13 +76,14 @@ class LogManager:
         self._lock: files.FolderLock | None = None
         self._is_boot_saved = False
         self._group_sync: GroupSync
+        self.trust = Trust()
 
     def lock(self) -> None:
         """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
         lock = folder_identity.lock(self.directory, self.defaults.node_id)
         with files.holding(lock):
             identity = folder_identity.identify(self.directory, self.defaults.node_id)
-            self._group_sync = GroupSync(self.directory)
+            self._group_sync = GroupSync(self.directory, self.trust)
         self.cluster_id, self.directory_id = identity
         self._lock = lock
 
@@ -125,7 +126,7 @@ class LogManager:
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             known = known_of((topic, partition))
-            return recovery.load(folder, topic, partition, configs[topic], self.shared, known, now_ms)
+            return recovery.find(folder, topic, partition, configs[topic], self.shared, known, now_ms)
 
         found = list(self._partitions())
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
@@ -134,6 +135,7 @@ class LogManager:
         else:
             with ThreadPoolExecutor(min(RECOVERY_THREADS, os.cpu_count() or 1), "recovery") as pool:
                 logs = list(pool.map(lambda each: load(*each), found))
+        recovery.put_on_disk(logs, self._group_sync)
         self.logs = {(log.topic, log.partition): log for log in logs}
         self._entries = points.keys() | starts.keys()
         self._absent = self._entries - self.logs.keys()
@@ -152,7 +154,7 @@ class LogManager:
 
     def _save_boot(self) -> None:
         """Have the next start take what was written for granted, unless something that this one has found is owed."""
-        if all(log.health.failure is None for log in self.logs.values()):
+        if not self.trust.is_lost and all(log.health.failure is None for log in self.logs.values()):
             folder_identity.save_boot(self.directory)
             self._is_boot_saved = True
 

@@ -90,7 +90,7 @@ def _segment(
     if status is None:
         return None
     created_ms = min(status.modified_ms, now_ms)
-    known = summary or Summary(0, 0, base_offset, created_ms, config.index_interval_bytes)
+    known = summary or Summary.unknown(base_offset, status.size, created_ms, config.index_interval_bytes)
     fresh = known.only_times(base_offset)
     segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
     try:

@@ -27,7 +27,7 @@ Doing all this twice gives what doing it once gives.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
@@ -40,6 +40,7 @@ from tidelog.storage.append_index import Origin
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import FULL
+from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
@@ -52,6 +53,8 @@ from tidelog.storage.walk import Refuses
 # Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
 _LEFTOVERS = (DELETED, ".cleaned", ".tmp")
 _DIGITS = 20
+# Of a log that is put on disk alone: where it ends, its leader epochs, their name.
+_SYNCS_ALONE = 3
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +87,15 @@ def load(
 
     CorruptLog if two segments hold the same offsets.
     """
+    log = find(folder, topic, partition, config, shared, known, now_ms)
+    put_on_disk([log])
+    return log
+
+
+def find(
+    folder: Path, topic: str, partition: int, config: TopicConfig, shared: Shared, known: Known, now_ms: int
+) -> Log:
+    """Open a log as `load` does, to be read; it may be appended to after `put_on_disk`."""
     found = _sort_out(folder, known.ours)
     last = len(found.bases) - 1
     owed = Owed(shared)
@@ -102,9 +114,6 @@ def load(
     continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
-    if not known.clean and segments[-1].next_offset <= known.recovery_point:
-        # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
-        owed.write(partial(files.sync, segments[-1].path(LOG)))
     for segment in segments[:-1]:
         if segment.is_active:
             _seal(segment, shared)
@@ -123,13 +132,61 @@ def load(
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
     )
-    if owed.writes:
-        log.health.fail(f"what its start has found could not be saved; free space in {folder}", *owed.writes)
+    _owe(log, owed)
     nameless = list(takewhile(last_entries.names_nobody, segments))
     since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
     _load_epochs(log, known.clean, since)
     log.load_producers(found.snapshots, since)
     return log
+
+
+def _owe(log: Log, owed: Owed) -> None:
+    if owed.writes:
+        why = f"what its start has found could not be saved; free space in {log.directory}"
+        log.health.fail(why, *owed.writes)
+
+
+def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None) -> None:
+    """Put on disk what must be there before an append: where logs end after a crash, and their new leader epochs.
+
+    Two syncs of everything do for all logs, where there is a `group_sync` and that is cheaper: a crash leaves them all
+    to be synced, and most of them had nothing appended.
+    """
+    left = [log for log in logs if not log.epochs.is_saved]
+    done = set() if group_sync is None else _put_together(group_sync.reached(left), group_sync)
+    for log in left:
+        if log not in done:
+            _put_alone(log)
+    if group_sync is not None and group_sync.trust.is_lost:
+        # What that sync gave up is told by the log whose it is, once its own is asked for.
+        group_sync.flush(left)
+
+
+def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
+    """Return those that are on disk: all of them, or none."""
+    if not group_sync.is_cheaper_than(_SYNCS_ALONE * len(logs)):
+        return set()
+    try:
+        for log in logs:
+            log.epochs.write_aside()
+        if not group_sync.sync():
+            return set()
+        for log in logs:
+            log.epochs.put_in_place()
+    except OSError as error:
+        # Each by itself finds out whether it is to blame.
+        _log.warning("leader epochs not saved together error=%r", str(error))
+        return set()
+    return set(logs) if group_sync.sync() else set()
+
+
+def _put_alone(log: Log) -> None:
+    if log.log_end_offset == log.recovery_point:
+        # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
+        owed = Owed(log.shared)
+        owed.write(partial(files.sync, log.active.path(LOG)))
+        _owe(log, owed)
+    log.save_epochs()
 
 
 def _sort_out(folder: Path, ours: bool) -> _Found:
@@ -190,7 +247,7 @@ def _open_segment(
     name = f"{base_offset:020d}"
     size, modified_ms = files.status(folder / (name + LOG)) or (0, now_ms)
     summary = Summary.load(folder / (name + SUMMARY))
-    fresh = Summary(0, 0, base_offset, min(modified_ms, now_ms), config.index_interval_bytes)
+    fresh = Summary.unknown(base_offset, size, min(modified_ms, now_ms), config.index_interval_bytes)
     if summary is not None:
         # Times are not in the log: they are good wherever the rest ends.
         fresh = summary.only_times(base_offset)
@@ -328,7 +385,7 @@ def _dated(segment: Segment, modified_ms: int, now_ms: int, known: Known, owed: 
 def _load_epochs(log: Log, clean: bool, since: int) -> None:
     """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101).
 
-    No batch before the offset `since` bears one.
+    No batch before the offset `since` bears one. What has changed is yet to be put on disk.
     """
     end = log.log_end_offset
     loaded = LeaderEpochs.load(log.directory)
@@ -357,7 +414,7 @@ def _load_epochs(log: Log, clean: bool, since: int) -> None:
     log.epochs = epochs
     log.leader_epoch = epochs.latest
     if changed:
-        log.save_epochs()
+        epochs.is_saved = False
 
 
 def _last_batch(log: Log) -> BatchHeader | None:

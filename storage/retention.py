@@ -81,7 +81,9 @@ def stamp(segment: Segment, clock: str) -> Stamp:
 
 
 def is_bound(segment: Segment, begins: Stamp) -> bool:
-    """Tell whether a segment's age begins then or earlier: nobody noted its last append, and a bound stands in."""
+    """Tell whether a segment's age begins then or earlier: nobody noted that time, and a bound stands in."""
+    if begins.by == "created":
+        return bool(segment.summary.is_created_bound)
     if begins.by != "append":
         return False
     index = None if segment.is_known_by_index else segment.append_index

@@ -102,7 +102,7 @@ class SegmentCheck:
         if status is None:
             raise FileNotFoundError(2, "No such file or directory", str(path(LOG)))
         self.findings: list[Finding] = []
-        fresh.created_ms = status.modified_ms
+        fresh.created_ms, fresh.is_created_bound = status.modified_ms, int(status.size > 0)
         self._is_cut_short = False
         self.has_bounds = False
         self._around = around

@@ -64,12 +64,21 @@ class Summary:
     time_crc: int = 0
     append_entries: int = NONE  # NONE where nobody noted append times
     append_crc: int = 0
+    is_created_bound: int = 0  # 1 where nobody noted the creation: it was then or earlier
     damage: tuple[Damage, ...] = ()
     minima: Minima = field(default_factory=Minima)  # of record times, stretch by stretch
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
     # Not of the file: the last append that the file tells of where it describes no batch, NONE where there is no such
     # file. It may be all that tells, once the batches that were appended then are deleted.
     told_ms: int = field(default=NONE, compare=False)
+
+    @classmethod
+    def unknown(cls, base_offset: int, size: int, modified_ms: int, index_interval_bytes: int) -> "Summary":
+        """Return one of an empty log, for a segment of which only the file tells: it was created by that time.
+
+        Then exactly, if nothing was written to it since.
+        """
+        return cls(0, 0, base_offset, modified_ms, index_interval_bytes, is_created_bound=int(size > 0))
 
     def encode(self) -> bytes:
         """Return the bytes of the file, in the latest version."""
@@ -153,6 +162,7 @@ class Summary:
             last_append_ms=self.last_append_ms,
             append_entries=self.append_entries,
             append_crc=self.append_crc,
+            is_created_bound=self.is_created_bound,
             told_ms=self.told_ms,
         )
 
@@ -216,10 +226,12 @@ _NUMBERS = (
 # By version. A new one is added, and an old one stays as it is: that is how its files are read, for as long as a log
 # may have some.
 _NUMBERS_3 = (*_NUMBERS, "append_entries", "append_crc")
+_NUMBERS_5 = (*_NUMBERS_3, "is_created_bound")
 LAYOUTS = {
     1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False, has_minima=False),
     2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True, has_minima=False),
     3: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=False),
     4: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=True),
+    5: Layout(Struct(">17qIIqIq"), _NUMBERS_5, has_digests=True, has_minima=True),
 }
 VERSION = max(LAYOUTS)

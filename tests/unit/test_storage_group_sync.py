@@ -1,15 +1,21 @@
 """Many logs on disk by one sync of their file system, and when each is synced on its own."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOW, crash, fill, open_log
-from tidelog.storage import files, group_sync
+from tests.support.logs import KEEP_ALL, NOW, crash, fill, open_log
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage import files, folder_identity, group_sync
 from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogOffline
-from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync
+from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync, Trust
+from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
+from tidelog.storage.log_manager import LogManager
 
 
 class Disk:
@@ -252,6 +258,22 @@ def test_few_that_need_no_more_than_a_sync_are_synced_one_by_one(
     assert [log.recovery_point for log in logs] == [2] * FILES_MIN
 
 
+def test_after_a_sync_of_all_that_failed_the_next_start_takes_nothing_for_granted(
+    tmp_path: Path, disk: Disk, logs: list[Log]
+) -> None:
+    """What it gave up may be of a log that is not among these, and that nobody flushes before the process ends."""
+    folder_identity.save_boot(tmp_path)
+    trust = Trust()
+    disk.system_fails = True
+    assert GroupSync(tmp_path, trust).flush(logs) == {}
+    assert (trust.is_lost, folder_identity.is_same_boot(tmp_path)) == (True, False)
+    disk.system_fails = False
+    for log in logs:
+        fill(log, [[NOW]])
+    assert GroupSync(tmp_path, trust).flush(logs) == {}
+    assert syncs(disk) == (1, 2 * FILES_MIN), "nor does another sync of all prove anything"
+
+
 def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
     tmp_path: Path, disk: Disk, logs: list[Log], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -275,3 +297,140 @@ def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
     for _ in range(2):
         assert group.flush(logs) == {}
     assert caplog.text.count(f"flush works again log={logs[1]}") == 1
+
+
+class Calls:
+    """Counts the syncs of single files and folders."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+
+        def counted(sync: Callable[[int], None]) -> Callable[[int], None]:
+            def count_and_sync(fd: int) -> None:
+                self.count += 1
+                sync(fd)
+
+            return count_and_sync
+
+        monkeypatch.setattr(files.os, "fsync", counted(os.fsync))
+        monkeypatch.setattr(files.os, "fdatasync", counted(os.fdatasync))
+
+
+def crashed(folder: Path, count: int) -> None:
+    """Leave a data folder as a kill does, of logs that have one record each, on disk, and nothing since."""
+    manager = LogManager(folder, BrokerConfig(), lambda: NOW)
+    manager.open()
+    for number in range(count):
+        fill(manager.create("topic", number, bytes(16), TopicConfig(**KEEP_ALL)), [[NOW]])
+    assert GroupSync(folder).flush(list(manager.logs.values())) == {}
+    manager.checkpoint()
+    manager.abandon()
+
+
+def started(folder: Path) -> list[Log]:
+    """Start on a folder; return its logs."""
+    manager = LogManager(folder, BrokerConfig(), lambda: NOW)
+    manager.open()
+    logs = list(manager.logs.values())
+    manager.abandon()
+    return logs
+
+
+def saved_epochs(log: Log) -> tuple[tuple[int, int], ...] | None:
+    """Return what the file has."""
+    loaded = LeaderEpochs.load(log.directory)
+    return loaded and loaded.entries
+
+
+def test_a_start_after_a_crash_puts_all_logs_on_disk_by_two_syncs(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a folder of many partitions, to which nothing was appended, would take as long as three syncs of each."""
+    calls = Calls(monkeypatch)
+    needed = []
+    for count in (FILES_MIN, 8 * FILES_MIN):
+        crashed(tmp_path / str(count), count)
+        calls.count = disk.system_syncs = 0
+        logs = started(tmp_path / str(count))
+        needed.append(calls.count)
+        assert disk.system_syncs == 2
+        assert [saved_epochs(log) for log in logs] == [((0, 0), (1, 1))] * count
+        assert {log.leader_epoch for log in logs} == {1}
+        assert not list((tmp_path / str(count)).glob("*/*.tmp"))
+    assert needed[0] == needed[1] < 10, "what is synced by itself is the data folder's, not the logs'"
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_logs_that_no_sync_of_all_puts_on_disk_after_a_crash_are_put_there_one_by_one(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    calls = Calls(monkeypatch)
+    crashed(tmp_path, FILES_MIN)
+    calls.count = disk.system_syncs = 0
+    sync = files.FileSystem.sync
+
+    def fail_once(system: files.FileSystem) -> None:
+        sync(system)
+        if disk.system_syncs == failing:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files.FileSystem, "sync", fail_once)
+    logs = started(tmp_path)
+    assert (disk.system_syncs, [saved_epochs(log) for log in logs]) == (
+        failing,
+        [((0, 0), (1, 1))] * FILES_MIN,
+    )
+    assert calls.count == 3 * FILES_MIN + 1, "where each ends, its epochs, their name; and the data folder"
+    assert not folder_identity.is_same_boot(tmp_path), "what that sync gave up may be of any log"
+    started(tmp_path)
+    assert folder_identity.is_same_boot(tmp_path)
+
+
+def test_after_a_crash_where_much_is_dirty_each_log_is_put_on_disk_alone(tmp_path: Path, disk: Disk) -> None:
+    crashed(tmp_path, FILES_MIN)
+    disk.system_syncs, disk.dirty_bytes = 0, 1 << 40
+    assert [saved_epochs(log) for log in started(tmp_path)] == [((0, 0), (1, 1))] * FILES_MIN
+    assert disk.system_syncs == 0
+
+
+def test_P12_a_log_whose_epochs_a_full_disk_refuses_after_a_crash_stops_no_other(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(tmp_path, FILES_MIN)
+    write = files.write_aside
+
+    def refuse(path: Path, data: bytes, *, durably: bool = False) -> None:
+        if path.parent.name == "topic-2":
+            raise OSError(28, "No space left on device")
+        write(path, data, durably=durably)
+
+    monkeypatch.setattr(files, "write_aside", refuse)
+    logs = {log.partition: log for log in started(tmp_path)}
+    assert {number: log.health.failure is None for number, log in sorted(logs.items())} == {
+        0: True,
+        1: True,
+        2: False,
+        3: True,
+    }
+    monkeypatch.setattr(files, "write_aside", write)
+    logs[2].mend()
+    assert (logs[2].health.failure, saved_epochs(logs[2])) == (None, ((0, 0), (1, 1)))
+
+
+def test_after_a_crash_a_log_on_another_disk_is_put_there_alone(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(monkeypatch)
+    device_of = files.device_of
+    needed = []
+    for elsewhere in (0, 1):
+        folder = tmp_path / str(elsewhere)
+        crashed(folder, 2 * FILES_MIN)
+        monkeypatch.setattr(
+            files, "device_of", lambda path, by=elsewhere: device_of(path) + by * (path.name == "topic-1")
+        )
+        calls.count = disk.system_syncs = 0
+        assert [saved_epochs(log) for log in started(folder)] == [((0, 0), (1, 1))] * 2 * FILES_MIN
+        assert disk.system_syncs == 2
+        needed.append(calls.count)
+    assert needed[1] == needed[0] + 3, "where it ends, its epochs, their name"

@@ -172,7 +172,9 @@ def test_I8_an_empty_segment_of_which_nothing_tells_was_made_before_now(tmp_path
     path.write_bytes(b"")
     for modified_ms, created_ms in ((NOW + 500, NOW + 500), (NOW + 10**7, NOW + 1000)):
         os.utime(path, (modified_ms / 1000, modified_ms / 1000))
-        assert retention.stamp(read(tmp_path).active, "bounded") == (created_ms, "created")
+        active = read(tmp_path).active
+        begins = retention.stamp(active, "bounded")
+        assert (begins, retention.is_bound(active, begins)) == ((created_ms, "created"), False)
 
 
 def test_S52_a_bound_of_append_times_lies_no_earlier_than_the_last_one_that_is_known(tmp_path: Path) -> None:

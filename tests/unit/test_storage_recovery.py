@@ -8,9 +8,10 @@ import pytest
 
 from tests.support.logs import KEEP_ALL, NOW, fill, is_damaged, new_shared, open_log, scan
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, recovery, retention
+from tidelog.storage import files, read_only, recovery, retention
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
+from tidelog.storage.segment import LOG, SUMMARY
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
 
@@ -239,3 +240,26 @@ def test_V10_an_offset_that_changed_behind_what_the_summary_tells_of_is_damage(
     log = open_log(tmp_path, was_cut_off=False, recovery_point=4)
     assert [row.offset for row in scan(log)] == [0, 1, 2]
     assert is_damaged(log, 3)
+
+
+def test_S51_a_creation_that_nobody_noted_is_marked_as_a_bound_and_stays_one(tmp_path: Path) -> None:
+    made = {name: open_log(tmp_path / name, now_ms=NOW) for name in ("noted", "lost", "new")}
+    for name in ("noted", "lost"):
+        fill(made[name], [[NOW]])
+    for log in made.values():
+        log.close()
+    made["lost"].active.path(SUMMARY).unlink()
+    for name in ("lost", "new"):  # Of one that nothing was written to its file tells.
+        os.utime(made[name].active.path(LOG), (NOW / 1000 + 5, NOW / 1000 + 5))
+    expected = {"noted": (NOW, 0), "lost": (NOW + 5000, 1), "new": (NOW + 5000, 0)}
+    for clean in (False, True, True):
+        again = {
+            name: open_log(tmp_path / name, clean=clean, recovery_point=name != "new", now_ms=NOW + 60_000)
+            for name in made
+        }
+        found = {name: log.active.summary for name, log in again.items()}
+        assert {name: (each.created_ms, each.is_created_bound) for name, each in found.items()} == expected
+        for name, log in again.items():
+            seen = read_only.load(log.directory, "topic", 0, log.config, 0, NOW + 60_000).active
+            assert (seen.summary.created_ms, seen.summary.is_created_bound) == expected[name]
+            log.close()

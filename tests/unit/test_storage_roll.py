@@ -211,6 +211,7 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
         "offset_entries": 0,
         "time_entries": 1,
         "append_entries": 2,
+        "is_created_bound": 0,
         "append_crc": crc32c(log.segments[0].path(".appendindex").read_bytes()),
         "damage": (),
         "minima": Minima(4096, [NOW - 4]),

@@ -34,6 +34,7 @@ ALL = Summary(
     time_crc=18,
     append_entries=19,
     append_crc=20,
+    is_created_bound=1,
     damage=(Damage(1, 2, 3), Damage(4, 5, 1 << 62)),
     minima=Minima(8192, [UNKNOWN, -1, 7]),
     digests=b"abcdefghijkl",
@@ -66,6 +67,7 @@ def test_a_new_one_knows_nothing() -> None:
 
 def test_what_a_log_does_not_hold_is_its_times_and_interval() -> None:
     times = {"first_append_ms": 12, "last_append_ms": 13, "append_entries": 19, "append_crc": 20}
+    times["is_created_bound"] = 1
     assert ALL.only_times(77) == Summary(0, 0, 77, 3, 4, **times)
 
 
@@ -135,8 +137,9 @@ def test_a_summary_of_the_latest_version_is_written_as_it_ever_was() -> None:
         18,
         19,
         20,
+        1,
     )
-    body = b"TLSM\0\4\0\2" + Struct(">17qIIqI").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
+    body = b"TLSM\0\5\0\2" + Struct(">17qIIqIq").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
     body += Struct(">5q").pack(8192, 3, UNKNOWN, -1, 7)
     assert ALL.encode() == signed(body + b"abcdefghijkl" + bytes(4))
 
@@ -154,8 +157,20 @@ def test_of_an_older_version_the_minima_are_unknown(version: int, monkeypatch: p
     assert Summary.decode(read.encode()) == read
 
 
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_of_an_older_version_no_creation_is_taken_for_a_bound(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "VERSION", version)
+    written = ALL.encode()
+    monkeypatch.undo()
+    read = Summary.decode(written)
+    assert read is not None
+    assert (read.created_ms, read.is_created_bound, read.digests) == (ALL.created_ms, 0, ALL.digests)
+
+
 def test_of_version_1_only_the_times_are_read() -> None:
     data = bytearray(replace(ALL, digests=b"").encode())
     data[5] = 1
-    times = replace(ALL, append_entries=NONE, append_crc=0).only_times(ALL.next_offset)
+    times = replace(ALL, append_entries=NONE, append_crc=0, is_created_bound=0).only_times(ALL.next_offset)
     assert Summary.decode(signed(bytes(data))) == times

@@ -124,6 +124,8 @@ class GroupsWorld(World):
             self.start()
             return
         self._judge_groups()
+        # What the log said then is told, on disk or not.
+        self.loaded = self.state(OFFSETS_TOPIC, 0).written if OFFSETS_TOPIC in self.ledger else 0
 
     # What the coordinator is handed.
 
@@ -325,7 +327,7 @@ class GroupsWorld(World):
                 commit.ready()
         self._go_on()
         if failures:
-            self._judge_offsets(self.state(OFFSETS_TOPIC, 0).durable)
+            self._judge_offsets(max(self.loaded, self.state(OFFSETS_TOPIC, 0).durable))
 
     def make_anew(self) -> None:
         """Delete the topic that groups read, and make it again: what was committed of it is forgotten."""

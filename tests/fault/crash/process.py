@@ -120,7 +120,7 @@ class Process:
         try:
             self.logs.lock()
             self.topics.open()
-            self.sync = GroupSync(FOLDER)
+            self.sync = GroupSync(FOLDER, self.logs.trust)
         except Exception as error:
             if not self.disk.failed:
                 raise Violation("start", f"refused: {error!r}") from error
@@ -128,6 +128,8 @@ class Process:
             if self.disk.fault is None:
                 raise Violation("start", f"refused after the failure was over: {error!r}") from error
             self.disk.heal()
+            if self.disk.image.has_given_up:
+                self.level, self.ledger = "cut", cut(self.ledger)
             self.start()
             return
         self.judge()
