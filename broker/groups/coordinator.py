@@ -88,6 +88,7 @@ class Coordinator:
         self._loading: Later | None = None
         self._cleaning: Generator[None, None, None] | None = None
         self._must_clean_again = False
+        self._with_groups = False
         self._around = Surroundings(
             now_ms=clock.now_ms,
             monotonic_ms=clock.monotonic_ms,
@@ -417,18 +418,20 @@ class Coordinator:
             self.is_loading, self._loading = False, None
         else:
             self._topic_served(topic, is_new=False)
-            self._clean()
+            self._clean(with_groups=False)
 
     def _clean_again(self) -> None:
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
-        self._clean()
+        self._clean(with_groups=True)
 
-    def _clean(self) -> None:
-        """Forget what has expired, and what was committed of topics that are gone."""
+    def _clean(self, *, with_groups: bool) -> None:
+        """Forget what has expired, and what was committed of topics that are gone; in time groups of nothing, too."""
+        self._with_groups |= with_groups
         if self._cleaning is not None or self.is_loading:
             self._must_clean_again = True
             return
-        self._cleaning = self._clean_all()
+        self._cleaning = self._clean_all(self._with_groups)
+        self._with_groups = False
         self._loop.call_soon(self._clean_on)
 
     def _clean_on(self) -> None:
@@ -441,16 +444,16 @@ class Coordinator:
         self._cleaning = None
         if self._must_clean_again:
             self._must_clean_again = False
-            self._clean()
+            self._clean(with_groups=False)
 
-    def _clean_all(self) -> Generator[None, None, None]:
+    def _clean_all(self, with_groups: bool) -> Generator[None, None, None]:
         for group_id in list(self.groups):
             yield
             group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
             for topic in [] if offsets is None else list(offsets.topics):
                 if not (yield from self._clean_topic(group_id, topic)):
                     return  # The disk takes nothing: the next round tries again.
-            group = self.groups.get(group_id)
+            group = self.groups.get(group_id) if with_groups else None
             if group is None or not is_empty(group) or group.is_awaited or group_id in self.offsets:
                 continue
             if group.generation:

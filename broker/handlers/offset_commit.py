@@ -49,10 +49,12 @@ def handle(
 def _membership_problem(session: Session, request: OffsetCommitRequest, version: int) -> ErrorCode:
     group = session.broker.groups.group(request.group_id)
     generation = request.generation_id_or_member_epoch
+    is_old = version < MEMBER_EPOCH_SINCE
     if group is None:
-        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        if generation < 0:
+            return ErrorCode.NONE
+        return ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
     if isinstance(group, MixedGroup):
-        is_old = version < MEMBER_EPOCH_SINCE
         return group.commit_problem(request.member_id, request.group_instance_id, generation, is_old=is_old)
     return group.commit_problem(request.member_id, request.group_instance_id, generation)
 

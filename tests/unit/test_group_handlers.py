@@ -214,7 +214,8 @@ async def test_offset_commit(serve: Serve, connect: Connect, version: int) -> No
         one.generation += 1
         assert await one.commit("t", 9, version=version) == [ErrorCode.ILLEGAL_GENERATION]
         one.group = "no"
-        assert await one.commit("t", 9, version=version) == [ErrorCode.ILLEGAL_GENERATION]
+        missing = ErrorCode.ILLEGAL_GENERATION if version < 9 else ErrorCode.GROUP_ID_NOT_FOUND
+        assert await one.commit("t", 9, version=version) == [missing]
         one.group = "g"
         assert await one.offsets(t=1) == {("t", 0): 8}
 
@@ -603,8 +604,8 @@ async def test_who_waits_for_others_when_all_groups_go_is_answered(serve: Serve,
 
 async def test_what_is_forgotten_again_is_so_once(serve: Serve) -> None:
     groups = (await serve()).broker.groups
-    groups._clean()
-    groups._clean()
+    groups._clean(with_groups=True)
+    groups._clean(with_groups=True)
     assert groups._must_clean_again
     await until(lambda: groups._cleaning is None)
     assert not groups._must_clean_again
@@ -836,7 +837,7 @@ async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_h
     await make_topic(one.client, "t", 3)
     groups = served.broker.groups
     await one.commit("t", 5, 6, 7, version=2, retention_time_ms=0)
-    cleaning = groups._clean_all()
+    cleaning = groups._clean_all(with_groups=True)
     next(cleaning)
     next(cleaning)
     assert len(groups.offsets["g"].topics["t"]) == 2, "one of three is forgotten"
@@ -870,7 +871,7 @@ async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_
 async def test_an_offset_that_expires_is_not_of_a_topic_that_has_its_name_after_a_crash(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator_module.Coordinator, "_clean", lambda _: None)
+    monkeypatch.setattr(coordinator_module.Coordinator, "_clean", lambda _, **__: None)
     served = await serve()
     one = await member(served, connect)
     await make_topic(one.client, "t")
@@ -923,6 +924,26 @@ async def test_offsets_expire_once_nobody_is_a_member_by_the_clock(serve: Serve,
     again = await serve()
     await until(lambda: not again.broker.groups.is_loading)
     assert (again.broker.groups.groups, again.broker.groups.offsets) == ({}, {})
+
+
+async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_but_not_the_next_round(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(offsets_retention_check_interval_ms="60000")
+    groups, clock = served.broker.groups, served.broker.clock
+    clock.hold()
+    one, reader = await member(served, connect), await member(served, connect, "reader")
+    for topic in ("t", "kept"):
+        await make_topic(one.client, topic)
+    await one.join_and_sync()
+    await one.leave()
+    await reader.commit("t", 5)
+    await delete_topic(one.client, "t")
+    await until(lambda: "reader" not in groups.offsets and groups._cleaning is None)
+    assert {"g", "reader"} <= groups.groups.keys()
+    clock.advance(minutes=2)
+    await until(lambda: not groups.groups)
+    clock.release()
 
 
 async def test_a_step_of_the_time_of_day_ends_no_session(serve: Serve, connect: Connect) -> None:
