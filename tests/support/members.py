@@ -61,7 +61,7 @@ def node_program() -> Path:
             partial.mkdir(parents=True)
             for path in sources:
                 shutil.copy(path, partial)
-            _run(["npm", "ci", "--silent", "--prefix", str(partial)])
+            _run(["npm", "ci", "--silent", "--no-audit", "--no-fund", "--prefix", str(partial)])
             partial.rename(folder)
     return folder / "member.mjs"
 
