@@ -9,7 +9,7 @@ import logging
 import re
 import socket  # noqa: TID251  (one knock at the door, before a client library is loaded)
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,8 @@ GIVE_UP_S: Final = 20
 CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
 LOOKUP_CLOCK: Final = "lookup.clock"
+# What ListOffsets is asked for instead of a time.
+MAX_TIMESTAMP: Final = -3
 
 STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
 _CORRUPT_MESSAGE: Final = 2
@@ -206,6 +208,36 @@ def lookup_clock(client: Client, topic: str) -> str:
     return str(found[LOOKUP_CLOCK]["value"]) if LOOKUP_CLOCK in found else "record"
 
 
+def at_time(client: Client, wanted: Mapping[Any, int]) -> dict[Any, Any]:
+    """Return the first record at or after a time of each partition; CommandError names a topic that has no times."""
+    from kafka.errors import UnsupportedForMessageFormatError
+
+    found: dict[Any, Any] = {}
+    for topic in sorted({key.topic for key in wanted}):
+        try:
+            found |= client.list_partition_offsets(
+                {key: at for key, at in wanted.items() if key.topic == topic}
+            )
+        except UnsupportedForMessageFormatError:
+            raise CommandError(
+                f"topic {topic} has no times: it is kept in format 0 (message.format.version), whose records carry "
+                "none; name an offset instead, or have it searched by the time of appends: "
+                f"{called()} topics alter {topic} --config {LOOKUP_CLOCK}=append"
+            ) from None
+    return found
+
+
+def largest_times(client: Client, chosen: Sequence[Any]) -> dict[Any, Any]:
+    """Return the record with the largest timestamp of each partition of a topic; none of one that has no times."""
+    from kafka.errors import UnsupportedForMessageFormatError
+
+    try:
+        found: dict[Any, Any] = client.list_partition_offsets(dict.fromkeys(chosen, MAX_TIMESTAMP))
+    except UnsupportedForMessageFormatError:
+        return {}
+    return found
+
+
 def partition(topic: str, number: int) -> Any:
     """Return a partition as kafka-python's TopicPartition."""
     from kafka import TopicPartition
@@ -324,6 +356,20 @@ def delete_group(client: Client, group: str) -> None:
 
     (answer,) = _ask_coordinator(client, group, DeleteGroupsRequest(groups_names=[group])).results
     check(f"group {group} was not deleted", answer.to_dict())
+
+
+def poll(session: Client, timeout_ms: int) -> dict[Any, list[Any]]:
+    """Return the records that have come, by partition; one that carries no time has -1 for it.
+
+    kafka-python 3.0.12 says None of those of format 0, and -1 of others.
+    """
+    return {
+        key: [
+            record if record.timestamp is not None else record._replace(timestamp=-1, timestamp_type=-1)
+            for record in records
+        ]
+        for key, records in session.poll(timeout_ms).items()
+    }
 
 
 def take_damaged(session: Client) -> dict[Any, int]:
