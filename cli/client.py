@@ -17,6 +17,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import UNREACHABLE, USAGE
 from tidelog.cli.text import called
 from tidelog.config.kinds import check_host, host_and_port
+from tidelog.config.nearest import nearest
 
 DEFAULT_PORT: Final = 9092
 PORT_MAX: Final = 65535
@@ -154,6 +155,9 @@ def alter_options(
     """
     from kafka.admin import AlterConfigOp
 
+    _check_node(client, resource)
+    if deleted := [name for name, value in changes.items() if value is None]:
+        _check_deleted(resource, deleted, options(client, resource, every=True))
     steps = {
         name: (AlterConfigOp.DELETE, None) if value is None else (AlterConfigOp.SET, value)
         for name, value in changes.items()
@@ -163,10 +167,33 @@ def alter_options(
     check(f"{resource} was not changed", answer.to_dict())
 
 
+def _check_deleted(resource: "Resource", names: Sequence[str], known: dict[str, dict[str, Any]]) -> None:
+    """Refuse to delete what cannot be set: brokers, Kafka's too, take any name there, as one that is not set."""
+    for name in names:
+        if name not in known:
+            problem = f"no such option{nearest(name, known)}"
+        elif known[name]["read_only"]:
+            problem = "cannot be changed while the broker runs"
+        else:
+            continue
+        raise CommandError(f"{resource} was not changed: --delete-config {name}: {problem}")
+
+
+def _check_node(client: Client, resource: "Resource") -> None:
+    """Refuse a broker that there is not; kafka-python 3.0.12 says no more of it than its number."""
+    if resource.node_id is None:
+        return
+    there = sorted(each["broker_id"] for each in client.describe_cluster()["brokers"])
+    if resource.node_id not in there:
+        names = f"broker{'' if len(there) == 1 else 's'} {', '.join(map(str, there))}"
+        raise CommandError(f"there is no broker {resource.node_id}: the cluster has {names}")
+
+
 def options(client: Client, resource: "Resource", *, every: bool) -> dict[str, dict[str, Any]]:
     """Return the options of a topic or broker, by name: those that were set, or all of them."""
     from kafka.protocol.admin import DescribeConfigsRequest
 
+    _check_node(client, resource)
     wanted = resource.with_options({})
     request = DescribeConfigsRequest(resources=[(wanted.resource_type, wanted.name, None)], min_version=1)
     (answer,) = client._manager.run(client._manager.send, request, resource.node_id).results
@@ -236,6 +263,19 @@ def largest_times(client: Client, chosen: Sequence[Any]) -> dict[Any, Any]:
     except UnsupportedForMessageFormatError:
         return {}
     return found
+
+
+def delete_records(client: Client, wanted: Mapping[Any, int]) -> dict[Any, int]:
+    """Delete what lies before an offset of each partition, and return where it begins now; CommandError if refused."""
+    from kafka.errors import BrokerResponseError
+
+    try:
+        found = client.delete_records(dict(wanted))
+    except BrokerResponseError as error:
+        # That of several partitions names them, and is of no code; that of one names it in its text alone.
+        which = f"{error.args[0]}: " if error.errno else ""
+        raise CommandError(f"{which}{reason(error)}") from error
+    return {key: each["low_watermark"] for key, each in found.items()}
 
 
 def partition(topic: str, number: int) -> Any:

@@ -59,6 +59,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
             ["topics", "alter", "x", "--config", "a=1", "--delete-config", "a"],
             "--delete-config a: --config sets it",
         ),
+        (["topics", "alter", "x", "--delete-config", " "], "--delete-config: it is empty; name an option"),
+        (
+            ["delete-records", "x", "-p", "0", "--offset", str(1 << 63)],
+            "'--offset': Input should be less than or equal to 9223372036854775807. Try",
+        ),
         (["configs", "alter", "--config", "a=1"], "name either a --topic or a --broker"),
         (["configs", "describe", "--topic", "x", "--broker", "1"], "name either a --topic or a --broker"),
         (
