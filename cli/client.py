@@ -458,7 +458,7 @@ def reason(error: BaseException) -> str:
     """Return what an exception of kafka-python says, in a few words."""
     if getattr(error, "errno", None):
         return _words(type(error))
-    return ", ".join(str(part) for part in error.args) or type(error).__name__
+    return " ".join(", ".join(str(part) for part in error.args).split()) or type(error).__name__
 
 
 def _words(error: type[Any]) -> str:

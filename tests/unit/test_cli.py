@@ -320,7 +320,8 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
 
 def test_errors_are_one_line_whatever_they_hold() -> None:
     error = CommandError("one\n  two")
-    assert (error.format_message(), error.exit_code) == ("one two", FAILED)
+    assert (error.format_message(), error.exit_code) == ("one\\n  two", FAILED)
+    assert client.reason(ValueError("one\n  two")) == "one two"
 
 
 def test_split_lines() -> None:
