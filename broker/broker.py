@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
 from tidelog.broker.waiting import Parked
 from tidelog.broker.work import Held, Work, begin
+from tidelog.config.described import Source
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.group_sync import GroupSync
@@ -104,6 +105,7 @@ class Broker:
         for source, options in self.config.changes:
             for name, value in options.items():
                 _log.info("option set while running option=%s value=%s for=%s", name, value, source.name)
+            self._tell_inert(ALL_BROKERS if source is Source.DYNAMIC_DEFAULT else str(self.node_id), options)
         self.topics = Topics(self.catalog, self.logs, self.config, loop)
         self.topics.open()
         self.timers = Timers(loop, self.clock)
@@ -191,11 +193,18 @@ class Broker:
         changed = sorted({name for name, _ in before.items() ^ texts.items()})
         values = " ".join(f"{name}={texts.get(name, 'as before')}" for name in changed)
         _log.info("options changed broker=%s %s", broker or "all", values or "none")
-        for name in changed:
-            if name in BROKER_INERT and name in texts:
-                why = BROKER_INERT[name].why
-                told = "option has no effect broker=%s option=%s value=%s reason=%r"
-                _log.info(told, broker or "all", name, texts[name], why)
+        self._tell_inert(broker, {name: texts[name] for name in changed if name in texts})
+
+    def _tell_inert(self, broker: str, texts: Mapping[str, str]) -> None:
+        """Say in the log which of these options, of this broker or of all, do nothing, or less than they say."""
+        for name, text in texts.items():
+            if name in BROKER_INERT:
+                told, why = "option has no effect", BROKER_INERT[name].why
+            elif name == "log.cleanup.policy" and self.config.topic.uncompacted:
+                told, why = "nothing is compacted", self.config.topic.uncompacted
+            else:
+                continue
+            _log.info("%s broker=%s option=%s value=%s reason=%r", told, broker or "all", name, text, why)
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
         """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""

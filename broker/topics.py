@@ -21,7 +21,7 @@ from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import NO_COMPACTION, ONE_COPY
+from tidelog.config.inert import ONE_COPY
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
@@ -488,14 +488,14 @@ class Topics:
 
 
 def _tell_inert(topic: Topic | None, names: Collection[str]) -> None:
-    """Say in the log which of these options of a topic do nothing."""
+    """Say in the log which of these options of a topic do nothing, or less than they say."""
     if topic is None:
         return
+    if topic.config.uncompacted and "cleanup.policy" in names:
+        policy = ",".join(topic.config.cleanup_policy)
+        told = "nothing is compacted topic=%s option=cleanup.policy value=%s reason=%r"
+        _log.info(told, topic.name, policy, topic.config.uncompacted)
     reasons = dict(topic.config.inert)
-    if topic.config.compacts:
-        reasons["cleanup.policy"] = f"{NO_COMPACTION}: every record is kept" + (
-            " until it expires" if topic.config.deletes else ""
-        )
     if topic.config.min_insync_replicas > 1:
         reasons["min.insync.replicas"] = ONE_COPY
     for name, why in reasons.items():

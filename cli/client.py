@@ -9,7 +9,7 @@ import logging
 import re
 import socket  # noqa: TID251  (one knock at the door, before a client library is loaded)
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import UNREACHABLE, USAGE
 from tidelog.cli.text import called
 from tidelog.config.kinds import check_host, host_and_port
+from tidelog.config.nearest import nearest
 
 DEFAULT_PORT: Final = 9092
 PORT_MAX: Final = 65535
@@ -28,6 +29,8 @@ GIVE_UP_S: Final = 20
 CLOSE_S: Final = 1
 NAME: Final = "tidelog-cli"
 LOOKUP_CLOCK: Final = "lookup.clock"
+# What ListOffsets is asked for instead of a time.
+MAX_TIMESTAMP: Final = -3
 
 STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
 _CORRUPT_MESSAGE: Final = 2
@@ -152,6 +155,9 @@ def alter_options(
     """
     from kafka.admin import AlterConfigOp
 
+    _check_node(client, resource)
+    if deleted := [name for name, value in changes.items() if value is None]:
+        _check_deleted(resource, deleted, options(client, resource, every=True))
     steps = {
         name: (AlterConfigOp.DELETE, None) if value is None else (AlterConfigOp.SET, value)
         for name, value in changes.items()
@@ -161,10 +167,33 @@ def alter_options(
     check(f"{resource} was not changed", answer.to_dict())
 
 
+def _check_deleted(resource: "Resource", names: Sequence[str], known: dict[str, dict[str, Any]]) -> None:
+    """Refuse to delete what cannot be set: brokers, Kafka's too, take any name there, as one that is not set."""
+    for name in names:
+        if name not in known:
+            problem = f"no such option{nearest(name, known)}"
+        elif known[name]["read_only"]:
+            problem = "cannot be changed while the broker runs"
+        else:
+            continue
+        raise CommandError(f"{resource} was not changed: --delete-config {name}: {problem}")
+
+
+def _check_node(client: Client, resource: "Resource") -> None:
+    """Refuse a broker that there is not; kafka-python 3.0.12 says no more of it than its number."""
+    if resource.node_id is None:
+        return
+    there = sorted(each["broker_id"] for each in client.describe_cluster()["brokers"])
+    if resource.node_id not in there:
+        names = f"broker{'' if len(there) == 1 else 's'} {', '.join(map(str, there))}"
+        raise CommandError(f"there is no broker {resource.node_id}: the cluster has {names}")
+
+
 def options(client: Client, resource: "Resource", *, every: bool) -> dict[str, dict[str, Any]]:
     """Return the options of a topic or broker, by name: those that were set, or all of them."""
     from kafka.protocol.admin import DescribeConfigsRequest
 
+    _check_node(client, resource)
     wanted = resource.with_options({})
     request = DescribeConfigsRequest(resources=[(wanted.resource_type, wanted.name, None)], min_version=1)
     (answer,) = client._manager.run(client._manager.send, request, resource.node_id).results
@@ -204,6 +233,49 @@ def lookup_clock(client: Client, topic: str) -> str:
     answer = client.describe_configs([wanted], config_filter="all")
     (found,) = answer["topic"].values()
     return str(found[LOOKUP_CLOCK]["value"]) if LOOKUP_CLOCK in found else "record"
+
+
+def at_time(client: Client, wanted: Mapping[Any, int]) -> dict[Any, Any]:
+    """Return the first record at or after a time of each partition; CommandError names a topic that has no times."""
+    from kafka.errors import UnsupportedForMessageFormatError
+
+    found: dict[Any, Any] = {}
+    for topic in sorted({key.topic for key in wanted}):
+        try:
+            found |= client.list_partition_offsets(
+                {key: at for key, at in wanted.items() if key.topic == topic}
+            )
+        except UnsupportedForMessageFormatError:
+            raise CommandError(
+                f"topic {topic} has no times: it is kept in format 0 (message.format.version), whose records carry "
+                "none; name an offset instead, or have it searched by the time of appends: "
+                f"{called()} topics alter {topic} --config {LOOKUP_CLOCK}=append"
+            ) from None
+    return found
+
+
+def largest_times(client: Client, chosen: Sequence[Any]) -> dict[Any, Any]:
+    """Return the record with the largest timestamp of each partition of a topic; none of one that has no times."""
+    from kafka.errors import UnsupportedForMessageFormatError
+
+    try:
+        found: dict[Any, Any] = client.list_partition_offsets(dict.fromkeys(chosen, MAX_TIMESTAMP))
+    except UnsupportedForMessageFormatError:
+        return {}
+    return found
+
+
+def delete_records(client: Client, wanted: Mapping[Any, int]) -> dict[Any, int]:
+    """Delete what lies before an offset of each partition, and return where it begins now; CommandError if refused."""
+    from kafka.errors import BrokerResponseError
+
+    try:
+        found = client.delete_records(dict(wanted))
+    except BrokerResponseError as error:
+        # That of several partitions names them, and is of no code; that of one names it in its text alone.
+        which = f"{error.args[0]}: " if error.errno else ""
+        raise CommandError(f"{which}{reason(error)}") from error
+    return {key: each["low_watermark"] for key, each in found.items()}
 
 
 def partition(topic: str, number: int) -> Any:
@@ -326,6 +398,20 @@ def delete_group(client: Client, group: str) -> None:
     check(f"group {group} was not deleted", answer.to_dict())
 
 
+def poll(session: Client, timeout_ms: int) -> dict[Any, list[Any]]:
+    """Return the records that have come, by partition; one that carries no time has -1 for it.
+
+    kafka-python 3.0.12 says None of those of format 0, and -1 of others.
+    """
+    return {
+        key: [
+            record if record.timestamp is not None else record._replace(timestamp=-1, timestamp_type=-1)
+            for record in records
+        ]
+        for key, records in session.poll(timeout_ms).items()
+    }
+
+
 def take_damaged(session: Client) -> dict[Any, int]:
     """Return, once, the partitions that the broker could not read, and the offset at which that was."""
     damaged: dict[Any, int] = session._fetcher.damaged
@@ -372,7 +458,7 @@ def reason(error: BaseException) -> str:
     """Return what an exception of kafka-python says, in a few words."""
     if getattr(error, "errno", None):
         return _words(type(error))
-    return ", ".join(str(part) for part in error.args) or type(error).__name__
+    return " ".join(", ".join(str(part) for part in error.args).split()) or type(error).__name__
 
 
 def _words(error: type[Any]) -> str:

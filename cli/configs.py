@@ -72,6 +72,8 @@ def changes(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
     """Return the new value of each option, None for one that is to be as if never set."""
     found: Changes = {**parse_options(settings, "--config")}
     for name in map(str.strip, deleted):
+        if not name:
+            raise CommandError("--delete-config: it is empty; name an option", USAGE)
         if name in found:
             raise CommandError(f"--delete-config {name}: --config sets it", USAGE)
         found[name] = None

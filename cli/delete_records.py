@@ -36,20 +36,36 @@ def run(
         raise CommandError("--offset N goes with one --partition", USAGE)
     at_ms = None if before is None else times.option("--before", before, clock.now_ms())
     with client.admin(bootstrap) as session:
-        numbers = [each["partition_index"] for each in client.describe(session, topic)["partitions"]]
-        chosen = client.choose(topic, numbers, partitions)
+        described = client.describe(session, topic)
+        if described["is_internal"]:
+            raise CommandError(f"topic {topic} is the broker's own, and its records are not deleted by hand")
+        chosen = client.choose(
+            topic, [each["partition_index"] for each in described["partitions"]], partitions
+        )
+        if offset is not None:
+            _check_offset(session, chosen[0], offset)
         wanted = dict.fromkeys(chosen, HIGH_WATERMARK if offset is None else offset)
         if at_ms is not None:
             # Where there is none, -1: all that is there is earlier.
             wanted |= offsets.first_at(session, chosen, at_ms)
         what = _in_words(topic, chosen, offset, at_ms)
         if not is_sure and not confirm(f"Delete {what}?"):
-            print(f"topic {topic} kept")
+            if not as_json:
+                print(f"topic {topic} kept")
             return FAILED
-        found = session.delete_records(wanted)
-    rows = [{"partition": key.partition, "start": found[key]["low_watermark"]} for key in chosen]
+        found = client.delete_records(session, wanted)
+    rows = [{"partition": key.partition, "start": found[key]} for key in chosen]
     print_rows(STARTS, rows, as_json=as_json, caption=f"{topic}: where it begins now")
     return OK
+
+
+def _check_offset(session: client.Client, key: Any, offset: int) -> None:
+    starts, ends = offsets.bounds(session, [key])
+    if offset > ends[key]:
+        raise CommandError(
+            f"--offset {offset}: partition {key.partition} of {key.topic} starts at {starts[key]} and ends before "
+            f"{ends[key]}"
+        )
 
 
 def _in_words(topic: str, chosen: Sequence[Any], offset: int | None, at_ms: int | None) -> str:

@@ -197,7 +197,7 @@ def _plan(
     found: dict[Any, Any] = {}
     clocks: dict[str, str] = {}
     if isinstance(wanted, _Time):
-        found = session.list_partition_offsets(dict.fromkeys(keys, wanted.at_ms))
+        found = client.at_time(session, dict.fromkeys(keys, wanted.at_ms))
         clocks = {topic: client.lookup_clock(session, topic) for topic in {key.topic for key in keys}}
     plan, rows = {}, []
     for key, part in known.items():

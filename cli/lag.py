@@ -81,7 +81,7 @@ def first_records(
         reader.seek(key, wanted[key])
     last_news = time.monotonic()
     while left:
-        news = {key: records[0] for key, records in reader.poll(POLL_MS).items() if key in left}
+        news = {key: records[0] for key, records in client.poll(reader, POLL_MS).items() if key in left}
         found |= news
         unread = client.take_damaged(reader).keys() & left
         if not news and not unread:

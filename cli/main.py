@@ -23,7 +23,17 @@ import tidelog
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.text import called, drop_output, note
 from tidelog.cli.verbs import configs, explain, groups, topics
-from tidelog.cli.verbs.arguments import INT_MAX, LOCAL, TIME_HELP, Bootstrap, Json, Topic, Yes, sent
+from tidelog.cli.verbs.arguments import (
+    INT_MAX,
+    LOCAL,
+    LONG_MAX,
+    TIME_HELP,
+    Bootstrap,
+    Json,
+    Topic,
+    Yes,
+    sent,
+)
 
 
 class _Tidelog(TyperGroup):
@@ -237,7 +247,9 @@ def delete_records(
     ] = None,
     offset: Annotated[
         int | None,
-        typer.Option("--offset", metavar="N", min=0, help="What lies before it goes, of one --partition."),
+        typer.Option(
+            "--offset", metavar="N", min=0, max=LONG_MAX, help="What lies before it goes, of one --partition."
+        ),
     ] = None,
     before: Annotated[
         str | None,

@@ -13,7 +13,6 @@ from tidelog.cli.output import Column, print_rows
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
 NONE: Final = "none at or after"
 
 
@@ -58,25 +57,23 @@ def run(topic: str, at: str | None, as_json: bool, bootstrap: str, clock: Clock)
 
 
 def ranges(session: client.Client, chosen: list[Any]) -> list[dict[str, int | None]]:
-    """Return start, end (the next offset) and the largest timestamp of each partition."""
-    starts, ends, largest = (
-        session.list_partition_offsets(dict.fromkeys(chosen, which))
-        for which in (EARLIEST, LATEST, MAX_TIMESTAMP)
-    )
+    """Return start, end (the next offset) and the largest timestamp of each partition of a topic."""
+    starts, ends = bounds(session, chosen)
+    largest = client.largest_times(session, chosen)
     return [
         {
             "partition": key.partition,
-            "start": starts[key].offset,
-            "end": ends[key].offset,
-            "max_timestamp": _found(largest[key].timestamp),
-            "max_timestamp_offset": _found(largest[key].offset),
+            "start": starts[key],
+            "end": ends[key],
+            "max_timestamp": _found(largest[key].timestamp) if key in largest else None,
+            "max_timestamp_offset": _found(largest[key].offset) if key in largest else None,
         }
         for key in chosen
     ]
 
 
 def _at(session: client.Client, chosen: list[Any], at_ms: int) -> list[dict[str, int | None]]:
-    found = session.list_partition_offsets(dict.fromkeys(chosen, at_ms))
+    found = client.at_time(session, dict.fromkeys(chosen, at_ms))
     return [
         {
             "partition": key.partition,
@@ -97,7 +94,7 @@ def bounds(session: client.Client, chosen: Sequence[Any]) -> tuple[dict[Any, int
 
 def first_at(session: client.Client, chosen: list[Any], at_ms: int) -> dict[Any, int]:
     """Return the offset of each partition's first record at or after a time; -1 where there is none."""
-    found = session.list_partition_offsets(dict.fromkeys(chosen, at_ms))
+    found = client.at_time(session, dict.fromkeys(chosen, at_ms))
     return {key: found[key].offset for key in chosen}
 
 

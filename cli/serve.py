@@ -20,6 +20,7 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note, shown
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
+from tidelog.config.options import BrokerConfig
 from tidelog.protocol import compiled
 from tidelog.storage.errors import StorageError
 
@@ -65,7 +66,8 @@ def run(
     try:
         uvloop.run(serve(config, ready))
     except CannotListen as error:
-        return _complain(_address_taken(error) if error.error.errno == errno.EADDRINUSE else str(error))
+        is_taken = error.error.errno == errno.EADDRINUSE
+        return _complain(_address_taken(error, config) if is_taken else str(error))
     except (StorageError, CatalogError, BrokerFailed) as error:
         return _complain(str(error))
     except OSError as error:
@@ -79,10 +81,15 @@ def _complain(message: str, exit_code: int = FAILED) -> int:
     return exit_code
 
 
-def _address_taken(error: CannotListen) -> str:
+def _address_taken(error: CannotListen, config: BrokerConfig) -> str:
     port = error.listener.port
+    option = "--port"
+    if error.listener not in config.listeners:
+        option = "--override http.port=N"
+    elif error.listener != config.listeners[0]:
+        option = "--override listeners=..."
     return (
-        f"port {port} is in use ({error.listener}): name another with --port, or see who has it: "
+        f"port {port} is in use ({error.listener}): name another with {option}, or see who has it: "
         f"ss -ltnp sport = :{port}"
     )
 

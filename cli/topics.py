@@ -18,6 +18,8 @@ DESCRIBED = (
     Column("takes_writes", "writes", lambda takes_writes: "taken" if takes_writes else "refused"),
 )
 BROKER_DEFAULT = -1
+# Where brokers keep groups.
+OFFSETS = "__consumer_offsets"
 
 
 def create(name: str, partitions: int | None, options: Sequence[str], bootstrap: str) -> int:
@@ -109,7 +111,8 @@ def delete(name: str, is_sure: bool, bootstrap: str) -> int:
     """Delete a topic, after asking unless the person is sure; return the exit code."""
     with client.admin(bootstrap) as session:
         client.describe(session, name)
-        if not is_sure and not confirm(f"Delete topic {name} and all its records?"):
+        groups = ", and with them all consumer groups and what they have committed" if name == OFFSETS else ""
+        if not is_sure and not confirm(f"Delete topic {name} and all its records{groups}?"):
             print(f"topic {name} kept")
             return FAILED
         (answer,) = session.delete_topics([name], raise_errors=False)["topics"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import INERT, NO_COMPACTION, ONE_COPY, REFUSED, reason
+from tidelog.config.inert import INERT, ONE_COPY, REFUSED, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.nearest import nearest
 from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, TOLERABLE, BrokerConfig
@@ -69,9 +69,9 @@ def load(
     _check_groups(config, chosen)
     _check_replicas(config, chosen, notes)
     config = _resolve_listeners(config, chosen, notes)
-    if config.topic.compacts:
+    if config.topic.uncompacted:
         source = _source(chosen, "log.cleanup.policy")
-        notes.append(f"log.cleanup.policy ({source}): compact has no effect: {NO_COMPACTION}")
+        notes.append(f"log.cleanup.policy ({source}): nothing is compacted: {config.topic.uncompacted}")
     return dataclasses.replace(config, notes=tuple(notes))
 
 

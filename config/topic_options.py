@@ -10,7 +10,7 @@ from typing import Any
 
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import NO_TIER, TOPIC_INERT
+from tidelog.config.inert import NO_COMPACTION, NO_TIER, TOPIC_INERT
 from tidelog.config.kinds import BOOL, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
 from tidelog.config.nearest import nearest
 from tidelog.config.table import Option, inert_options, option, options_of
@@ -325,6 +325,14 @@ class TopicConfig:
     def compacts(self) -> bool:
         """Whether the last record of each key is to be kept (`cleanup.policy`)."""
         return "compact" in self.cleanup_policy
+
+    @property
+    def uncompacted(self) -> str | None:
+        """Say what `cleanup.policy=compact` does as long as nothing is compacted; None without it."""
+        if not self.compacts:
+            return None
+        kept = "every record is kept until it expires" if self.deletes else "every record is kept for good"
+        return f"{NO_COMPACTION}: {kept}, and one without a key is refused"
 
     @property
     def inert(self) -> Mapping[str, str]:

@@ -64,7 +64,7 @@ HELD: Final = Metric(
     GAUGE,
     _KIND,
     "What clients make the broker hold: `requests` on their way, `topics` to be created or deleted, `fetches` that "
-    "wait, `answers` that were not taken, `producers` that are remembered.",
+    "wait, `answers` that were not taken, `producers` that are remembered, `groups` of consumers, `fetch_sessions`.",
 )
 HELD_MAX: Final = Metric(
     "tidelog_held_bytes_max", GAUGE, _KIND, "The bound of each (docs/operations.md); negative for none."

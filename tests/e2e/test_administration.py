@@ -135,6 +135,63 @@ def test_options_are_shown_and_changed(new_broker: Callable[..., Broker], topic:
     )
 
 
+@pytest.mark.parametrize("verb", ["describe", "alter"])
+def test_a_broker_that_there_is_not_is_named_with_those_there_are(shared_broker: Running, verb: str) -> None:
+    more = ["--config", "log.retention.ms=60000"] if verb == "alter" else []
+    done = tidelog(shared_broker, "configs", verb, "--broker", 7, *more)
+    assert (done.returncode, done.stderr) == (1, "tidelog: there is no broker 7: the cluster has broker 1\n")
+
+
+def test_what_could_not_be_set_is_not_said_to_be_deleted(shared_broker: Running, topic: str) -> None:
+    ok(shared_broker, "topics", "create", topic)
+    of_topic, of_broker = ("configs", "alter", "--topic", topic), ("configs", "alter", "--broker", 1)
+    assert ok(shared_broker, *of_topic, "--delete-config", "retention.ms") == (
+        f"topic {topic} changed: retention.ms deleted\n"
+    )
+    for verb, name, words in (
+        (
+            of_topic,
+            "retentoin.ms",
+            f"topic {topic} was not changed: --delete-config retentoin.ms: no such option",
+        ),
+        (("topics", "alter", topic), "retentoin.ms", "did you mean retention.ms?"),
+        (("topics", "alter", topic, "--partitions", 2), "retentoin.ms", "no such option"),
+        (of_broker, "nosuch", "broker 1 was not changed: --delete-config nosuch: no such option"),
+        (of_broker, "http.port", "--delete-config http.port: cannot be changed while the broker runs"),
+    ):
+        refused = tidelog(shared_broker, *verb, "--delete-config", name)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+        assert words in refused.stderr
+    (described,) = rows(shared_broker, "topics", "describe", topic)
+    assert len(described["partitions"]) == 1
+
+
+def test_why_records_are_not_deleted_is_said(shared_broker: Running, topic: str) -> None:
+    ok(shared_broker, "topics", "create", topic)
+    send(shared_broker, topic, 3)
+    beyond = tidelog(shared_broker, "delete-records", topic, "-p", 0, "--offset", 99, "--yes")
+    words = f"--offset 99: partition 0 of {topic} starts at 0 and ends before 3"
+    assert (beyond.returncode, beyond.stderr) == (1, f"tidelog: {words}\n")
+    kept = tidelog(shared_broker, "delete-records", topic, "--all", "--json")
+    assert (kept.returncode, kept.stdout) == (1, "")
+    made = tidelog(shared_broker, "groups", "reset", topic, "--topic", topic, "--to-offset", 1, "--yes")
+    assert made.returncode == 0
+    own = tidelog(shared_broker, "delete-records", "__consumer_offsets", "--all", "--yes")
+    assert own.returncode == 1
+    assert own.stderr.startswith("tidelog: topic __consumer_offsets is the broker's own")
+    asked = tidelog(shared_broker, "topics", "delete", "__consumer_offsets")
+    assert (asked.returncode, "all consumer groups and what they have committed?" in asked.stderr) == (
+        1,
+        True,
+    )
+    compacted = f"{topic}-compacted"
+    ok(shared_broker, "topics", "create", compacted, "--option", "cleanup.policy=compact")
+    refused = tidelog(shared_broker, "delete-records", compacted, "--all", "--yes")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert f"topic {compacted} partition 0: " in refused.stderr
+    assert "POLICY_VIOLATION" in refused.stderr
+
+
 def test_records_are_deleted_by_offset_time_and_all(new_broker: Callable[..., Broker], topic: str) -> None:
     broker = new_broker({"log.retention.ms": "-1"})
     ok(broker, "topics", "create", topic, "--partitions", 2)

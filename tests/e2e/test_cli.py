@@ -252,6 +252,32 @@ def test_offsets_without_a_time(shared_broker: Running, late: str) -> None:
     assert parts[0]["max_timestamp"] == max(when for part, when in SENT if part == 0)
 
 
+def test_of_a_topic_without_times_all_but_those_is_told(shared_broker: Running, topic: str) -> None:
+    ok(tidelog(shared_broker, "topics", "create", topic, "--option", "message.format.version=0"))
+    assert tidelog(shared_broker, "produce", topic, text="a\nb\n").returncode == 0
+    assert ok(tidelog(shared_broker, "tail", topic, "-n", "1")) == "-\t0:0\tnull\ta\n"
+    (line,) = rows(tidelog(shared_broker, "tail", topic, "-n", "1", "--format", "json"))
+    assert (line["timestamp"], line["timestamp_type"]) == (-1, None)
+    (part,) = rows(tidelog(shared_broker, "offsets", topic, "--json"))
+    none = {"max_timestamp": None, "max_timestamp_offset": None}
+    assert part == {"partition": 0, "start": 0, "end": 2, **none}
+    assert ok(tidelog(shared_broker, "offsets", topic)).splitlines()[1].split() == ["0", "0", "2", "-", "-"]
+    (described,) = rows(tidelog(shared_broker, "topics", "describe", topic, "--json"))
+    assert described["partitions"] == [part | {"takes_writes": True}]
+    for verb, *more in (
+        ("offsets", "--at", "-1h"),
+        ("tail", "--since", "-1h"),
+        ("tail", "--until", "now"),
+        ("delete-records", "--before", "-1h", "--yes"),
+    ):
+        refused = tidelog(shared_broker, verb, topic, *more)
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+        assert refused.stderr.startswith(f"tidelog: topic {topic} has no times: ")
+    ok(tidelog(shared_broker, "topics", "alter", topic, "--config", "lookup.clock=append"))
+    (part,) = rows(tidelog(shared_broker, "offsets", topic, "--at", "-1h", "--json"))
+    assert part["offset"] == 0
+
+
 class Following:
     """A `tail --follow` in the background, and its lines."""
 

@@ -111,6 +111,24 @@ def test_lag_by_append_time_is_that_of_the_appends(shared_broker: Running, topic
     assert 0 < first["lag_ms"] <= first["late_ms"] < 60_000
 
 
+def test_of_a_topic_without_times_the_lag_is_known_in_records_alone(
+    shared_broker: Running, sent: str
+) -> None:
+    bare = f"{sent}-bare"
+    make(shared_broker, bare, "message.format.version=0")
+    commit(shared_broker, sent, bare, 1)
+    *others, found = described(shared_broker, sent)["partitions"]
+    assert [row["lag_ms"] for row in others] == [6 * 60_000, 0]
+    assert (found["topic"], found["committed"], found["lag"]) == (bare, 1, EACH - 1)
+    assert (found["lag_ms"], found["late_ms"]) == (None, None)
+    line = ok(tidelog(shared_broker, "groups", "describe", sent)).splitlines()[4]
+    assert line.split() == [bare, "0", "1", str(EACH), str(EACH - 1), "-", "-", "record", "-"]
+    refused = reset(shared_broker, sent, "--topic", sent, "--topic", bare, "--to-time", "-1h", "--yes")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"tidelog: topic {bare} has no times: ")
+    assert committed(shared_broker, sent) == [3, EACH, 1]
+
+
 def test_the_members_of_a_group_are_named_and_keep_it_from_being_reset_or_deleted(
     shared_broker: Running, sent: str
 ) -> None:

@@ -608,8 +608,10 @@ async def test_a_change_is_there_after_a_crash_and_told_in_the_log(
     await change(client, BROKER, "", ("log.segment.bytes", SET, "5000"))
     said = [record.getMessage() for record in caplog.records]
     assert "options changed topic=t cleanup.policy=compact preallocate=true segment.bytes=default" in said
-    reason = "'log compaction is not built yet: every record is kept'"
-    assert f"option has no effect topic=t option=cleanup.policy value=compact reason={reason}" in said
+    reason = (
+        "'log compaction is not built yet: every record is kept for good, and one without a key is refused'"
+    )
+    assert f"nothing is compacted topic=t option=cleanup.policy value=compact reason={reason}" in said
     assert any("option has no effect topic=t option=preallocate" in line for line in said)
     assert "options changed broker=1 log.retention.ms=8" in said
     assert "options changed broker=all log.segment.bytes=5000" in said
@@ -618,6 +620,23 @@ async def test_a_change_is_there_after_a_crash_and_told_in_the_log(
     config = again.broker.topics.by_name["t"].partitions[1].log.config
     assert (config.cleanup_policy, config.segment_bytes, config.retention_ms) == (("compact",), 5000, 8)
     assert any("option set while running" in record.getMessage() for record in caplog.records)
+
+
+async def test_that_nothing_is_compacted_for_all_topics_is_told_at_the_change_and_at_the_next_start(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    served = await serve()
+    changed = ("log.cleanup.policy", SET, "compact,delete")
+    assert await change(await connect(served), BROKER, "1", changed) == (NONE, None)
+    line = (
+        "nothing is compacted broker=1 option=log.cleanup.policy value=compact,delete reason='log compaction is not "
+        "built yet: every record is kept until it expires, and one without a key is refused'"
+    )
+    assert caplog.messages.count(line) == 1
+    await served.stop()
+    await serve()
+    assert caplog.messages.count(line) == 2
 
 
 async def test_a_change_holds_for_what_comes_after_it(serve: Serve, connect: Connect) -> None:

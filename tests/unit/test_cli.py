@@ -59,6 +59,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
             ["topics", "alter", "x", "--config", "a=1", "--delete-config", "a"],
             "--delete-config a: --config sets it",
         ),
+        (["topics", "alter", "x", "--delete-config", " "], "--delete-config: it is empty; name an option"),
+        (
+            ["delete-records", "x", "-p", "0", "--offset", str(1 << 63)],
+            "'--offset': Input should be less than or equal to 9223372036854775807. Try",
+        ),
         (["configs", "alter", "--config", "a=1"], "name either a --topic or a --broker"),
         (["configs", "describe", "--topic", "x", "--broker", "1"], "name either a --topic or a --broker"),
         (
@@ -315,7 +320,8 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
 
 def test_errors_are_one_line_whatever_they_hold() -> None:
     error = CommandError("one\n  two")
-    assert (error.format_message(), error.exit_code) == ("one two", FAILED)
+    assert (error.format_message(), error.exit_code) == ("one\\n  two", FAILED)
+    assert client.reason(ValueError("one\n  two")) == "one two"
 
 
 def test_split_lines() -> None:

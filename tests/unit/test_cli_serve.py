@@ -1,15 +1,20 @@
 """What `tidelog serve` says when it is there."""
 
+import errno
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidelog.broker.net.server import CannotListen
 from tidelog.broker.serve import ready_file_problem, write_ready_file
 from tidelog.cli import serve
+from tidelog.config.kinds import Listener
+from tidelog.config.options import BrokerConfig
 from tidelog.protocol import compiled
 
 
@@ -104,6 +109,18 @@ def test_the_ready_file_holds_an_address_as_clients_take_it(tmp_path: Path) -> N
     for address, text in ((("::1", 9092), "[::1]:9092\n"), (("127.0.0.1", 1), "127.0.0.1:1\n")):
         write_ready_file(tmp_path / "ready", address)
         assert (tmp_path / "ready").read_text() == text
+
+
+def test_a_port_that_is_taken_is_told_with_the_option_that_names_another() -> None:
+    first, second = Listener("A", "::1", 9092), Listener("B", "", 9093)
+    config = replace(BrokerConfig(), listeners=(first, second), http_port=9094)
+    for listener, option in (
+        (first, "name another with --port,"),
+        (second, "name another with --override listeners=...,"),
+        (Listener("HTTP", "::1", 9094), "name another with --override http.port=N,"),
+    ):
+        taken = CannotListen(listener, OSError(errno.EADDRINUSE, "in use"))
+        assert option in serve._address_taken(taken, config)
 
 
 def test_every_address_is_named_and_one_that_can_be_reached_is_tried(

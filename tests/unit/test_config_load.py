@@ -242,6 +242,17 @@ def test_the_page_on_options_is_what_the_table_says(tmp_path: Path, monkeypatch:
         assert option in describe.PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("policy", "kept"), [("compact", "for good"), ("compact,delete", "until it expires")]
+)
+def test_what_compact_does_without_compaction_is_noted(policy: str, kept: str) -> None:
+    (note,) = load(flags={"log.cleanup.policy": policy}).notes
+    assert note == (
+        "log.cleanup.policy (command line): nothing is compacted: log compaction is not built yet: "
+        f"every record is kept {kept}, and one without a key is refused"
+    )
+
+
 def test_options_of_another_tier_are_taken_with_a_note_each() -> None:
     flags = {"remote.log.storage.system.enable": "false", "log.local.retention.ms": "-2"}
     notes = load(flags=flags).notes

@@ -1,5 +1,6 @@
 """What is counted, what a scrape reads, and its text, which Prometheus's own parser judges."""
 
+import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -470,6 +471,8 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     told = {line.split()[2]: line.split()[3] for line in exposed.splitlines() if line.startswith("# TYPE")}
     ours = {name: kind for name, kind in told.items() if not name.startswith("process_")}
     assert ours == {metric.name: metric.kind for metric in table.METRICS}
+    held = set(re.findall(r'^tidelog_held_bytes\{kind="(\w+)"', exposed, re.MULTILINE))
+    assert held == set(re.findall(r"`(\w+)`", table.HELD.doc))
     process = {name for name in told if name.startswith("process_")}
     assert all(f"`{name}`" in describe.page() for name in process)
 
