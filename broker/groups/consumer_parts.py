@@ -287,8 +287,8 @@ def epoch_problem(member: Member | None, epoch: int) -> ErrorCode:
 
 
 def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, frozenset[int]]:
-    """Return what a member says it has, by topic."""
-    owned: dict[bytes, frozenset[int]] = {}
+    """Return what a member says it has, by topic. However often one is named, the work grows with what is said."""
+    owned: dict[bytes, set[int]] = {}
     for topic, indexes in topic_partitions:
-        owned[topic] = owned.get(topic, frozenset()).union(indexes)
-    return owned
+        owned.setdefault(topic, set()).update(indexes)
+    return {topic: frozenset(indexes) for topic, indexes in owned.items()}

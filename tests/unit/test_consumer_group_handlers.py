@@ -10,6 +10,7 @@ from tests.support.served import Client, Connect, Serve, Served, connect, serve,
 from tests.unit.test_group_handlers import fail_flushes
 from tidelog.broker.groups import consumer_records, matches, topic_patterns
 from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.handlers import consumer_group_heartbeat
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
 from tidelog.protocol.error_codes import ErrorCode
@@ -157,6 +158,27 @@ async def test_who_is_a_member_says_which_one(serve: Serve, connect: Connect) ->
     one = await member(await serve(), connect)
     one.epoch, one.member_id = 1, ""
     assert (await one.heartbeat(0)).error_code == REFUSED
+
+
+@pytest.mark.parametrize("count", [1, 2000])
+async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    served = await serve()
+    seen: list[bytes] = []
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    await one.heartbeat()
+
+    def owned_of(topic_partitions: Any) -> dict[bytes, frozenset[int]]:
+        seen.extend(each[0] for each in topic_partitions)
+        return {}
+
+    monkeypatch.setattr(consumer_group_heartbeat, "owned_of", owned_of)
+    for each, code in ((other, ErrorCode.UNKNOWN_MEMBER_ID), (one, NONE)):
+        assert seen == []
+        each.epoch, each.owned = 1, [TopicPartitions(topic_id=bytes(16), partitions=[0])] * count
+        assert (await each.heartbeat()).error_code == code
+    assert seen == [bytes(16)] * count
 
 
 async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -> None:
