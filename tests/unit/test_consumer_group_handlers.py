@@ -98,8 +98,9 @@ async def member(served: Served, connect: Connect, member_id: str = "m", group: 
 
 
 async def describe(client: Client, group: str = "g", version: int = 1) -> Any:
-    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    return (await client.ask(CONSUMER_GROUP_DESCRIBE, version, request)).groups[0]
+    request = ConsumerGroupDescribeRequest(group_ids=[group] * 3, include_authorized_operations=False)
+    (found,) = (await client.ask(CONSUMER_GROUP_DESCRIBE, version, request)).groups
+    return found  # once, however often it is named
 
 
 async def kinds(client: Client) -> dict[str, tuple[str, str]]:
