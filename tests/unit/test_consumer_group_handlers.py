@@ -1,6 +1,7 @@
 """The APIs of consumer groups in every version, what is refused, and what a start makes of what was stored."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_group_handlers import fail_flushes
-from tidelog.broker.groups import consumer_records, matches, topic_patterns
+from tidelog.broker.groups import consumer_records, consumers, matches, topic_patterns
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.handlers import consumer_group_heartbeat
 from tidelog.protocol.coordinator import records
@@ -305,6 +306,34 @@ async def test_regular_expressions_are_matched_away_from_the_event_loop(
     await delete_topic(one.client, "ab")
     await one.heartbeat(subscribed_topic_names=None)
     assert len(one.owned) == 1
+
+
+async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_waiting(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match, gate = topic_patterns.matches, threading.Event()
+
+    def slowly(regexes: Any, names: Any, most: int) -> Any:
+        while "slow" in regexes and not gate.wait(0.001):
+            if (yield):
+                return {}
+        return (yield from match(regexes, names, most))
+
+    monkeypatch.setattr(topic_patterns, "matches", slowly)
+    monkeypatch.setattr(consumers, "AT_ONCE", 0)
+    served = await serve()
+    slow, other = await member(served, connect, group="slow"), await member(served, connect, group="other")
+    await make_topic(other.client, "t", 2)
+    said: dict[str, Any] = {"subscribed_topic_names": []}
+    waiting = asyncio.create_task(slow.heartbeat(**said, subscribed_topic_regex="slow"))
+    await until(lambda: served.broker.groups.group("slow") is not None)
+    for regex in ("t", "t|u"):
+        beat = other.heartbeat(**said, subscribed_topic_regex=regex)
+        assert (await asyncio.wait_for(beat, 10)).error_code == NONE
+        assert other.partitions == [0, 1]
+    assert not waiting.done()
+    gate.set()
+    assert (await waiting).error_code == NONE
 
 
 async def test_topics_that_are_made_deleted_and_made_again_are_followed(

@@ -380,7 +380,7 @@ def test_a_member_that_never_named_a_session_has_its_rebalance_for_one(world: Wo
 def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it_was() -> None:
     submitted: list[Later] = []
 
-    def submit(_task: object, owner: object) -> Later:
+    def submit(_task: object, owner: object, for_group: bool) -> Later:
         submitted.append(Later())
         return submitted[-1]
 
@@ -392,10 +392,10 @@ def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it
     had = {A: frozenset([0])}
     members = {"m": Wanting(frozenset([A]), had)}
     told: list[object] = []
-    around.assign("uniform", members, {A: consumers.AT_ONCE - 1}, told.append)
+    around.assign("g", "uniform", members, {A: consumers.AT_ONCE - 1}, told.append)
     assert (len(told), submitted) == (1, [])
     for outcome, expected in ((StorageError(""), {"m": had}), ({"m": {}}, {"m": {}})):
-        around.assign("uniform", members, {A: consumers.AT_ONCE}, told.append)
+        around.assign("g", "uniform", members, {A: consumers.AT_ONCE}, told.append)
         submitted[-1].response = outcome
         assert submitted[-1].ready is not None
         submitted[-1].ready()

@@ -1,6 +1,8 @@
 """Regular expressions of clients: RE2's, the whole name, and no pattern that keeps the broker busy."""
 
+import gc
 import time
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -63,6 +65,22 @@ def test_names_are_matched_in_steps_and_a_stop_ends_them() -> None:
     with pytest.raises(StopIteration) as end:
         stopped.send(True)
     assert end.value.value == {}
+
+
+def test_what_is_under_way_holds_little_of_what_it_has_found() -> None:
+    """Each group has its turns, so any number of these may be under way at once."""
+    names = [f"a{number}" for number in range(10_000)]
+    task = matches(["a.*", "b"], names, 1 << 20)
+    assert problem("b") is None  # re2 is there
+    tracemalloc.start()
+    try:
+        for _ in range(len(names) // MATCHED_AT_ONCE + 2):
+            next(task)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 100_000, "as a set they would take half a megabyte"
+    finally:
+        tracemalloc.stop()
+    assert at_once(task) == {"a.*": frozenset(names), "b": frozenset()}
 
 
 def test_no_more_topics_are_matched_than_there_is_room_for() -> None:
