@@ -2,7 +2,7 @@
 
 Kafka's clients write RE2 (KIP-848, `SubscriptionPattern`), and Python's own `re` can be made to work for years by a
 pattern of twenty letters. So this is RE2 itself, with a bound on the memory of a pattern, which bounds the time for a
-name: one or two milliseconds at worst.
+name: one or two milliseconds at worst; and with one on its length, which bounds what it takes to compile.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,18 @@ __all__ = ["matches", "problem"]
 
 # Of a compiled pattern: some 2,700 instructions, of 249 letters each.
 MOST_BYTES: Final = 128 << 10
+# That says nothing of what it takes to find out how large one is: for each \pL some tens of KB, and 0.1 ms of the loop.
+MOST_LETTERS: Final = 250
 # So many names are matched in a step: some milliseconds at worst.
 MATCHED_AT_ONCE: Final = 5
 
 
 def problem(pattern: str) -> str | None:
     """Say why a pattern cannot be taken, or None."""
+    if len(pattern) > MOST_LETTERS:
+        return (
+            f"a regular expression may have {MOST_LETTERS} letters, not {len(pattern)}: {pattern[:200]!r}..."
+        )
     try:
         _compiled(pattern)
     except _error() as error:

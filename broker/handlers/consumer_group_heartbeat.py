@@ -5,10 +5,10 @@ Behaviour: a member joins, stays or leaves, and is told what to read; answered w
 Regular expressions are RE2, and match a topic's whole name.
 Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a member for
 whom there is no room, or for the topics that match its regular expression, is answered GROUP_MAX_SIZE_REACHED. The
-names that a member subscribes to may have 128 Ki letters together, a compiled regular expression 128 KiB. A member that
-subscribes by a regular expression is answered when the topics that match are known, where Kafka has it wait for its
-next heartbeat. Classic groups of librdkafka's sticky assignor are upgraded too. `uniform` moves fewer partitions than
-Kafka's where members differ in what they had.
+names that a member subscribes to may have 128 Ki letters together, a regular expression 250, and 128 KiB when it is
+compiled. A member that subscribes by a regular expression is answered when the topics that match are known, where Kafka
+has it wait for its next heartbeat. Classic groups of librdkafka's sticky assignor are upgraded too. `uniform` moves
+fewer partitions than Kafka's where members differ in what they had.
 """
 
 from functools import partial

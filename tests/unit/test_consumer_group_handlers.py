@@ -210,6 +210,7 @@ async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -
         ({"subscribed_topic_names": ["x" * 200] * 700}, REFUSED),
         ({"server_assignor": "mine"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
         ({"subscribed_topic_regex": "a("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"subscribed_topic_regex": "a" * 251}, ErrorCode.INVALID_REGULAR_EXPRESSION),
         ({"member_epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tidelog.broker.groups.topic_patterns import MATCHED_AT_ONCE, matches, problem
+from tidelog.broker.groups.topic_patterns import MATCHED_AT_ONCE, MOST_LETTERS, matches, problem
 from tidelog.protocol.records.steps import at_once
 
 
@@ -44,6 +44,26 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     begun_s = time.perf_counter()
     assert at_once(matches([pattern], names, 1000)) == {pattern: frozenset()}
     assert time.perf_counter() - begun_s < 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [r"\pL", r"[^\pL]", r"(?i)\pL", "(?i:[a-\uffff])", ".*", "x?", "(", "a|", r"\C*", "((a{9}){9}){9}"],
+)
+def test_what_a_pattern_takes_to_compile_is_bounded(part: str) -> None:
+    """A bound on what is compiled bounds that alone: thirty kilobytes took a second and a half, and 386 MB."""
+    longest = part * (MOST_LETTERS // len(part))
+    begun_s = time.perf_counter()
+    problem(longest)
+    assert time.perf_counter() - begun_s < 0.2
+    assert f"may have {MOST_LETTERS} letters" in (problem(part * (32_000 // len(part))) or "")
+    assert time.perf_counter() - begun_s < 0.3
+
+
+def test_a_pattern_of_as_many_letters_as_it_may_have_is_taken() -> None:
+    assert problem("a" * MOST_LETTERS) is None
+    assert problem("a" * (MOST_LETTERS + 1))
+    assert at_once(matches(["a*" + "|" * MOST_LETTERS], ["a"], 1000)).popitem()[1] == frozenset()
 
 
 def test_all_names_are_looked_at_however_many() -> None:
