@@ -5,9 +5,10 @@ so that these never race. The event loop submits a job and gets a `Later`; it ne
 
 A job is a task: a generator that yields before each of its steps. It has the thread for a slice of time; what is left
 of it then waits until others had theirs, short jobs first (`FairQueue`). What a client asked for in so many words and
-what can wait (topics created on first use, or many) have a queue each, and these take turns. What comes round is a task
-as well, and takes turns with them. Where nobody waits for its answer any more, or the broker stops, `yield` is true:
-the job makes no further step and says so in its answer.
+what can wait (topics created on first use, or many) have a queue each, and so has what consumer groups have to work
+out, each of them for itself; these take turns. What comes round is a task as well, and takes turns with them. Where
+nobody waits for its answer any more, or the broker stops, `yield` is true: the job makes no further step and says so in
+its answer.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Hashable
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from tidelog.broker.answers import Later, outcome_of
@@ -133,10 +135,12 @@ class Maintenance:
     ) -> None:
         self._loop = loop
         self._periodic = periodic
-        # What was asked for, and what can wait; and both in the order in which they have a turn next.
+        # What was asked for, what can wait, and what groups work out: however many of these there are, they keep the
+        # others waiting no longer than one does. And all in the order in which they have a turn next.
         self._asked: FairQueue[Job] = FairQueue()
         self._waiting: FairQueue[Job] = FairQueue()
-        self._queues = [self._asked, self._waiting]
+        self._of_groups: FairQueue[Job] = FairQueue()
+        self._queues = [self._asked, self._waiting, self._of_groups]
         self._changed = threading.Condition()
         self._drops = False
         self._is_stopping = False
@@ -157,6 +161,7 @@ class Maintenance:
         answer: Callable[[T], Any] | None = None,
         held: Hold | None = None,
         can_wait: bool = False,
+        for_group: bool = False,
     ) -> Later:
         """Do a task on the thread, as it is its owner's turn, however much there is that can wait. Event loop only.
 
@@ -164,9 +169,10 @@ class Maintenance:
         it. Until then its client is charged with what is `held`.
         """
         job = Job(task, answer, held)
+        queue = self._of_groups if for_group else self._waiting if can_wait else self._asked
         with self._changed:
             if not self._has_ended:
-                (self._waiting if can_wait else self._asked).put(owner, job)
+                queue.put(owner, job)
                 self._changed.notify()
                 return job
         self._loop.call_soon(job.resolve, _ended())
@@ -199,7 +205,7 @@ class Maintenance:
         finally:
             with self._changed:
                 self._has_ended = True
-                for job in (*self._asked, *self._waiting):
+                for job in chain.from_iterable(self._queues):
                     self._loop.call_soon_threadsafe(job.resolve, _ended())
 
     def _next(self) -> "Periodic | tuple[FairQueue[Job], Hashable, Job] | None":
@@ -221,7 +227,7 @@ class Maintenance:
                     self._changed.wait(min(wait_s, LONGEST_WAIT_S))
 
     def _take(self) -> tuple[FairQueue[Job], Hashable, Job] | None:
-        """Take a job from the queue that has not had a turn for longer, or else from the other."""
+        """Take a job from the queue that has not had a turn for longest, or else from the next."""
         for queue in self._queues:
             if (taken := queue.take()) is not None:
                 self._queues.remove(queue)

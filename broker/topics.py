@@ -135,6 +135,7 @@ class Topics:
         self.by_id: dict[bytes, Topic] = {}
         self.changes = 0  # how often a topic came or went
         self._all: tuple[Topic, ...] | None = None
+        self._names: tuple[str, ...] | None = None
         self.on_served: Callable[[Topic, bool], None] = lambda _topic, _is_new: None
         self.on_deleted: Callable[[Topic], None] = lambda _topic: None
         # The maintenance thread's: what there is, and names under which something is half made or half deleted.
@@ -154,6 +155,12 @@ class Topics:
         if self._all is None:
             self._all = tuple(self.by_name.values())
         return self._all
+
+    def names(self) -> tuple[str, ...]:
+        """Return the name of every topic, as of now: one tuple for all who ask. Event loop only."""
+        if self._names is None:
+            self._names = tuple(self.by_name)
+        return self._names
 
     def served(self, name: str, topic_id: bytes, by_id: bool) -> Topic | None:
         """Return the topic that a request names, by its id or by its name, as of now."""
@@ -472,7 +479,7 @@ class Topics:
         self.by_id[topic.id] = topic
         self.by_name[topic.name] = topic
         self.changes += 1
-        self._all = None
+        self._all = self._names = None
         self.on_served(topic, is_new)
 
     def _serve_no_longer(self, topic: Topic) -> None:
@@ -481,7 +488,7 @@ class Topics:
             del self.by_name[topic.name]
         del self.by_id[topic.id]
         self.changes += 1
-        self._all = None
+        self._all = self._names = None
         for partition in topic.partitions:
             partition.release()
         self.on_deleted(topic)

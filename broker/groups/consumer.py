@@ -68,7 +68,7 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.members: dict[str, Member] = {}
         self.taken = Taken(group_id, around.hold, host)
-        self._matches = Matches(around, self.taken)
+        self._matches = Matches(group_id, around, self.taken)
         self.is_dead = False
         self._end_code = ErrorCode.NONE
         self._instances: dict[str, str] = {}  # member ids
@@ -382,7 +382,8 @@ class ConsumerGroup:
         self._is_assigning = True
         members = {member.id: Wanting(self._topic_ids(member.subscription), member.target) for member in self}
         found = filter(None, map(self._around.topic, self._subscribed()))
-        self._around.assign(self.assignor, members, dict(found), partial(self._assigned, self.epoch))
+        then = partial(self._assigned, self.epoch)
+        self._around.assign(self.id, self.assignor, members, dict(found), then)
 
     def _assigned(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
         self._is_assigning = False

@@ -21,6 +21,8 @@ PARTITION_BYTES: Final = 250
 Changes = dict[bytes, bytes | None]  # records: by key a value, None to take it back
 Stored = Callable[[ErrorCode], None]  # takes what came of it
 Store = Callable[[str, Changes, Stored], None]
+Assigned = Callable[[Mapping[str, Assignment]], None]  # takes what members are to read
+Matched = Callable[[Mapping[str, frozenset[str] | None]], None]  # takes the topics that match
 
 
 class GroupState(Enum):
@@ -85,10 +87,11 @@ class ConsumerSurroundings(NamedTuple):
     hold: Hold
     room: Callable[[str], int]  # how many bytes more a host may have held
     topic: Callable[[str], tuple[bytes, int] | None]  # by name: its id, and how many partitions it has
-    # Shares out, or matches topics with regular expressions, here or on another thread; hands over what comes of it.
-    assign: Callable[[str, Members, Counts, Callable[[Mapping[str, Assignment]], None]], None]
+    # Shares out, or matches topics with regular expressions, here or on another thread, where each group, named first,
+    # has turns of its own; hands over what comes of it.
+    assign: Callable[[str, str, Members, Counts, Assigned], None]
     # So many topics are matched at most, by the first of the expressions; None stands for more than were left.
-    resolve: Callable[[Sequence[str], int, Callable[[Mapping[str, frozenset[str] | None]], None]], None]
+    resolve: Callable[[str, Sequence[str], int, Matched], None]
     regex_problem: Callable[[str], str | None]
     topic_name: Callable[[bytes], str | None]  # by id
     # Makes a classic group of one without these members, if it may be one; returns it if it has, and goes on when that
@@ -287,8 +290,8 @@ def epoch_problem(member: Member | None, epoch: int) -> ErrorCode:
 
 
 def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[bytes, frozenset[int]]:
-    """Return what a member says it has, by topic."""
-    owned: dict[bytes, frozenset[int]] = {}
+    """Return what a member says it has, by topic. However often one is named, the work grows with what is said."""
+    owned: dict[bytes, set[int]] = {}
     for topic, indexes in topic_partitions:
-        owned[topic] = owned.get(topic, frozenset()).union(indexes)
-    return owned
+        owned.setdefault(topic, set()).update(indexes)
+    return {topic: frozenset(indexes) for topic, indexes in owned.items()}

@@ -6,7 +6,7 @@ Owns where long work of a group is done: on the maintenance thread, step by step
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from tidelog.broker.answers import Later
@@ -15,7 +15,15 @@ from tidelog.broker.groups import topic_patterns
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
-from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused, Store
+from tidelog.broker.groups.consumer_parts import (
+    Assigned,
+    Changes,
+    ConsumerSurroundings,
+    Matched,
+    Refused,
+    Store,
+    owned_of,
+)
 from tidelog.broker.groups.memory import Memory
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.states import DEAD, EMPTY
@@ -24,6 +32,7 @@ from tidelog.broker.timers import Timers
 from tidelog.broker.topics import Topics
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.coordinator.consumer_protocol import (
+    ProtocolTopicPartitions,
     assignment_of,
     subscription_of,
     written_assignment,
@@ -65,26 +74,20 @@ def surroundings(
         found = topics.by_id.get(topic_id)
         return None if found is None else found.name
 
-    def assign(
-        name: str, members: Members, counts: Counts, then: Callable[[Mapping[str, Assignment]], None]
-    ) -> None:
+    def assign(group_id: str, name: str, members: Members, counts: Counts, then: Assigned) -> None:
         if len(members) + sum(counts.values()) <= AT_ONCE:
             then(ASSIGNORS[name](members, counts))
             return
         # What fails leaves everything as it is.
         as_it_is = {member_id: each.has for member_id, each in members.items()}
-        _do(_assigned(name, members, counts), as_it_is, then)
+        _do(group_id, _assigned(name, members, counts), as_it_is, then)
 
-    def resolve(
-        regexes: Sequence[str], most: int, then: Callable[[Mapping[str, frozenset[str] | None]], None]
-    ) -> None:
-        names = [each.name for each in topics.all()]
+    def resolve(group_id: str, regexes: Sequence[str], most: int, then: Matched) -> None:
         nothing = dict.fromkeys(regexes, frozenset[str]())
-        _do(topic_patterns.matches(regexes, names, most), nothing, then)
+        _do(group_id, topic_patterns.matches(regexes, topics.names(), most), nothing, then)
 
-    def _do(task: Task[Any], otherwise: Any, then: Callable[[Any], None]) -> None:
-        # All groups have one turn together: however many there are, others are not kept waiting.
-        later = maintenance().submit(task, owner=surroundings)
+    def _do(group_id: str, task: Task[Any], otherwise: Any, then: Callable[[Any], None]) -> None:
+        later = maintenance().submit(task, owner=group_id, for_group=True)
         later.ready = lambda: then(_outcome(later, otherwise))
 
     return ConsumerSurroundings(
@@ -178,11 +181,7 @@ def _member_of(
         assignment = assignment_of(member.assignment)
         if assignment.user_data and protocol not in KNOWN_ASSIGNORS:
             raise WireError("an assignor of its own, whose data would be lost")
-        for each in assignment.assigned_partitions:
-            found = around.topic(each.topic)
-            indexes = {index for index in each.partitions if found is not None and 0 <= index < found[1]}
-            if found is not None and indexes:
-                assigned[found[0]] = assigned.get(found[0], frozenset()) | indexes
+        assigned = owned_of(_there(assignment.assigned_partitions, around))
     subscription = Subscription(
         instance_id=member.instance_id,
         rack_id=said.rack_id,
@@ -193,6 +192,17 @@ def _member_of(
         classic=Classic(member.session_timeout_ms, tuple(member.protocols)),
     )
     return member_id, subscription, assigned
+
+
+def _there(
+    assigned: Iterable[ProtocolTopicPartitions], around: ConsumerSurroundings
+) -> Iterator[tuple[bytes, list[int]]]:
+    """Yield what there is of an assignment, by the ids of its topics."""
+    for each in assigned:
+        found = around.topic(each.topic)
+        indexes = [] if found is None else [index for index in each.partitions if 0 <= index < found[1]]
+        if found is not None and indexes:
+            yield found[0], indexes
 
 
 def downgraded(group: MixedGroup, leaving: frozenset[str], now_ms: int) -> GroupMetadataValue:

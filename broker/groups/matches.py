@@ -26,7 +26,8 @@ Found = Callable[[Mapping[str, frozenset[str]], bool, frozenset[str]], None]
 class Matches:
     """By regular expression the topics that match, as far as that is known. Event loop only, but for `topics`."""
 
-    def __init__(self, around: ConsumerSurroundings, taken: Taken) -> None:
+    def __init__(self, group_id: str, around: ConsumerSurroundings, taken: Taken) -> None:
+        self._group_id = group_id
         self._around = around
         self._taken = taken
         self.topics: dict[str, frozenset[str]] = {}
@@ -78,7 +79,7 @@ class Matches:
         held = sum(map(len, self.topics.values()))
         most = held + max(self._around.room(self._taken.host), 0) // NAME_BYTES
         regexes = [*sorted(self.topics.keys() & self._wanted.keys()), *sorted(self.unknown)]
-        self._around.resolve(regexes, most, lambda found: self._take(found, then))
+        self._around.resolve(self._group_id, regexes, most, lambda found: self._take(found, then))
 
     def _take(self, found: Mapping[str, frozenset[str] | None], then: Found) -> None:
         """Take note of what was found, as far as there is room: None stands for more than that."""

@@ -2,10 +2,11 @@
 
 Kafka's clients write RE2 (KIP-848, `SubscriptionPattern`), and Python's own `re` can be made to work for years by a
 pattern of twenty letters. So this is RE2 itself, with a bound on the memory of a pattern, which bounds the time for a
-name: one or two milliseconds at worst.
+name: one or two milliseconds at worst; and with one on its length, which bounds what it takes to compile.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import compress
 from typing import Any, Final
 
 from tidelog.broker.maintenance import Task
@@ -14,12 +15,18 @@ __all__ = ["matches", "problem"]
 
 # Of a compiled pattern: some 2,700 instructions, of 249 letters each.
 MOST_BYTES: Final = 128 << 10
-# So many names are matched in a step.
-MATCHED_AT_ONCE: Final = 20
+# That says nothing of what it takes to find out how large one is: for each \pL some tens of KB, and 0.1 ms of the loop.
+MOST_LETTERS: Final = 250
+# So many names are matched in a step: some milliseconds at worst.
+MATCHED_AT_ONCE: Final = 5
 
 
 def problem(pattern: str) -> str | None:
     """Say why a pattern cannot be taken, or None."""
+    if len(pattern) > MOST_LETTERS:
+        return (
+            f"a regular expression may have {MOST_LETTERS} letters, not {len(pattern)}: {pattern[:200]!r}..."
+        )
     try:
         _compiled(pattern)
     except _error() as error:
@@ -30,30 +37,34 @@ def problem(pattern: str) -> str | None:
 
 
 def matches(
-    patterns: Iterable[str], names: Iterable[str], most: int
+    patterns: Iterable[str], names: Sequence[str], most: int
 ) -> Task[dict[str, frozenset[str] | None]]:
     """Find the names that each pattern matches whole: some a step, `most` for all; None for a pattern with more.
 
     A pattern that cannot be taken matches none.
     """
-    every = list(names)
-    found: dict[str, frozenset[str] | None] = {}
+    # For each name whether it matches, a byte each: many may be under way, and what they hold is not counted.
+    found: dict[str, bytearray | None] = {}
     for pattern in patterns:
-        if problem(pattern) is not None:
-            found[pattern] = frozenset[str]()  # stored by a broker that took it
-            continue
-        compiled, matching = _compiled(pattern), set[str]()
-        for first in range(0, len(every), MATCHED_AT_ONCE):
+        matching, count = bytearray(), 0
+        # One that cannot be taken was stored by a broker that took it.
+        for first in range(0, len(names) if problem(pattern) is None else 0, MATCHED_AT_ONCE):
             if (yield):
                 return {}
-            matching.update(filter(compiled.fullmatch, every[first : first + MATCHED_AT_ONCE]))
-            if len(matching) > most:
+            # Of those that are compiled re2 keeps the last 128; to keep one each meanwhile may be too much.
+            fullmatch = _compiled(pattern).fullmatch
+            some = bytes(map(bool, map(fullmatch, names[first : first + MATCHED_AT_ONCE])))
+            matching += some
+            count += sum(some)
+            if count > most:
                 break
-        is_too_much = len(matching) > most
-        found[pattern] = None if is_too_much else frozenset(matching)
-        most -= 0 if is_too_much else len(matching)
+        found[pattern] = None if count > most else matching
+        most -= 0 if count > most else count
     yield
-    return found
+    return {
+        pattern: None if matching is None else frozenset(compress(names, matching))
+        for pattern, matching in found.items()
+    }
 
 
 def _compiled(pattern: str) -> Any:

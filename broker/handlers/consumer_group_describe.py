@@ -2,7 +2,8 @@
 
 Versions: 0-1 (1 says which protocol a member speaks, KIP-1099).
 Behaviour: a group's epochs, and what each member reads and is to read. A classic group is GROUP_ID_NOT_FOUND, as in
-Kafka: DescribeGroups has those. Partitions of topics that are no more are left out.
+Kafka: DescribeGroups has those. Partitions of topics that are no more are left out. A group is described once, however
+often it is named.
 """
 
 from collections.abc import Generator
@@ -38,7 +39,8 @@ def _all(
 ) -> Generator[None, None, ConsumerGroupDescribeResponse]:
     groups = session.broker.groups
     described = []
-    for group_id in request.group_ids:
+    # A group is described once, however often it is named: a few bytes would ask for all of it again.
+    for group_id in dict.fromkeys(request.group_ids):
         yield
         group = groups.group(group_id)
         if code := groups.problem(group_id):

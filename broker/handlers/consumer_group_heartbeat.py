@@ -5,25 +5,28 @@ Behaviour: a member joins, stays or leaves, and is told what to read; answered w
 Regular expressions are RE2, and match a topic's whole name.
 Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a member for
 whom there is no room, or for the topics that match its regular expression, is answered GROUP_MAX_SIZE_REACHED. The
-names that a member subscribes to may have 128 Ki letters together, a compiled regular expression 128 KiB. A member that
-subscribes by a regular expression is answered when the topics that match are known, where Kafka has it wait for its
-next heartbeat. Classic groups of librdkafka's sticky assignor are upgraded too. `uniform` moves fewer partitions than
-Kafka's where members differ in what they had.
+names that a member subscribes to may have 128 Ki letters together, a regular expression 250, and 128 KiB when it is
+compiled. A member that subscribes by a regular expression is answered when the topics that match are known, where Kafka
+has it wait for its next heartbeat. Classic groups of librdkafka's sticky assignor are upgraded too. `uniform` moves
+fewer partitions than Kafka's where members differ in what they had.
 """
 
+from functools import partial
 from typing import Final
 
-from tidelog.broker.answers import Later
+from tidelog.broker.answers import Elsewhere, Later, OnLoop
 from tidelog.broker.groups.assignors import Assignment
-from tidelog.broker.groups.consumer_member import LEAVES, LEAVES_FOR_A_WHILE
+from tidelog.broker.groups.consumer_member import LEAVES, LEAVES_FOR_A_WHILE, Owned
 from tidelog.broker.groups.consumer_parts import MEMBER_BYTES, Answer, Beat, Refused, owned_of
 from tidelog.broker.groups.memory import text_bytes
 from tidelog.broker.session import Session
+from tidelog.broker.work import MANY
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import consumer_group_heartbeat as messages
 from tidelog.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 
 ID_OF_CLIENT_SINCE: Final = 1
@@ -34,8 +37,24 @@ MOST_SAID_LETTERS: Final = 128 << 10
 
 def handle(
     session: Session, request: ConsumerGroupHeartbeatRequest, version: int
-) -> ConsumerGroupHeartbeatResponse | Later:
+) -> ConsumerGroupHeartbeatResponse | Later | Elsewhere:
     """Let a member join, stay or leave."""
+    said, group = request.topic_partitions, session.broker.groups.group(request.group_id)
+    if not said or group is None or request.member_id not in group.members:
+        # Who is no member is refused, whatever it says it has: that may be long.
+        return _answer(session, request, version, None if said is None else {})
+    if len(said) <= MANY:
+        return _answer(session, request, version, _owned(said))
+    return Elsewhere(lambda: OnLoop(partial(_answer, session, request, version, _owned(said))))
+
+
+def _owned(said: list[TopicPartitions]) -> Owned:
+    return owned_of((each.topic_id, each.partitions) for each in said)
+
+
+def _answer(
+    session: Session, request: ConsumerGroupHeartbeatRequest, version: int, owned: Owned
+) -> ConsumerGroupHeartbeatResponse | Later:
     groups = session.broker.groups
     try:
         if code := groups.problem(request.group_id, is_member=False):
@@ -48,7 +67,7 @@ def handle(
         return _response(session, Answer(refused.code, str(refused) or None))
     is_leaving = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
     ask = group.leave_of if is_leaving else group.heartbeat_of
-    beat = _beat(session, request)
+    beat = _beat(session, request, owned)
     waiting = groups.waiting(lambda answer: ask(beat, lambda told: answer(_response(session, told))))
     groups.forget_if_unused(group)
     return waiting  # type: ignore[no-any-return]
@@ -104,8 +123,8 @@ def _check_room(session: Session, request: ConsumerGroupHeartbeatRequest) -> Non
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, "there is no memory for more (group.state.max.bytes)")
 
 
-def _beat(session: Session, request: ConsumerGroupHeartbeatRequest) -> Beat:
-    names, owned = request.subscribed_topic_names, request.topic_partitions
+def _beat(session: Session, request: ConsumerGroupHeartbeatRequest, owned: Owned) -> Beat:
+    names = request.subscribed_topic_names
     return Beat(
         member_id=request.member_id or session.broker.groups.new_id(),
         epoch=request.member_epoch,
@@ -117,7 +136,7 @@ def _beat(session: Session, request: ConsumerGroupHeartbeatRequest) -> Beat:
         topics=None if names is None else frozenset(names),
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=None if owned is None else owned_of((each.topic_id, each.partitions) for each in owned),
+        owned=owned,
     )
 
 

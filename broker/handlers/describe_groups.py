@@ -3,7 +3,7 @@
 Versions: 0-6 (6 says of a group that is not there that it is not, older ones that it is dead).
 Behaviour: what members said and got is told while the group is stable, as in Kafka; before, what they have said is not
 what the group goes by. A consumer group is answered as one that is not there, as in Kafka: ConsumerGroupDescribe has
-those.
+those. A group is described once, however often it is named.
 """
 
 from collections.abc import Generator
@@ -37,7 +37,8 @@ def _all(
 ) -> Generator[None, None, DescribeGroupsResponse]:
     groups = session.broker.groups
     described = []
-    for group_id in request.groups:
+    # A group is described once, however often it is named: a few bytes would ask for all of it again.
+    for group_id in dict.fromkeys(request.groups):
         yield
         code = groups.problem(group_id, is_member=False)
         group = groups.group(group_id)

@@ -4,8 +4,8 @@ Versions: 0-9 (topics are named by id from 10 on, which is not served yet).
 Behaviour: from version 2 on all partitions may be asked for at once, from 8 on several groups (KIP-709); a member of a
 consumer group says its epoch from 9 on. Where nothing was committed the offset is -1, also for a group or a topic that
 is not there, without an error. What was committed of a topic that was deleted since is not told of one that has its
-name now. Of a group that is named again the last entry counts. `require_stable` changes nothing: there are no
-transactions whose commits could be undecided.
+name now. Of a group that is named again the last entry counts, and a partition is told of once, however often it is
+named. `require_stable` changes nothing: there are no transactions whose commits could be undecided.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -103,12 +103,16 @@ def _topics(
             if partitions := [each for each in partitions if each["committed_offset"] != NOTHING]:
                 found.append((name, partitions))
         return found
+    # Four bytes name a partition, and what was committed of it may be kilobytes: it is told once.
+    indexes: dict[str, dict[int, None]] = {}
     for topic in asked:
         yield
-        by_partition = committed.get(topic.name, {})
-        wanted = [(index, by_partition.get(index)) for index in topic.partition_indexes]
-        partitions = yield from _partitions(groups.topic_id(topic.name), wanted, code)
-        found.append((topic.name, partitions))
+        indexes.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    for name, named in indexes.items():
+        yield
+        by_partition = committed.get(name, {})
+        wanted = [(index, by_partition.get(index)) for index in named]
+        found.append((name, (yield from _partitions(groups.topic_id(name), wanted, code))))
     return found
 
 

@@ -89,12 +89,21 @@ class World:
         then(ErrorCode.NONE)
 
     def assign(
-        self, name: str, members: Members, counts: Counts, then: Callable[[Mapping[str, Assignment]], None]
+        self,
+        _group_id: str,
+        name: str,
+        members: Members,
+        counts: Counts,
+        then: Callable[[Mapping[str, Assignment]], None],
     ) -> None:
         self._do(lambda: then(ASSIGNORS[name](members, counts)))
 
     def resolve(
-        self, regexes: Sequence[str], most: int, then: Callable[[Mapping[str, frozenset[str] | None]], None]
+        self,
+        _group_id: str,
+        regexes: Sequence[str],
+        most: int,
+        then: Callable[[Mapping[str, frozenset[str] | None]], None],
     ) -> None:
         """Match: here a regular expression is the beginning of a name."""
         found: dict[str, frozenset[str] | None] = {}

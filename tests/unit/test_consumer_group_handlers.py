@@ -1,6 +1,7 @@
 """The APIs of consumer groups in every version, what is refused, and what a start makes of what was stored."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from tests.support.group_member import GroupMember
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_group_handlers import fail_flushes
-from tidelog.broker.groups import consumer_records, matches, topic_patterns
+from tidelog.broker.groups import consumer_records, consumers, matches, topic_patterns
 from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.handlers import consumer_group_heartbeat
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_protocol import assignment_of, written_subscription
 from tidelog.protocol.error_codes import ErrorCode
@@ -97,8 +99,9 @@ async def member(served: Served, connect: Connect, member_id: str = "m", group: 
 
 
 async def describe(client: Client, group: str = "g", version: int = 1) -> Any:
-    request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    return (await client.ask(CONSUMER_GROUP_DESCRIBE, version, request)).groups[0]
+    request = ConsumerGroupDescribeRequest(group_ids=[group] * 3, include_authorized_operations=False)
+    (found,) = (await client.ask(CONSUMER_GROUP_DESCRIBE, version, request)).groups
+    return found  # once, however often it is named
 
 
 async def kinds(client: Client) -> dict[str, tuple[str, str]]:
@@ -159,6 +162,27 @@ async def test_who_is_a_member_says_which_one(serve: Serve, connect: Connect) ->
     assert (await one.heartbeat(0)).error_code == REFUSED
 
 
+@pytest.mark.parametrize("count", [1, 2000])
+async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    served = await serve()
+    seen: list[bytes] = []
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    await one.heartbeat()
+
+    def owned_of(topic_partitions: Any) -> dict[bytes, frozenset[int]]:
+        seen.extend(each[0] for each in topic_partitions)
+        return {}
+
+    monkeypatch.setattr(consumer_group_heartbeat, "owned_of", owned_of)
+    for each, code in ((other, ErrorCode.UNKNOWN_MEMBER_ID), (one, NONE)):
+        assert seen == []
+        each.epoch, each.owned = 1, [TopicPartitions(topic_id=bytes(16), partitions=[0])] * count
+        assert (await each.heartbeat()).error_code == code
+    assert seen == [bytes(16)] * count
+
+
 async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     one = await member(served, connect)
@@ -186,6 +210,7 @@ async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -
         ({"subscribed_topic_names": ["x" * 200] * 700}, REFUSED),
         ({"server_assignor": "mine"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
         ({"subscribed_topic_regex": "a("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        ({"subscribed_topic_regex": "a" * 251}, ErrorCode.INVALID_REGULAR_EXPRESSION),
         ({"member_epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"member_epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
     ],
@@ -282,6 +307,34 @@ async def test_regular_expressions_are_matched_away_from_the_event_loop(
     await delete_topic(one.client, "ab")
     await one.heartbeat(subscribed_topic_names=None)
     assert len(one.owned) == 1
+
+
+async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_waiting(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match, gate = topic_patterns.matches, threading.Event()
+
+    def slowly(regexes: Any, names: Any, most: int) -> Any:
+        while "slow" in regexes and not gate.wait(0.001):
+            if (yield):
+                return {}
+        return (yield from match(regexes, names, most))
+
+    monkeypatch.setattr(topic_patterns, "matches", slowly)
+    monkeypatch.setattr(consumers, "AT_ONCE", 0)
+    served = await serve()
+    slow, other = await member(served, connect, group="slow"), await member(served, connect, group="other")
+    await make_topic(other.client, "t", 2)
+    said: dict[str, Any] = {"subscribed_topic_names": []}
+    waiting = asyncio.create_task(slow.heartbeat(**said, subscribed_topic_regex="slow"))
+    await until(lambda: served.broker.groups.group("slow") is not None)
+    for regex in ("t", "t|u"):
+        beat = other.heartbeat(**said, subscribed_topic_regex=regex)
+        assert (await asyncio.wait_for(beat, 10)).error_code == NONE
+        assert other.partitions == [0, 1]
+    assert not waiting.done()
+    gate.set()
+    assert (await waiting).error_code == NONE
 
 
 async def test_topics_that_are_made_deleted_and_made_again_are_followed(

@@ -39,7 +39,13 @@ from tidelog.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from tidelog.protocol.messages.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchRequestGroup
+from tidelog.protocol.messages.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -254,6 +260,31 @@ async def test_a_group_that_is_named_again_and_again_is_told_once(serve: Serve, 
     assert [each.committed_offset for each in group.topics[0].partitions] == [5]
 
 
+@pytest.mark.parametrize("version", [7, 8])
+async def test_a_partition_that_is_named_again_and_again_is_told_once(
+    serve: Serve, connect: Connect, version: int
+) -> None:
+    """What was committed of it may be kilobytes, and its name is four bytes."""
+    one = await member(await serve(), connect)
+    for name in ("t", "u"):
+        await make_topic(one.client, name)
+        await one.commit(name, 5)
+    named = [("t", [0, 1, 0]), ("u", [0] * 100), ("t", [1, 2])]
+    if version < 8:
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in named]
+        asked = OffsetFetchRequest(group_id="g", topics=topics)
+    else:
+        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in named]
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    response = await one.client.ask(OFFSET_FETCH, version, asked)
+    told = response.topics if version < 8 else response.groups[0].topics
+    assert {
+        topic.name: [(each.partition_index, each.committed_offset) for each in topic.partitions]
+        for topic in told
+    } == {"t": [(0, 5), (1, -1), (2, -1)], "u": [(0, 5)]}
+    assert len(told) == 2
+
+
 @versions(DESCRIBE_GROUPS)
 async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> None:
     one = await member(await serve(), connect, instance="i")
@@ -267,7 +298,7 @@ async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> 
     assert (joined.group_state, joined.protocol_data) == ("CompletingRebalance", "")
     assert [(each.member_id, each.member_metadata) for each in joined.members] == [(one.id, b"")]
     await one.sync(**{one.id: b"all"})
-    stable, missing = await describe("g", "no")
+    stable, missing = await describe("g", "no", "g", "no", "g")
     assert (stable.error_code, stable.group_state) == (NONE, "Stable")
     assert (stable.protocol_type, stable.protocol_data) == ("consumer", "range")
     (told,) = stable.members

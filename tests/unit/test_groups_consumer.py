@@ -414,7 +414,7 @@ def test_who_leaves_is_answered_when_that_is_stored(world: World) -> None:
 
 def test_a_group_without_regular_expressions_has_none_resolved(world: World) -> None:
     resolved: list[frozenset[str]] = []
-    world.around = world.around._replace(resolve=lambda regexes, _then: resolved.append(regexes))
+    world.around = world.around._replace(resolve=lambda _, regexes, _most, _then: resolved.append(regexes))
     group = world.group()
     one = client("m", "a")
     one.heartbeat(group)

@@ -1,5 +1,6 @@
 """Members of the classic protocol in a consumer group, and a group on its way from one kind to the other (KIP-848)."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.answers import Later
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.assignors import Wanting
-from tidelog.broker.groups.consumer_parts import Refused
+from tidelog.broker.groups.consumer_parts import Refused, owned_of
 from tidelog.broker.groups.member import Joining
 from tidelog.broker.groups.memory import Memory, Taken
 from tidelog.broker.groups.mixed import MixedGroup
@@ -379,7 +380,7 @@ def test_a_member_that_never_named_a_session_has_its_rebalance_for_one(world: Wo
 def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it_was() -> None:
     submitted: list[Later] = []
 
-    def submit(_task: object, owner: object) -> Later:
+    def submit(_task: object, owner: object, for_group: bool) -> Later:
         submitted.append(Later())
         return submitted[-1]
 
@@ -391,10 +392,10 @@ def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it
     had = {A: frozenset([0])}
     members = {"m": Wanting(frozenset([A]), had)}
     told: list[object] = []
-    around.assign("uniform", members, {A: consumers.AT_ONCE - 1}, told.append)
+    around.assign("g", "uniform", members, {A: consumers.AT_ONCE - 1}, told.append)
     assert (len(told), submitted) == (1, [])
     for outcome, expected in ((StorageError(""), {"m": had}), ({"m": {}}, {"m": {}})):
-        around.assign("uniform", members, {A: consumers.AT_ONCE}, told.append)
+        around.assign("g", "uniform", members, {A: consumers.AT_ONCE}, told.append)
         submitted[-1].response = outcome
         assert submitted[-1].ready is not None
         submitted[-1].ready()
@@ -469,6 +470,22 @@ def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     world.pass_(10_000)
     assert list(group.members) == ["m3"]
     assert world.held_bytes == group.taken.size_bytes
+
+
+def test_a_topic_that_is_named_very_often_takes_no_longer_than_very_many(world: World) -> None:
+    """Each name made a set of all that was named before: sixty thousand took ten seconds of the event loop."""
+    indexes = range(60_000)
+    world.topics["a"] = (A, len(indexes))
+    named = [ProtocolTopicPartitions(topic="a", partitions=[index]) for index in indexes]
+    assignment = ASSIGNMENTS.write(ConsumerProtocolAssignment(assigned_partitions=named), 0)
+    classic = FakeClassicGroup(FakeClassicMember("m1", assignment))
+    begun_s = time.perf_counter()
+    assert owned_of((A, [index]) for index in indexes) == {A: frozenset(indexes)}
+    assert time.perf_counter() - begun_s < 2
+    begun_s = time.perf_counter()
+    group = consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
+    assert group.members["m1"].current.assigned == {A: frozenset(indexes)}
+    assert time.perf_counter() - begun_s < 2
 
 
 def test_a_group_that_was_upgraded_is_in_its_epoch_after_a_restart(world: World) -> None:

@@ -144,6 +144,23 @@ async def test_a_long_job_holds_up_nobody() -> None:
     assert all([(await outcome(later)) < 100_000 for later in long])
 
 
+async def test_groups_take_turns_and_have_no_more_of_them_than_others_however_many_they_are() -> None:
+    maintenance = Maintenance(asyncio.get_running_loop(), CLOCK, [], never)
+    for group in "abcd":
+        maintenance.submit(steps(1, lambda _: None), group, for_group=True)
+    for client in ("me", "you"):
+        maintenance.submit(steps(1, lambda _: None), client)
+    turns = []
+    for _ in range(20):
+        taken = maintenance._take()
+        assert taken is not None
+        queue, owner, job = taken
+        queue.done(owner, job)  # which has taken its whole time, and is not at its end
+        turns.append(owner)
+    assert set(turns[0::2]) == {"me", "you"}
+    assert set(turns[1::2]) == set("abcd")
+
+
 async def test_what_comes_round_comes_round_beside_any_number_of_jobs() -> None:
     rounds = threading.Semaphore(0)
     maintenance = new_maintenance(Periodic("round", 0.001, rounds_of(rounds.release), CLOCK))

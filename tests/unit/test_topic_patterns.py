@@ -1,11 +1,13 @@
 """Regular expressions of clients: RE2's, the whole name, and no pattern that keeps the broker busy."""
 
+import gc
 import time
+import tracemalloc
 from contextlib import suppress
 
 import pytest
 
-from tidelog.broker.groups.topic_patterns import MATCHED_AT_ONCE, matches, problem
+from tidelog.broker.groups.topic_patterns import MATCHED_AT_ONCE, MOST_LETTERS, matches, problem
 from tidelog.protocol.records.steps import at_once
 
 
@@ -44,6 +46,26 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     assert time.perf_counter() - begun_s < 1
 
 
+@pytest.mark.parametrize(
+    "part",
+    [r"\pL", r"[^\pL]", r"(?i)\pL", "(?i:[a-\uffff])", ".*", "x?", "(", "a|", r"\C*", "((a{9}){9}){9}"],
+)
+def test_what_a_pattern_takes_to_compile_is_bounded(part: str) -> None:
+    """A bound on what is compiled bounds that alone: thirty kilobytes took a second and a half, and 386 MB."""
+    longest = part * (MOST_LETTERS // len(part))
+    begun_s = time.perf_counter()
+    problem(longest)
+    assert time.perf_counter() - begun_s < 0.2
+    assert f"may have {MOST_LETTERS} letters" in (problem(part * (32_000 // len(part))) or "")
+    assert time.perf_counter() - begun_s < 0.3
+
+
+def test_a_pattern_of_as_many_letters_as_it_may_have_is_taken() -> None:
+    assert problem("a" * MOST_LETTERS) is None
+    assert problem("a" * (MOST_LETTERS + 1))
+    assert at_once(matches(["a*" + "|" * MOST_LETTERS], ["a"], 1000)).popitem()[1] == frozenset()
+
+
 def test_all_names_are_looked_at_however_many() -> None:
     names = [f"a{number}" for number in range(5 * MATCHED_AT_ONCE)]
     assert at_once(matches(["a.*", "a1"], names, 1000)) == {"a.*": frozenset(names), "a1": frozenset(["a1"])}
@@ -63,6 +85,22 @@ def test_names_are_matched_in_steps_and_a_stop_ends_them() -> None:
     with pytest.raises(StopIteration) as end:
         stopped.send(True)
     assert end.value.value == {}
+
+
+def test_what_is_under_way_holds_little_of_what_it_has_found() -> None:
+    """Each group has its turns, so any number of these may be under way at once."""
+    names = [f"a{number}" for number in range(10_000)]
+    task = matches(["a.*", "b"], names, 1 << 20)
+    assert problem("b") is None  # re2 is there
+    tracemalloc.start()
+    try:
+        for _ in range(len(names) // MATCHED_AT_ONCE + 2):
+            next(task)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 100_000, "as a set they would take half a megabyte"
+    finally:
+        tracemalloc.stop()
+    assert at_once(task) == {"a.*": frozenset(names), "b": frozenset()}
 
 
 def test_no_more_topics_are_matched_than_there_is_room_for() -> None:
