@@ -38,6 +38,8 @@ from tidelog.broker.groups.consumer_parts import (
     Stored,
     Writing,
     check_epoch,
+    check_regex,
+    check_room,
     epoch_problem,
     updated,
 )
@@ -237,10 +239,8 @@ class ConsumerGroup:
         if self.is_dead:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.id} is being replaced")
         self._check_room(beat.member_id, beat.instance_id)
-        if beat.regex and beat.regex not in self._matches:
-            problem = self._around.regex_problem(beat.regex)
-            if problem is not None:
-                raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
+        if beat.regex not in self._matches:
+            check_regex(beat.regex, self._around)
         if beat.epoch:
             member = self._known(beat.member_id, beat.instance_id)
             check_epoch(member, beat)
@@ -260,11 +260,7 @@ class ConsumerGroup:
         """Refuse one more member than there may be."""
         if member_id in self.members or (instance_id is not None and instance_id in self._instances):
             return
-        if len(self.members) >= self._around.max_size:
-            raise Refused(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"group {self.id} has {len(self.members)} members, as many as it may",
-            )
+        check_room(self.id, len(self.members), self._around.max_size)
 
     def _added(self, member_id: str) -> Member:
         member = self.members[member_id] = Member(member_id)

@@ -41,14 +41,14 @@ def handle(
         if code := groups.problem(request.group_id, is_member=False):
             raise Refused(code, "")
         _check(session, request, version)
-        joins = request.member_epoch == 0
         _check_room(session, request)
-        group = groups.consumer_group(request.group_id, session.address, joins=joins)
+        joining = _beat(session, request) if request.member_epoch == 0 else None
+        group = groups.consumer_group(request.group_id, session.address, joining)
     except Refused as refused:
         return _response(session, Answer(refused.code, str(refused) or None))
-    is_leaving = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
+    beat = joining or _beat(session, request)
+    is_leaving = beat.epoch in (LEAVES, LEAVES_FOR_A_WHILE)
     ask = group.leave_of if is_leaving else group.heartbeat_of
-    beat = _beat(session, request)
     waiting = groups.waiting(lambda answer: ask(beat, lambda told: answer(_response(session, told))))
     groups.forget_if_unused(group)
     return waiting  # type: ignore[no-any-return]
