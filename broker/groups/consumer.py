@@ -530,10 +530,12 @@ class ConsumerGroup:
         if member.rebalance_timer is not None:
             member.rebalance_timer.cancel()
             member.rebalance_timer = None
-        if current.progress is Progress.UNREVOKED_PARTITIONS and member.subscription.classic is None:
-            self._expect_revocation(member)
+        self._expect_revocation(member)
 
     def _expect_revocation(self, member: Member) -> None:
+        """Wait for a member that is to give up; one that has left for a while has given up all of that."""
+        if not member.current.revoking or member.subscription.classic is not None:
+            return
         timeout_ms = max(member.subscription.rebalance_timeout_ms, 0)
         late = partial(self._revocation_over, member, member.current.epoch)
         member.rebalance_timer = self._around.call_later(timeout_ms, late)
@@ -563,8 +565,7 @@ class ConsumerGroup:
             self._owners.take(member)
             member.measure(self.taken)
             self._lives(member)
-            if member.current.progress is Progress.UNREVOKED_PARTITIONS and said.classic is None:
-                self._expect_revocation(member)
+            self._expect_revocation(member)
         self._matches.begin()
         # Topics may have changed after the last record.
         self._topics, self._is_topic_changed = None, True

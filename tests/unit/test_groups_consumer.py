@@ -179,6 +179,25 @@ def test_a_static_member_that_stays_away_is_taken_out(group: ConsumerGroup, worl
     assert told(client("m2", "a", instance_id="i1").heartbeat(group)).code is NONE
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_static_member_that_leaves_with_some_to_give_up_may_stay_away_for_its_session(
+    world: World, is_restarted: bool
+) -> None:
+    # Longer than its rebalance timeout of 60 s: it is seen which of the two is waited for.
+    world.around = world.around._replace(session_timeout_ms=100_000)
+    group = world.group()
+    static, other = client("m1", "a", instance_id="i"), client("m2", "a")
+    for each in (static, other, static):
+        each.heartbeat(group)
+    assert group.members["m1"].current.progress is Progress.UNREVOKED_PARTITIONS
+    static.leave(group, -2)
+    group = world.restarted() if is_restarted else group
+    world.pass_(99_999)
+    assert "m1" in group.members
+    world.pass_(1)
+    assert "m1" not in group.members
+
+
 def test_a_topic_that_grows_or_goes_changes_what_members_read(group: ConsumerGroup, world: World) -> None:
     one = client("m", "a", "b")
     one.heartbeat(group)
