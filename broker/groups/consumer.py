@@ -272,6 +272,12 @@ class ConsumerGroup:
         if old.id == member_id and old.current.epoch != LEAVES_FOR_A_WHILE and not old.subscription.classic:
             return old
         current, target, subscription = old.current, old.target, old.subscription
+        other = self.members.get(member_id, old)
+        if other is not old:
+            self._forget(other)  # It is there already, and nobody has two places.
+        if other is not old or self._is_assigning:
+            # Nobody has what that one had; what is being shared out knows no member of this id.
+            self._look_at_topics(is_changed=True)
         self._forget(old)
         member = self._added(member_id)
         self._set_subscription(member, subscription)
@@ -452,11 +458,15 @@ class ConsumerGroup:
         self._put(records.member_key(self.id, member.id), None)
         self._count_regex(member.subscription.regex, -1)
         del self.members[member.id]
-        if self._instances.get(member.subscription.instance_id or "") == member.id:
-            del self._instances[member.subscription.instance_id or ""]
+        self._forget_instance(member.id, member.subscription.instance_id)
         self._forget_topics()
         member.cancel_timers()
         self.taken.add(member.host, -member.size_bytes)
+
+    def _forget_instance(self, member_id: str, instance_id: str | None) -> None:
+        """Have an instance be nobody, unless it is another member by now."""
+        if instance_id is not None and self._instances.get(instance_id) == member_id:
+            del self._instances[instance_id]
 
     def _lives(self, member: Member) -> None:
         """Expect the next sign of life within the session's timeout; to be heard of costs no timer."""
@@ -500,6 +510,7 @@ class ConsumerGroup:
         if subscription == before:
             return
         member.subscription = subscription
+        self._forget_instance(member.id, before.instance_id)
         if subscription.instance_id is not None:
             self._instances[subscription.instance_id] = member.id
         if before.regex != subscription.regex:

@@ -8,7 +8,8 @@ whom there is no room, or for the topics that match its regular expression, is a
 names that a member subscribes to may have 128 Ki letters together, a compiled regular expression 128 KiB. A member that
 subscribes by a regular expression is answered when the topics that match are known, where Kafka has it wait for its
 next heartbeat. Classic groups of librdkafka's sticky assignor are upgraded too. `uniform` moves fewer partitions than
-Kafka's where members differ in what they had.
+Kafka's where members differ in what they had. An instance id that its member has changed for another is free; Kafka
+answers who comes with it UNKNOWN_MEMBER_ID until it is started anew.
 """
 
 from typing import Final
