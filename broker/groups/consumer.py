@@ -38,6 +38,8 @@ from tidelog.broker.groups.consumer_parts import (
     Stored,
     Writing,
     check_epoch,
+    check_regex,
+    check_room,
     epoch_problem,
     updated,
 )
@@ -237,10 +239,8 @@ class ConsumerGroup:
         if self.is_dead:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.id} is being replaced")
         self._check_room(beat.member_id, beat.instance_id)
-        if beat.regex and beat.regex not in self._matches:
-            problem = self._around.regex_problem(beat.regex)
-            if problem is not None:
-                raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
+        if beat.regex not in self._matches:
+            check_regex(beat.regex, self._around)
         if beat.epoch:
             member = self._known(beat.member_id, beat.instance_id)
             check_epoch(member, beat)
@@ -260,11 +260,7 @@ class ConsumerGroup:
         """Refuse one more member than there may be."""
         if member_id in self.members or (instance_id is not None and instance_id in self._instances):
             return
-        if len(self.members) >= self._around.max_size:
-            raise Refused(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"group {self.id} has {len(self.members)} members, as many as it may",
-            )
+        check_room(self.id, len(self.members), self._around.max_size)
 
     def _added(self, member_id: str) -> Member:
         member = self.members[member_id] = Member(member_id)
@@ -276,6 +272,12 @@ class ConsumerGroup:
         if old.id == member_id and old.current.epoch != LEAVES_FOR_A_WHILE and not old.subscription.classic:
             return old
         current, target, subscription = old.current, old.target, old.subscription
+        other = self.members.get(member_id, old)
+        if other is not old:
+            self._forget(other)  # It is there already, and nobody has two places.
+        if other is not old or self._is_assigning:
+            # Nobody has what that one had; what is being shared out knows no member of this id.
+            self._look_at_topics(is_changed=True)
         self._forget(old)
         member = self._added(member_id)
         self._set_subscription(member, subscription)
@@ -457,11 +459,15 @@ class ConsumerGroup:
         self._put(records.member_key(self.id, member.id), None)
         self._count_regex(member.subscription.regex, -1)
         del self.members[member.id]
-        if self._instances.get(member.subscription.instance_id or "") == member.id:
-            del self._instances[member.subscription.instance_id or ""]
+        self._forget_instance(member.id, member.subscription.instance_id)
         self._forget_topics()
         member.cancel_timers()
         self.taken.add(member.host, -member.size_bytes)
+
+    def _forget_instance(self, member_id: str, instance_id: str | None) -> None:
+        """Have an instance be nobody, unless it is another member by now."""
+        if instance_id is not None and self._instances.get(instance_id) == member_id:
+            del self._instances[instance_id]
 
     def _lives(self, member: Member) -> None:
         """Expect the next sign of life within the session's timeout; to be heard of costs no timer."""
@@ -505,6 +511,7 @@ class ConsumerGroup:
         if subscription == before:
             return
         member.subscription = subscription
+        self._forget_instance(member.id, before.instance_id)
         if subscription.instance_id is not None:
             self._instances[subscription.instance_id] = member.id
         if before.regex != subscription.regex:
@@ -535,10 +542,12 @@ class ConsumerGroup:
         if member.rebalance_timer is not None:
             member.rebalance_timer.cancel()
             member.rebalance_timer = None
-        if current.progress is Progress.UNREVOKED_PARTITIONS and member.subscription.classic is None:
-            self._expect_revocation(member)
+        self._expect_revocation(member)
 
     def _expect_revocation(self, member: Member) -> None:
+        """Wait for a member that is to give up; one that has left for a while has given up all of that."""
+        if not member.current.revoking or member.subscription.classic is not None:
+            return
         timeout_ms = max(member.subscription.rebalance_timeout_ms, 0)
         late = partial(self._revocation_over, member, member.current.epoch)
         member.rebalance_timer = self._around.call_later(timeout_ms, late)
@@ -568,8 +577,7 @@ class ConsumerGroup:
             self._owners.take(member)
             member.measure(self.taken)
             self._lives(member)
-            if member.current.progress is Progress.UNREVOKED_PARTITIONS and said.classic is None:
-                self._expect_revocation(member)
+            self._expect_revocation(member)
         self._matches.begin()
         # Topics may have changed after the last record.
         self._topics, self._is_topic_changed = None, True

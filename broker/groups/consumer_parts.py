@@ -268,6 +268,21 @@ def updated(said: Subscription, beat: Beat) -> Subscription:
     )
 
 
+def check_room(group_id: str, count: int, max_size: int) -> None:
+    """Refuse one more member than there may be."""
+    if count >= max_size:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group_id} has {count} members, as many as it may"
+        )
+
+
+def check_regex(regex: str | None, around: ConsumerSurroundings) -> None:
+    """Refuse a regular expression that is none."""
+    problem = around.regex_problem(regex) if regex else None
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, problem)
+
+
 def check_epoch(member: Member, beat: Beat) -> None:
     """Fence a member whose epoch is not the one it was told, or the one before if that answer was lost."""
     known = member.current

@@ -17,11 +17,14 @@ from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
 from tidelog.broker.groups.consumer_parts import (
     Assigned,
+    Beat,
     Changes,
     ConsumerSurroundings,
     Matched,
     Refused,
     Store,
+    check_regex,
+    check_room,
     owned_of,
 )
 from tidelog.broker.groups.memory import Memory
@@ -127,6 +130,11 @@ def is_empty(group: ClassicGroup | MixedGroup) -> bool:
     return not group.members if isinstance(group, MixedGroup) else group.state is EMPTY
 
 
+def gives_way(group: ClassicGroup | MixedGroup | None) -> bool:
+    """Tell whether a classic group is made for a member that joins: there is none, or a consumer group of nobody."""
+    return group is None or (isinstance(group, MixedGroup) and not group.members and not group.is_awaited)
+
+
 def is_dead(group: ClassicGroup | MixedGroup) -> bool:
     """Tell whether it is no more."""
     return group.is_dead if isinstance(group, MixedGroup) else group.state is DEAD
@@ -146,8 +154,15 @@ def former(group: MixedGroup) -> Changes:
     return changes
 
 
-def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:
-    """Return a consumer group that goes on where a classic one is. Raise Refused where it cannot."""
+def check_joins(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings) -> None:
+    """Refuse who could not join the consumer group that takes the place of a classic one, while that is there."""
+    if not (classic.member(joining.member_id, None) or classic.member("", joining.instance_id)):
+        check_room(classic.id, len(classic.members), around.max_size)
+    check_regex(joining.regex, around)
+
+
+def upgraded(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings) -> MixedGroup:
+    """Return a consumer group that goes on where a classic one is, for who joins. Raise Refused where it cannot."""
     if classic.protocol_type != CONSUMER:
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} is not a group of consumers")
     if len(classic.members) > around.max_size:
@@ -163,6 +178,7 @@ def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
         ) from None
+    check_joins(classic, joining, around)
     host = classic.taken.host
     group = MixedGroup(classic.id, around, host)
     around.hold(host, group.taken.size_bytes)

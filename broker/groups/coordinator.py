@@ -24,7 +24,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.classic import ClassicGroup
-from tidelog.broker.groups.consumer_parts import Refused
+from tidelog.broker.groups.consumer_parts import Beat, Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
 from tidelog.broker.groups.member import Surroundings
 from tidelog.broker.groups.memory import Memory, group_bytes
@@ -214,7 +214,7 @@ class Coordinator:
     def group_to_join(self, group_id: str, host: str) -> Group:
         """Return a group for a member of the classic protocol, made if it is not there, or nobody is in it."""
         group = self.groups.get(group_id)
-        if isinstance(group, MixedGroup) and not group.members and not group.is_awaited:
+        if isinstance(group, MixedGroup) and consumers.gives_way(group):
             is_written = isinstance(self.storing.append_all(group_id, consumers.tombstones(group)), Partition)
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             classic = self._group_of_any_kind(group_id, host)
@@ -230,22 +230,25 @@ class Coordinator:
             self.memory.hold_group(group.taken)
         return group
 
-    def consumer_group(self, group_id: str, host: str, *, joins: bool) -> MixedGroup:
+    def consumer_group(self, group_id: str, host: str, joining: Beat | None) -> MixedGroup:
         """Return a group for a member of the consumer protocol; who joins has it made, or made of a classic one.
 
-        Raise Refused where there is none, and where it cannot be made of the one that is there.
+        Raise Refused where there is none, and where it cannot be made of the one that is there: that stays as it is,
+        for who is refused as well.
         """
         group = self.groups.get(group_id)
         if isinstance(group, MixedGroup):
             return group
-        if not joins:
+        if joining is None:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"consumer group {group_id[:100]} not found")
         if group is not None and not is_empty(group):
             if self._config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
                 raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id[:100]} is not to be upgraded")
-            made = consumers.upgraded(group, self._around_consumers)
+            made = consumers.upgraded(group, joining, self._around_consumers)
             _log.info("groups: classic group becomes a consumer group group=%r", group_id[:100])
         else:
+            if group is not None:
+                consumers.check_joins(group, joining, self._around_consumers)
             made = MixedGroup(group_id, self._around_consumers, host)
             self.memory.hold_group(made.taken)
             made.take_back({} if group is None else consumers.tombstones(group))

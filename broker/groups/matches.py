@@ -45,7 +45,7 @@ class Matches:
         """Take note of nothing that is found from now on: the group is not served, or counted, any more."""
         self._wanted.clear()
 
-    def __contains__(self, regex: str) -> bool:
+    def __contains__(self, regex: str | None) -> bool:
         """Tell whether a member subscribes by it."""
         return regex in self._wanted
 

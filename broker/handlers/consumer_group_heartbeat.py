@@ -8,7 +8,8 @@ whom there is no room, or for the topics that match its regular expression, is a
 names that a member subscribes to may have 128 Ki letters together, a regular expression 250, and 128 KiB when it is
 compiled. A member that subscribes by a regular expression is answered when the topics that match are known, where Kafka
 has it wait for its next heartbeat. Classic groups of librdkafka's sticky assignor are upgraded too. `uniform` moves
-fewer partitions than Kafka's where members differ in what they had.
+fewer partitions than Kafka's where members differ in what they had. An instance id that its member has
+changed for another is free; Kafka answers who comes with it UNKNOWN_MEMBER_ID until it is started anew.
 """
 
 from functools import partial
@@ -60,14 +61,14 @@ def _answer(
         if code := groups.problem(request.group_id, is_member=False):
             raise Refused(code, "")
         _check(session, request, version)
-        joins = request.member_epoch == 0
         _check_room(session, request)
-        group = groups.consumer_group(request.group_id, session.address, joins=joins)
+        joining = _beat(session, request, owned) if request.member_epoch == 0 else None
+        group = groups.consumer_group(request.group_id, session.address, joining)
     except Refused as refused:
         return _response(session, Answer(refused.code, str(refused) or None))
-    is_leaving = request.member_epoch in (LEAVES, LEAVES_FOR_A_WHILE)
+    beat = joining or _beat(session, request, owned)
+    is_leaving = beat.epoch in (LEAVES, LEAVES_FOR_A_WHILE)
     ask = group.leave_of if is_leaving else group.heartbeat_of
-    beat = _beat(session, request, owned)
     waiting = groups.waiting(lambda answer: ask(beat, lambda told: answer(_response(session, told))))
     groups.forget_if_unused(group)
     return waiting  # type: ignore[no-any-return]

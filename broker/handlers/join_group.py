@@ -8,13 +8,15 @@ Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of
 whom there is no room is answered GROUP_MAX_SIZE_REACHED, one that joins again with more to say
 COORDINATOR_NOT_AVAILABLE: it stays a member, and tries again. More than 100 protocols are answered
 INCONSISTENT_GROUP_PROTOCOL. Who joins again while an earlier join of its waits gets that one answered with
-REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer.
+REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer. A join that is refused leaves an empty consumer group
+what it is, where Kafka makes it a classic one first.
 """
 
 from collections.abc import Callable
 from functools import partial
 
 from tidelog.broker.answers import Later
+from tidelog.broker.groups.consumers import gives_way
 from tidelog.broker.groups.coordinator import Coordinator, Group
 from tidelog.broker.groups.member import Joining, Member, refused_join
 from tidelog.broker.session import Session
@@ -64,7 +66,13 @@ def _problem(session: Session, request: JoinGroupRequest, group: Group | None) -
         return ErrorCode.INVALID_REQUEST
     if len(request.protocols) > MOST_PROTOCOLS:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    return ErrorCode.UNKNOWN_MEMBER_ID if group is None and request.member_id else ErrorCode.NONE
+    if not gives_way(group):
+        return ErrorCode.NONE
+    # Who could not be the first member of a classic group does not make one of a consumer group.
+    if request.member_id:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    can_begin = request.protocol_type and request.protocols
+    return ErrorCode.NONE if can_begin else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def _room_problem(

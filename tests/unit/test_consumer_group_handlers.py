@@ -608,6 +608,67 @@ async def test_an_empty_group_becomes_of_the_kind_that_is_asked_for(serve: Serve
     assert await old.offsets(t=1) == {("t", 0): 1}
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
+async def test_a_member_that_is_refused_leaves_a_classic_group_what_it_is(
+    serve: Serve, connect: Connect, is_empty: bool
+) -> None:
+    served = await serve(group_consumer_max_size="1")
+    old, new = await classic(served, connect), await member(served, connect)
+    await make_topic(new.client, "t", 1)
+    await old.join()
+    await old.sync()
+    await old.commit("t", 1, version=7)
+    if is_empty:
+        await old.leave()
+    groups = served.broker.groups
+    group, held_bytes = groups.groups["g"], groups.memory.held_bytes
+    regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "("}
+    codes = [(await new.heartbeat(**regex, member_id=old.id)).error_code]
+    codes += [] if is_empty else [(await new.heartbeat()).error_code]
+    assert codes == [ErrorCode.INVALID_REGULAR_EXPRESSION, ErrorCode.GROUP_MAX_SIZE_REACHED][: len(codes)]
+    assert (groups.groups["g"], groups.memory.held_bytes) == (group, held_bytes)
+    assert await old.heartbeat() == (ErrorCode.UNKNOWN_MEMBER_ID if is_empty else NONE)
+    await served.stop()
+    again = await serve()
+    client = await connect(again)
+    await until(lambda: not again.broker.groups.is_loading)
+    assert await kinds(client) == {"g": ("classic", "Empty" if is_empty else "Stable")}
+
+
+async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_protocol(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve(group_consumer_max_size="1")
+    old, new = await classic(served, connect), await member(served, connect)
+    old.instance = "i"
+    await old.join()
+    await old.sync()
+    assert (await new.heartbeat()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert (await new.heartbeat(instance_id="i")).error_code == NONE
+    assert await kinds(new.client) == {"g": ("consumer", "Stable")}
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"id": "who"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+async def test_a_classic_member_that_is_refused_leaves_an_empty_consumer_group_what_it_is(
+    serve: Serve, connect: Connect, said: dict[str, Any], code: ErrorCode
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    await new.heartbeat()
+    await new.heartbeat(member_epoch=-1)
+    for name, value in said.items():
+        setattr(old, name, value)
+    assert (await old.join()).error_code == code
+    assert await kinds(new.client) == {"g": ("consumer", "Empty")}
+
+
 async def test_a_group_whose_first_records_wait_for_the_topic_is_stored_in_order(
     serve: Serve, connect: Connect
 ) -> None:

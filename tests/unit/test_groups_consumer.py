@@ -179,6 +179,72 @@ def test_a_static_member_that_stays_away_is_taken_out(group: ConsumerGroup, worl
     assert told(client("m2", "a", instance_id="i1").heartbeat(group)).code is NONE
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_static_member_that_leaves_with_some_to_give_up_may_stay_away_for_its_session(
+    world: World, is_restarted: bool
+) -> None:
+    # Longer than its rebalance timeout of 60 s: it is seen which of the two is waited for.
+    world.around = world.around._replace(session_timeout_ms=100_000)
+    group = world.group()
+    static, other = client("m1", "a", instance_id="i"), client("m2", "a")
+    for each in (static, other, static):
+        each.heartbeat(group)
+    assert group.members["m1"].current.progress is Progress.UNREVOKED_PARTITIONS
+    static.leave(group, -2)
+    group = world.restarted() if is_restarted else group
+    world.pass_(99_999)
+    assert "m1" in group.members
+    world.pass_(1)
+    assert "m1" not in group.members
+
+
+def test_an_instance_that_a_member_is_no_more_may_be_another_one(group: ConsumerGroup) -> None:
+    one = client("m1", "a", instance_id="i1")
+    one.heartbeat(group)
+    one.epoch, one.said["instance_id"] = 0, "i2"
+    assert told(one.heartbeat(group)).code is NONE
+    other = client("m2", "b", instance_id="i1")
+    assert told(other.heartbeat(group)).code is NONE
+    one.leave(group)
+    assert group.member("", "i2") is None
+    other.leave(group)
+    assert told(client("m3", "a", instance_id="i1").heartbeat(group)).code is NONE
+
+
+def test_a_member_that_takes_the_place_of_another_leaves_its_own(group: ConsumerGroup, world: World) -> None:
+    one, static = client("m1", "a"), client("m2", "a", instance_id="i")
+    for each in (one, static, one, static):
+        each.heartbeat(group)
+    static.leave(group, -2)
+    one.epoch, one.owns, one.said["instance_id"] = 0, {}, "i"
+    for _ in range(3):
+        assert told(one.heartbeat(group)).code is NONE
+    assert list(group.members) == ["m1"]
+    assert one.owns == {A: frozenset(range(4))}
+    assert group.state is GroupState.STABLE
+    assert world.held_bytes == group.members["m1"].size_bytes
+    one.leave(group)
+    other = client("m3", "a")
+    assert told(other.heartbeat(group)).assignment == {A: frozenset(range(4))}
+    assert list(world.restarted().members) == ["m3"]
+
+
+def test_a_static_member_that_comes_back_while_all_is_shared_out_gets_its_share(world: World) -> None:
+    group = world.group()
+    static, one = client("m1", "a", instance_id="i"), client("m2", "a")
+    static.heartbeat(group)
+    world.is_lazy = True
+    assert one.heartbeat(group) is None
+    static.leave(group, -2)
+    again = client("m1-again", "a", instance_id="i")
+    assert again.heartbeat(group) is None
+    for _ in range(3):
+        world.work()
+        for each in (again, one):
+            each.heartbeat(group)
+    assert sorted(len(each.owns[A]) for each in (again, one)) == [2, 2]
+
+
 def test_a_topic_that_grows_or_goes_changes_what_members_read(group: ConsumerGroup, world: World) -> None:
     one = client("m", "a", "b")
     one.heartbeat(group)

@@ -10,7 +10,7 @@ from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.answers import Later
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.assignors import Wanting
-from tidelog.broker.groups.consumer_parts import Refused, owned_of
+from tidelog.broker.groups.consumer_parts import Beat, Refused, owned_of
 from tidelog.broker.groups.member import Joining
 from tidelog.broker.groups.memory import Memory, Taken
 from tidelog.broker.groups.mixed import MixedGroup
@@ -361,11 +361,18 @@ def test_a_group_of_nobody_does_not_become_classic(world: World) -> None:
 
 
 def test_a_group_of_as_many_as_there_may_be_is_upgraded_and_no_larger_one(world: World) -> None:
-    members = [FakeClassicMember("m1", b""), FakeClassicMember("m2", b"")]
-    around = world.around._replace(max_size=2)
-    assert len(consumers.upgraded(FakeClassicGroup(*members), around).members) == 2  # type: ignore[arg-type]
-    with pytest.raises(Refused):
-        consumers.upgraded(FakeClassicGroup(*members), around._replace(max_size=1))  # type: ignore[arg-type]
+    classic: Any = FakeClassicGroup(FakeClassicMember("m1", b""), FakeClassicMember("m2", b""))
+    full, known = world.around._replace(max_size=2), JOINING._replace(member_id="m2")
+    assert len(consumers.upgraded(classic, known, full).members) == 2
+    held_bytes, timers = world.held_bytes, len(world.timers)
+    for joining, around, code in (
+        (JOINING, full, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        (known, full._replace(max_size=1), ErrorCode.GROUP_ID_NOT_FOUND),
+    ):
+        with pytest.raises(Refused) as refused:
+            consumers.upgraded(classic, joining, around)
+        assert refused.value.code is code
+    assert (world.held_bytes, len(world.timers)) == (held_bytes, timers), "nothing was begun"
 
 
 def test_a_member_that_never_named_a_session_has_its_rebalance_for_one(world: World) -> None:
@@ -448,6 +455,12 @@ class FakeClassicGroup:
         self.former: dict[bytes, None] = {}
         self.taken = Taken("g", lambda _host, _bytes: None, "")
 
+    def member(self, member_id: str, _instance_id: str | None) -> FakeClassicMember | None:
+        return self.members.get(member_id)
+
+
+JOINING = Beat("new", 0, topics=frozenset(["a"]), owned={})
+
 
 def given(*indexes: int, user_data: bytes | None = None) -> bytes:
     partitions = [ProtocolTopicPartitions(topic="a", partitions=list(indexes))]
@@ -459,7 +472,7 @@ def given(*indexes: int, user_data: bytes | None = None) -> bytes:
 def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     # Its leader gave partition 1 to two, and one that is not there.
     classic = FakeClassicGroup(FakeClassicMember("m1", given(0, 1)), FakeClassicMember("m2", given(1, 2, 9)))
-    group = consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
+    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
     assert (group.epoch, group.target_epoch) == (7, 7)
     assert group.members["m1"].current.assigned == {A: {0, 1}}
     assert group.members["m1"].subscription.rebalance_timeout_ms == 60_000
@@ -483,13 +496,14 @@ def test_a_topic_that_is_named_very_often_takes_no_longer_than_very_many(world: 
     assert owned_of((A, [index]) for index in indexes) == {A: frozenset(indexes)}
     assert time.perf_counter() - begun_s < 2
     begun_s = time.perf_counter()
-    group = consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
+    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
     assert group.members["m1"].current.assigned == {A: frozenset(indexes)}
     assert time.perf_counter() - begun_s < 2
 
 
 def test_a_group_that_was_upgraded_is_in_its_epoch_after_a_restart(world: World) -> None:
-    group = consumers.upgraded(FakeClassicGroup(FakeClassicMember("m1", given(0))), world.around)  # type: ignore[arg-type]
+    classic = FakeClassicGroup(FakeClassicMember("m1", given(0)))
+    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
     assert group.heartbeat("m1", None, 7) is NONE
     again = world.restarted()
     assert (again.epoch, again.target_epoch, again.members["m1"].current.epoch) == (7, 7, 7)
@@ -499,7 +513,7 @@ def test_a_group_of_others_than_consumers_is_not_upgraded(world: World) -> None:
     classic = FakeClassicGroup(FakeClassicMember("m", b""))
     classic.protocol_type = "connect"
     with pytest.raises(Refused):
-        consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
+        consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -516,10 +530,10 @@ def test_a_classic_group_that_does_not_speak_as_consumers_do_stays_one(
 ) -> None:
     classic = FakeClassicGroup(member, protocol=protocol)
     if is_taken:
-        assert consumers.upgraded(classic, world.around).members  # type: ignore[arg-type]
+        assert consumers.upgraded(classic, JOINING, world.around).members  # type: ignore[arg-type]
         return
     with pytest.raises(Refused) as refused:
-        consumers.upgraded(classic, world.around)  # type: ignore[arg-type]
+        consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 

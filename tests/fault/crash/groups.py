@@ -252,15 +252,17 @@ class GroupsWorld(World):
         if not self._is_served:
             return
         group_id = self.rng.choice(GROUPS)
+        new = f"m{self._serial + 1}"
+        joining = Beat(new, 0, None, None, "c", HOST, 1000, frozenset({"t"}), owned={})
         try:
-            group = self.groups.consumer_group(group_id, HOST, joins=True)
+            group = self.groups.consumer_group(group_id, HOST, joining)
         except Refused:
             return
         known = [each for each in group if each.subscription.classic is None]
         member = self.rng.choice([None, *known])
         if member is None:
             self._serial += 1
-            beat = Beat(f"m{self._serial}", 0, None, None, "c", HOST, 1000, frozenset({"t"}), owned={})
+            beat = joining
         else:
             owned = member.current.assigned
             beat = Beat(member.id, member.current.epoch, client_id="c", client_host=HOST, owned=owned)
