@@ -349,7 +349,7 @@ class Coordinator:
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
         """Write down, as one batch, that offsets are forgotten, and forget them."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
-        appended = self.storing.append(group_id, [Entry(key) for key in keys])
+        appended = self.storing.append_all(group_id, dict.fromkeys(keys))
         if isinstance(appended, Partition):
             for topic, partition in partitions:
                 self._replace(group_id, topic, partition, None)
