@@ -17,7 +17,7 @@ from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
 from tidelog.broker.groups.consumer_parts import Changes, ConsumerSurroundings, Refused, Store
 from tidelog.broker.groups.memory import Memory
-from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.mixed import MixedGroup, is_too_large
 from tidelog.broker.groups.states import DEAD, EMPTY
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.timers import Timers
@@ -150,6 +150,10 @@ def upgraded(classic: ClassicGroup, around: ConsumerSurroundings) -> MixedGroup:
     if len(classic.members) > around.max_size:
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} has more members than group.consumer.max.size"
+        )
+    if any(is_too_large(member.protocols) for member in classic.members.values()):
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"a member of group {classic.id} says more than can be stored of it"
         )
     try:
         members = [

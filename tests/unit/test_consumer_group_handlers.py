@@ -496,6 +496,35 @@ async def test_what_a_group_writes_is_cut_to_what_its_topic_takes(
     assert (codes, log.log_end_offset) == ([NONE], end + 120)
 
 
+async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    old, liar = await classic(served, connect), await classic(served, connect)
+    new = await member(served, connect)
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    assert (await new.heartbeat()).error_code == NONE
+    liar.protocols += large(11)
+    assert (await liar.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (await old.join()).error_code == NONE
+    assert (await new.heartbeat()).error_code == NONE
+    assert served.broker.groups.groups["g"].members.keys() == {old.id, "m"}
+
+
+async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_another_stays_classic(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    old.protocols += large(11)
+    await old.join()
+    await old.sync()
+    assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await old.heartbeat() == NONE
+
+
 async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_are_missed(
     serve: Serve, connect: Connect
 ) -> None:
