@@ -220,7 +220,7 @@ class Collector:
         if len(logs) > MOST_PARTITIONS:
             logs = []
         wanted = [
-            Look((topic.id, partition.index), partition.log.log_end_offset, partial(_delay_s, partition.log))
+            Look((topic.id, partition.index), _bounds(partition.log), partial(_delay_s, partition.log))
             for topic, partition in logs
         ]
         delays = yield from self._delays.look(wanted)
@@ -238,10 +238,10 @@ class Collector:
             partition = topic.partition(index) if topic is not None else None
             if topic is not None and partition is not None:
                 log = partition.log
-                end = log.log_end_offset
-                lags.append(Look((group, topic.id, index), (offset, end), partial(_lag_s, log, offset)))
+                start, end = bounds = _bounds(log)
+                lags.append(Look((group, topic.id, index), (offset, bounds), partial(_lag_s, log, offset)))
                 label = labels(table.LAG_RECORDS.labels, (group, name, index))
-                behind.append((label, max(0, end - offset)))
+                behind.append((label, max(0, end - max(offset, start))))
         late = yield from self._lags.look(lags)
         if (yield SHORT) is NONE:
             return None
@@ -270,6 +270,11 @@ def _in_steps(metric: Metric, samples: Sequence[Sample]) -> Iterator[str]:
     for first in range(0, len(samples), STEP_LINES):
         body = "".join(lines(metric, samples[first : first + STEP_LINES]))
         yield body if first else heading(metric) + body
+
+
+def _bounds(log: Log) -> tuple[int, int]:
+    """Return where a log begins and ends: either may change what is found in it."""
+    return log.log_start_offset, log.log_end_offset
 
 
 def _delay_s(log: Log) -> float | None:

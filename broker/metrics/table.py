@@ -99,7 +99,10 @@ APPEND_DELAY: Final = Metric(
 )
 
 LAG_RECORDS: Final = Metric(
-    "tidelog_group_lag_records", GAUGE, _COMMITTED, "Records behind the offset that a group has committed."
+    "tidelog_group_lag_records",
+    GAUGE,
+    _COMMITTED,
+    "Records behind the offset that a group has committed, of those that are there.",
 )
 LAG_SECONDS: Final = Metric(
     "tidelog_group_lag_seconds",

@@ -257,6 +257,38 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
     assert not any({("group", "gone"), ("group", "more")} & set(names) for _, names in found)
 
 
+async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port))
+    client = await connect(served)
+    await client.make_topic("t")
+    for number in range(4):
+        served.broker.clock.hold(NOW + number * 10_000)
+        await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+    committed = [("behind", "t", 0, 1), ("before all", "t", 0, -7)]
+    monkeypatch.setattr(served.broker.groups, "all_committed", lambda: iter(committed))
+    assert served.broker.tallies is not None
+    collector = Collector(served.broker, served.broker.tallies, lambda: NET)
+
+    def told() -> list[tuple[float | None, float | None]]:
+        found = parsed(b"".join(all_of(collector.scrape())).decode())
+        delay = value(found, "tidelog_partition_append_delay_seconds", topic="t", partition="0")
+        names = [{"group": group, "topic": "t", "partition": "0"} for group, *_ in committed]
+        lags = ("tidelog_group_lag_records", "tidelog_group_lag_seconds")
+        return [
+            *((value(found, lags[0], **each), value(found, lags[1], **each)) for each in names),
+            (delay, 0),
+        ]
+
+    assert told() == [(3, 20), (4, 30), (30, 0)]
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    log.advance_start(2)
+    assert told() == [(2, 10), (2, 10), (30, 0)]
+    log.advance_start(4)
+    assert told() == [(0, 0), (0, 0), (None, 0)]
+
+
 @pytest.mark.parametrize(
     ("bound", "topics_told", "partitions_told"),
     [("MOST_PARTITIONS", True, False), ("MOST_TOPICS", False, True)],
