@@ -30,6 +30,8 @@ from tidelog.storage.sources import WAITING
 MOST_PARTITIONS = 5_000
 MOST_TOPICS = 5_000
 MOST_LAGS = 5_000
+# A group's name may have 32 KiB, and is in two lines for each partition: longer than a topic's they are left out.
+MOST_GROUP_NAME = 249
 # How long a scrape looks for delays, and as long for lags.
 LOOKS_S = 0.25
 # Of logs, 2 us each and more where they have many segments; of lines, less than one.
@@ -55,6 +57,7 @@ class _Seen(NamedTuple):
     held: dict[str, tuple[int, int]]
     topics: tuple[Topic, ...]
     committed: Sequence[tuple[str, str, int, int]]  # group, topic, partition, offset
+    uncounted: int  # that were committed beside these
 
 
 class _Totals:
@@ -122,7 +125,8 @@ class Collector:
         held["fetch_sessions"] = broker.fetch_sessions.held_bytes, broker.config.fetch_session_max_bytes
         held["groups"] = broker.groups.memory.held_bytes, broker.config.group_state_max_bytes
         committed = list(islice(broker.groups.all_committed(), MOST_LAGS))
-        return _Seen(net, apis, len(broker.parked), held, broker.topics.all(), committed)
+        uncounted = broker.groups.committed_count - MOST_LAGS if len(committed) == MOST_LAGS else 0
+        return _Seen(net, apis, len(broker.parked), held, broker.topics.all(), committed, max(0, uncounted))
 
     # -- a reader thread -----------------------------------------------------------------------------------------
 
@@ -233,7 +237,11 @@ class Collector:
         pieces = list(_in_steps(table.APPEND_DELAY, samples))
         lags: list[Look] = []
         behind: list[Sample] = []
+        left_out = seen.uncounted
         for group, name, index, offset in seen.committed:
+            if len(group) > MOST_GROUP_NAME:
+                left_out += 1
+                continue
             topic = named.get(name)
             partition = topic.partition(index) if topic is not None else None
             if topic is not None and partition is not None:
@@ -248,6 +256,7 @@ class Collector:
         pieces += _in_steps(table.LAG_RECORDS, behind)
         found = [(label, lag) for (label, _), lag in zip(behind, late, strict=True) if lag is not None]
         pieces += _in_steps(table.LAG_SECONDS, found)
+        pieces.append(text(table.LAGS_LEFT_OUT, [("", left_out)]))
         return pieces
 
 
