@@ -286,14 +286,15 @@ class Topics:
             log = self._logs.logs.get((record.name, index))
             if log is None:
                 if index:
-                    yield  # What has begun is brought to an end, but for a stop.
-                    if self.is_stopping:
-                        raise BrokerStops(f"topic {record.name}: not created, the broker stops")
+                    yield
+                    self._check_creation(record.name)
                 log = self._logs.create(record.name, index, record.id, config)
                 made.append(log)
             partitions.append(Partition(index, log))
         if made:
-            self._logs.sync_made(made)
+            for _ in self._logs.sync_made(made):
+                yield
+                self._check_creation(record.name)
         settled = self._config(record.name, record.options)
         if settled != config:
             for log in made:  # The broker's options have changed meanwhile.
@@ -302,6 +303,11 @@ class Topics:
         self._made[topic.name] = self._made_by_id[topic.id] = topic
         self._take_name(topic.name)
         return topic
+
+    def _check_creation(self, name: str) -> None:
+        """Raise BrokerStops where a creation ends here: what has begun is brought to an end, but for a stop."""
+        if self.is_stopping:
+            raise BrokerStops(f"topic {name}: not created, the broker stops")
 
     def _take_back(self, name: str) -> Task[None]:
         """Remove what was made of a topic; what cannot be, the next creation of that name removes."""
@@ -406,19 +412,27 @@ class Topics:
         made: list[Log] = []
         for index in range(len(topic.partitions), count):
             if made:
-                yield  # What has begun is brought to an end, but for a stop.
-            if self.is_stopping:
-                raise BrokerStops(
-                    f"topic {topic.name}: the next start makes its partitions, the broker stops"
-                )
-            now = self._made_by_id.get(topic.id)
-            if now is None:
-                raise LogDeleted(f"topic {topic.name} was deleted meanwhile")
+                yield
+            now = self._growing_on(topic)
             # One is there already if an earlier try could not take it back.
             log = self._logs.logs.get((topic.name, index))
             made.append(log or self._logs.create(topic.name, index, topic.id, now.config))
-        self._logs.sync_made(made)
+        for _ in self._logs.sync_made(made):
+            yield
+            self._growing_on(topic)
         return made
+
+    def _growing_on(self, topic: Topic) -> Topic:
+        """Return a topic that is given partitions as it is now: what has begun is brought to an end, but for a stop.
+
+        Raise BrokerStops, or LogDeleted.
+        """
+        if self.is_stopping:
+            raise BrokerStops(f"topic {topic.name}: the next start makes its partitions, the broker stops")
+        now = self._made_by_id.get(topic.id)
+        if now is None:
+            raise LogDeleted(f"topic {topic.name} was deleted meanwhile")
+        return now
 
     def _take_partitions_back(self, topic: Topic) -> Task[None]:
         """Remove partitions that were made and are not served; what cannot be, the next start serves."""

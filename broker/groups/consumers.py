@@ -28,7 +28,7 @@ from tidelog.broker.groups.consumer_parts import (
     owned_of,
 )
 from tidelog.broker.groups.memory import Memory
-from tidelog.broker.groups.mixed import MixedGroup
+from tidelog.broker.groups.mixed import MixedGroup, is_too_large
 from tidelog.broker.groups.states import DEAD, EMPTY
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.timers import Timers
@@ -168,6 +168,10 @@ def upgraded(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings)
     if len(classic.members) > around.max_size:
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} has more members than group.consumer.max.size"
+        )
+    if any(is_too_large(member.protocols) for member in classic.members.values()):
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"a member of group {classic.id} says more than can be stored of it"
         )
     try:
         members = [

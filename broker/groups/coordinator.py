@@ -80,6 +80,7 @@ class Coordinator:
         self.storing = Storing(loop, clock, topics, flusher, create_topic)
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        self.committed_count = 0  # of all groups
         # What could not be put on disk while another was under way in its place, and what was before it.
         self._refused: dict[tuple[str, str, int, Committed | None], Committed | None] = {}
         self.memory = Memory(config.group_state_max_bytes)
@@ -129,8 +130,8 @@ class Coordinator:
 
     def _load(
         self, topic: Topic, topic_ids: dict[str, bytes]
-    ) -> Task[tuple[Replayed, list[Group], Counter[str]]]:
-        """Read the log, make the groups, and count what offsets take, by host. Maintenance thread."""
+    ) -> Task[tuple[Replayed, list[Group], Counter[str], int]]:
+        """Read the log, make the groups, and count the offsets and what they take, by host. Maintenance thread."""
         yield
         new_group = partial(MixedGroup, around=self._around_consumers)
         replayed = yield from replay([partition.log for partition in topic.partitions], topic_ids, new_group)
@@ -142,13 +143,15 @@ class Coordinator:
                 classic.restore(value)
             groups.append(classic)
         held: Counter[str] = Counter()
+        count = 0
         for group in groups:
             yield
             offsets = replayed.offsets.get(group.id) or GroupOffsets()
             group.taken.made_by(_host_of(group, offsets))
             for _, _, committed in offsets:
                 held[committed.host] += committed.size_bytes
-        return replayed, groups, held
+                count += 1
+        return replayed, groups, held, count
 
     def _has_loaded(self, topic: Topic, loading: Later, again_ms: int) -> None:
         outcome = loading.response
@@ -164,9 +167,10 @@ class Coordinator:
             )
             self._timers.call_later(again_ms, partial(self._load_again, topic, loading, again_ms))
             return
-        replayed, groups, held = outcome
+        replayed, groups, held, count = outcome
         _log.info("groups loaded groups=%d damaged=%d", len(groups), replayed.damaged)
         self.offsets = replayed.offsets
+        self.committed_count = count
         for host, size_bytes in held.items():
             self.memory.hold(host, size_bytes)
         self._serve(iter(groups), loading)
@@ -351,9 +355,9 @@ class Coordinator:
         return appended
 
     def remove(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> Partition | ErrorCode:
-        """Write down, as one batch, that offsets are forgotten, and forget them."""
+        """Write down that offsets are forgotten, and forget them; there are some."""
         keys = [records.offset_key(group_id, topic, partition) for topic, partition in partitions]
-        appended = self.storing.append(group_id, [Entry(key) for key in keys])
+        appended = self.storing.append_all(group_id, dict.fromkeys(keys))
         if isinstance(appended, Partition):
             for topic, partition in partitions:
                 self._replace(group_id, topic, partition, None)
@@ -388,8 +392,10 @@ class Coordinator:
         else:
             before = offsets.put(topic, partition, committed)
             self.memory.hold(committed.host, committed.size_bytes)
+            self.committed_count += 1
         if before is not None:
             self.memory.hold(before.host, -before.size_bytes)
+            self.committed_count -= 1
         if not offsets.topics:
             del self.offsets[group_id]
 
@@ -416,7 +422,7 @@ class Coordinator:
             _log.warning("groups: %s was deleted, and with it all groups", OFFSETS_TOPIC)
             for group in list(self.groups.values()):
                 self._forget(group, ErrorCode.NOT_COORDINATOR)
-            self.offsets, self._refused = {}, {}
+            self.offsets, self._refused, self.committed_count = {}, {}, 0
             self.memory.clear()
             self.is_loading, self._loading = False, None
         else:

@@ -8,7 +8,7 @@ each is to read the broker says.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from tidelog.broker.groups.assignors import Assignment
 from tidelog.broker.groups.consumer import ConsumerGroup
@@ -20,7 +20,7 @@ from tidelog.broker.groups.consumer_member import (
     Subscription,
 )
 from tidelog.broker.groups.consumer_parts import Member, Refused, owned_of
-from tidelog.broker.groups.member import Joined, Joining, Synced, refused_join
+from tidelog.broker.groups.member import Joined, Joining, Protocols, Synced, refused_join
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolSubscription,
     ProtocolTopicPartitions,
@@ -33,7 +33,10 @@ from tidelog.protocol.messages.join_group import JoinGroupResponse
 from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.protocol.wire.errors import WireError
 
-__all__ = ["MixedGroup"]
+__all__ = ["MixedGroup", "is_too_large"]
+
+# What a member says for all of its protocols is stored with its topics, as one record that has to fit a batch of 1 MiB.
+LARGEST_SAID: Final = 768 << 10
 
 
 class MixedGroup(ConsumerGroup):
@@ -168,6 +171,9 @@ class MixedGroup(ConsumerGroup):
             asked.instance_id is not None and asked.instance_id in self._instances
         ):
             self._check_room(asked.member_id, asked.instance_id)
+        if is_too_large(asked.protocols):
+            # As Kafka has it where a record is too large. The others go on.
+            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the member says more than can be stored")
         known = Counter(name for classic in self._classics() for name, _ in classic.protocols)
         count = len(self._classics())
         if not any(known[name] == count for name, _ in asked.protocols):
@@ -262,6 +268,13 @@ class MixedGroup(ConsumerGroup):
     def _ids_of(self, partitions: Iterable[ProtocolTopicPartitions]) -> dict[bytes, frozenset[int]]:
         found = ((self._around.topic(each.topic), each.partitions) for each in partitions)
         return owned_of((topic[0], indexes) for topic, indexes in found if topic is not None)
+
+
+def is_too_large(protocols: Protocols) -> bool:
+    """Tell whether what a classic member says cannot be stored of a member of a consumer group."""
+    # The topics are stored by themselves as well.
+    topics_bytes = max((len(metadata) for _, metadata in protocols), default=0)
+    return topics_bytes + sum(len(name) + len(metadata) for name, metadata in protocols) > LARGEST_SAID
 
 
 def _said(asked: Joining) -> ConsumerProtocolSubscription:

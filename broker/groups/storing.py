@@ -6,7 +6,7 @@ until then keeps its order. Refuses to know what groups are in memory. Event loo
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from tidelog.broker.topics import BrokerStops, Topic, TopicExists, TopicNamesCol
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.records.batch import HEADER_BYTES
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.wire.errors import EncodeError
 from tidelog.storage.errors import StorageError, TakesLong
@@ -30,8 +31,12 @@ from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# So many records of a consumer group are stored as one batch, which has to be smaller than a topic takes.
+# So many records of a group, and bytes, are stored as one batch, or one that is larger by itself: so much a topic takes
+# in any format and with any codec (`batch_rules`), unless its max.message.bytes is less.
 STORED_AT_ONCE = 50
+STORED_BYTES = 16 << 10
+# What a record takes beside its key and its value in any format, at most.
+RECORD_BYTES = 40
 
 
 class Storing:
@@ -84,10 +89,12 @@ class Storing:
 
     def append_all(self, group_id: str, changes: Changes) -> Partition | ErrorCode:
         """Append what has changed of a group, in its order, some records a batch; there are changes."""
-        entries = [Entry(*change) for change in changes.items()]
+        if self.log.topic is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        most_bytes = min(STORED_BYTES, self.log.partition(group_id).log.config.max_message_bytes)
         appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
-        for first in range(0, len(entries), STORED_AT_ONCE):
-            appended = self.append(group_id, entries[first : first + STORED_AT_ONCE])
+        for entries in _batches(changes, most_bytes):
+            appended = self.append(group_id, entries)
             if not isinstance(appended, Partition):
                 break
         return appended
@@ -155,3 +162,18 @@ class Storing:
         waiting, self._to_store = self._to_store, []
         for write in waiting:
             write()
+
+
+def _batches(changes: Changes, most_bytes: int) -> Iterator[list[Entry]]:
+    """Yield records in their order, as many together as are stored at once."""
+    batch: list[Entry] = []
+    size_bytes = 0
+    for key, value in changes.items():
+        record_bytes = RECORD_BYTES + len(key) + len(value or b"")
+        if batch and (len(batch) == STORED_AT_ONCE or HEADER_BYTES + size_bytes + record_bytes > most_bytes):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(Entry(key, value))
+        size_bytes += record_bytes
+    if batch:
+        yield batch

@@ -30,6 +30,8 @@ from tidelog.storage.sources import WAITING
 MOST_PARTITIONS = 5_000
 MOST_TOPICS = 5_000
 MOST_LAGS = 5_000
+# A group's name may have 32 KiB, and is in two lines for each partition: longer than a topic's they are left out.
+MOST_GROUP_NAME = 249
 # How long a scrape looks for delays, and as long for lags.
 LOOKS_S = 0.25
 # Of logs, 2 us each and more where they have many segments; of lines, less than one.
@@ -55,6 +57,7 @@ class _Seen(NamedTuple):
     held: dict[str, tuple[int, int]]
     topics: tuple[Topic, ...]
     committed: Sequence[tuple[str, str, int, int]]  # group, topic, partition, offset
+    uncounted: int  # that were committed beside these
 
 
 class _Totals:
@@ -122,7 +125,8 @@ class Collector:
         held["fetch_sessions"] = broker.fetch_sessions.held_bytes, broker.config.fetch_session_max_bytes
         held["groups"] = broker.groups.memory.held_bytes, broker.config.group_state_max_bytes
         committed = list(islice(broker.groups.all_committed(), MOST_LAGS))
-        return _Seen(net, apis, len(broker.parked), held, broker.topics.all(), committed)
+        uncounted = broker.groups.committed_count - MOST_LAGS if len(committed) == MOST_LAGS else 0
+        return _Seen(net, apis, len(broker.parked), held, broker.topics.all(), committed, max(0, uncounted))
 
     # -- a reader thread -----------------------------------------------------------------------------------------
 
@@ -220,7 +224,7 @@ class Collector:
         if len(logs) > MOST_PARTITIONS:
             logs = []
         wanted = [
-            Look((topic.id, partition.index), partition.log.log_end_offset, partial(_delay_s, partition.log))
+            Look((topic.id, partition.index), _bounds(partition.log), partial(_delay_s, partition.log))
             for topic, partition in logs
         ]
         delays = yield from self._delays.look(wanted)
@@ -233,21 +237,26 @@ class Collector:
         pieces = list(_in_steps(table.APPEND_DELAY, samples))
         lags: list[Look] = []
         behind: list[Sample] = []
+        left_out = seen.uncounted
         for group, name, index, offset in seen.committed:
+            if len(group) > MOST_GROUP_NAME:
+                left_out += 1
+                continue
             topic = named.get(name)
             partition = topic.partition(index) if topic is not None else None
             if topic is not None and partition is not None:
                 log = partition.log
-                end = log.log_end_offset
-                lags.append(Look((group, topic.id, index), (offset, end), partial(_lag_s, log, offset)))
+                start, end = bounds = _bounds(log)
+                lags.append(Look((group, topic.id, index), (offset, bounds), partial(_lag_s, log, offset)))
                 label = labels(table.LAG_RECORDS.labels, (group, name, index))
-                behind.append((label, max(0, end - offset)))
+                behind.append((label, max(0, end - max(offset, start))))
         late = yield from self._lags.look(lags)
         if (yield SHORT) is NONE:
             return None
         pieces += _in_steps(table.LAG_RECORDS, behind)
         found = [(label, lag) for (label, _), lag in zip(behind, late, strict=True) if lag is not None]
         pieces += _in_steps(table.LAG_SECONDS, found)
+        pieces.append(text(table.LAGS_LEFT_OUT, [("", left_out)]))
         return pieces
 
 
@@ -270,6 +279,11 @@ def _in_steps(metric: Metric, samples: Sequence[Sample]) -> Iterator[str]:
     for first in range(0, len(samples), STEP_LINES):
         body = "".join(lines(metric, samples[first : first + STEP_LINES]))
         yield body if first else heading(metric) + body
+
+
+def _bounds(log: Log) -> tuple[int, int]:
+    """Return where a log begins and ends: either may change what is found in it."""
+    return log.log_start_offset, log.log_end_offset
 
 
 def _delay_s(log: Log) -> float | None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidelog.broker.metrics.collect import LOOKS_S, MOST_LAGS, MOST_PARTITIONS, MOST_TOPICS
+from tidelog.broker.metrics.collect import LOOKS_S, MOST_GROUP_NAME, MOST_LAGS, MOST_PARTITIONS, MOST_TOPICS
 from tidelog.broker.metrics.table import GROUPS, Metric
 from tidelog.broker.tallies import BOUNDS_S
 
@@ -37,7 +37,8 @@ bytes for a partition:
 
 - up to {MOST_PARTITIONS:,} partitions each has lines of its own; where there are more, only topics have,
 - up to {MOST_TOPICS:,} topics; where there are more, there are totals only.
-- of groups up to {MOST_LAGS:,} committed offsets are told,
+- of groups up to {MOST_LAGS:,} committed offsets are told, and none of a group with a name of more than
+  {MOST_GROUP_NAME} characters; `tidelog_group_lags_left_out` counts those that are not,
 - for delays and lags in seconds records have to be looked into: for {LOOKS_S} s a scrape, those that changed. Where
   that is not enough, what was found before is told, or nothing yet, and the next scrape goes on from there.
 

@@ -99,13 +99,22 @@ APPEND_DELAY: Final = Metric(
 )
 
 LAG_RECORDS: Final = Metric(
-    "tidelog_group_lag_records", GAUGE, _COMMITTED, "Records behind the offset that a group has committed."
+    "tidelog_group_lag_records",
+    GAUGE,
+    _COMMITTED,
+    "Records behind the offset that a group has committed, of those that are there.",
 )
 LAG_SECONDS: Final = Metric(
     "tidelog_group_lag_seconds",
     GAUGE,
     _COMMITTED,
     "How much later than the record that the group reads next the last one was appended; 0 where it has read all.",
+)
+LAGS_LEFT_OUT: Final = Metric(
+    "tidelog_group_lags_left_out",
+    GAUGE,
+    (),
+    "Committed offsets whose lag is not told, as there are too many, or the name of the group is too long.",
 )
 
 COMMITS: Final = Metric(
@@ -151,7 +160,7 @@ GROUPS: Final = (
         (TOPICS, PARTITIONS, SEGMENTS, LOG_BYTES, TOPIC_PARTITIONS, TOPIC_RECORDS, TOPIC_SEGMENTS, TOPIC_BYTES,
          START_OFFSET, END_OFFSET, PARTITION_BYTES, APPEND_DELAY),
     ),
-    Group("Groups", (LAG_RECORDS, LAG_SECONDS)),
+    Group("Groups", (LAG_RECORDS, LAG_SECONDS, LAGS_LEFT_OUT)),
     Group(
         "Storage",
         (COMMITS, DELETED_SEGMENTS, DELETED_BYTES, RECOVERY_SECONDS, RECOVERY_READ, RECOVERY_CUT,

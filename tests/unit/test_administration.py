@@ -11,7 +11,7 @@ from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
 from tidelog.broker.quota import Quota
-from tidelog.broker.topics import TOO_MANY_WAIT
+from tidelog.broker.topics import TOO_MANY_WAIT, BrokerStops
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BROKER_OPTIONS
 from tidelog.config.topic_options import TOPIC_OPTIONS
@@ -36,8 +36,9 @@ from tidelog.protocol.messages.describe_configs import (
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.storage import files
 from tidelog.storage.checkpoints import load_offsets
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.log_manager import LOG_STARTS, LogManager
 
 __all__ = ["connect", "serve"]  # fixtures
@@ -236,6 +237,46 @@ async def test_a_topic_that_is_deleted_while_it_grows_is_gone(serve: Serve, conn
     finish(topics.create("t", 1, {}))
     finish(topics.grow(topics.find("t", b""), 2))
     assert len(topics.find("t", b"").partitions) == 2
+
+
+async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_gone(
+    serve: Serve, connect: Connect
+) -> None:
+    topics = await alone(serve, connect)
+    topic = topics.find("t", b"")
+    growing = topics.grow(topic, 4)
+    for _ in range(2):  # One is between the two that are made.
+        next(growing)
+    assert ("t", 3) in topics._logs.logs
+    deleting = topics.delete(topic)
+    next(deleting)
+    with pytest.raises(LogDeleted, match="deleted meanwhile"):
+        next(growing)
+    finish(deleting)
+    assert not list(topics._logs.directory.glob("t-*"))
+
+
+async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync of each of thousands takes seconds, and others have topics to create."""
+    topics = await alone(serve, connect)
+    synced: list[str] = []
+    monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path.name))
+    for task, name in ((topics.create("u", 9, {}), "u"), (topics.grow(topics.find("t", b""), 9), "t")):
+        most = count = 0
+        for _ in task:
+            before, count = count, sum(each.startswith(f"{name}-") for each in synced)
+            most = max(most, count - before)
+        assert most == 1
+        assert {f"{name}-{index}" for index in range(2, 9)} < set(synced)
+        assert synced[-1] == "data"
+    stopped = topics.create("v", 2, {})
+    for _ in range(2):
+        next(stopped)
+    topics.is_stopping = True
+    with pytest.raises(BrokerStops):
+        next(stopped)
 
 
 async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve, connect: Connect) -> None:

@@ -498,6 +498,86 @@ async def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(
     assert (await old.join()).leader == old.id
 
 
+def large(count: int) -> list[tuple[str, bytes]]:
+    """Protocols that take so many times 100 KiB, of which none is chosen."""
+    return [(f"p{number}", bytes(100 << 10)) for number in range(count)]
+
+
+async def test_an_upgrade_takes_as_many_batches_as_there_have_to_be(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    old, other = await classic(served, connect), await classic(served, connect)
+    new = await member(served, connect)
+    await make_topic(new.client, "t", 4)
+    old.protocols += large(6)
+    other.protocols += large(6)
+    await old.join()
+    joining = asyncio.create_task(other.join())
+    await until(lambda: len(served.broker.groups.groups["g"].members) == 2)
+    await old.join()
+    await joining
+    await old.sync()
+    await other.sync()
+    assert (await new.heartbeat()).error_code == NONE
+    assert await other.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    await served.stop()
+    again = await serve()
+    await until(lambda: not again.broker.groups.is_loading)
+    restored = again.broker.groups.groups["g"]
+    assert isinstance(restored, MixedGroup)
+    assert restored.members.keys() == {old.id, other.id, "m"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "size_bytes"),
+    [
+        ("max.message.bytes", "2000", 90),
+        ("compression.type", "gzip", 10_000),
+        ("message.format.version", "1", 5_000),
+    ],
+)
+async def test_what_a_group_writes_is_cut_to_what_its_topic_takes(
+    serve: Serve, connect: Connect, option: str, value: str, size_bytes: int
+) -> None:
+    served = await serve()
+    await (await member(served, connect)).heartbeat()
+    storing = served.broker.groups.storing
+    log = storing.log.partition("g").log
+    log.update_config(log.config.override({option: value}))
+    end, codes = log.log_end_offset, list[ErrorCode]()
+    storing.store_changes("g", {b"%d" % number: bytes(size_bytes) for number in range(120)}, codes.append)
+    await until(lambda: bool(codes))
+    assert (codes, log.log_end_offset) == ([NONE], end + 120)
+
+
+async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    old, liar = await classic(served, connect), await classic(served, connect)
+    new = await member(served, connect)
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    assert (await new.heartbeat()).error_code == NONE
+    liar.protocols += large(11)
+    assert (await liar.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (await old.join()).error_code == NONE
+    assert (await new.heartbeat()).error_code == NONE
+    assert served.broker.groups.groups["g"].members.keys() == {old.id, "m"}
+
+
+async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_another_stays_classic(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    old.protocols += large(11)
+    await old.join()
+    await old.sync()
+    assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await old.heartbeat() == NONE
+
+
 async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_are_missed(
     serve: Serve, connect: Connect
 ) -> None:

@@ -530,6 +530,18 @@ async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_o
     assert served.broker.groups.memory.held_bytes < 20_000
 
 
+async def test_a_group_with_a_name_of_32_kilobytes_is_deleted(serve: Serve, connect: Connect) -> None:
+    """What takes back its offsets does not fit one batch."""
+    served = await serve()
+    one = await member(served, connect, "g" * 32_000)
+    for topic in ("t", "u"):
+        await make_topic(one.client, topic, 30)
+        assert await one.commit(topic, *range(30)) == [NONE] * 30
+    response = await one.client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[one.group]))
+    assert response.results[0].error_code == NONE
+    assert not served.broker.groups.offsets
+
+
 async def test_where_there_is_no_room_what_was_committed_before_is_committed_on(
     serve: Serve, connect: Connect
 ) -> None:

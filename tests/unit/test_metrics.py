@@ -2,6 +2,7 @@
 
 import re
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import strategies
+from tests.support.group_member import GroupMember
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
-from tests.support.served import Connect, Serve, connect, serve
+from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker.broker import Broker
 from tidelog.broker.metrics import collect, describe, table
 from tidelog.broker.metrics.collect import Collector
@@ -24,6 +26,7 @@ from tidelog.broker.tallies import BOUNDS_S, Net, Tallies, Times
 from tidelog.broker.work import LONG, NONE, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
+from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
@@ -256,6 +259,66 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
         assert value(found, "tidelog_group_lag_records", **done) == 0
         assert value(found, "tidelog_group_lag_seconds", **done) == 0
     assert not any({("group", "gone"), ("group", "more")} & set(names) for _, names in found)
+
+
+async def test_S56_S57_a_lag_and_a_delay_are_of_records_that_are_there(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port))
+    client = await connect(served)
+    await client.make_topic("t")
+    for number in range(4):
+        served.broker.clock.hold(NOW + number * 10_000)
+        await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
+    committed = [("behind", "t", 0, 1), ("before all", "t", 0, -7)]
+    monkeypatch.setattr(served.broker.groups, "all_committed", lambda: iter(committed))
+    assert served.broker.tallies is not None
+    collector = Collector(served.broker, served.broker.tallies, lambda: NET)
+
+    def told() -> list[tuple[float | None, float | None]]:
+        found = parsed(b"".join(all_of(collector.scrape())).decode())
+        delay = value(found, "tidelog_partition_append_delay_seconds", topic="t", partition="0")
+        names = [{"group": group, "topic": "t", "partition": "0"} for group, *_ in committed]
+        lags = ("tidelog_group_lag_records", "tidelog_group_lag_seconds")
+        return [
+            *((value(found, lags[0], **each), value(found, lags[1], **each)) for each in names),
+            (delay, 0),
+        ]
+
+    assert told() == [(3, 20), (4, 30), (30, 0)]
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    log.advance_start(2)
+    assert told() == [(2, 10), (2, 10), (30, 0)]
+    log.advance_start(4)
+    assert told() == [(0, 0), (0, 0), (None, 0)]
+
+
+async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_is_counted(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(http_port=str(unused_tcp_port), num_partitions="3")
+    await (await connect(served)).make_topic("t")
+
+    def told() -> tuple[list[tuple[str, int]], float | None]:
+        found = scraped(served.broker)
+        groups = Counter(dict(names)["group"] for name, names in found if name == "tidelog_group_lag_records")
+        return sorted(groups.items()), value(found, "tidelog_group_lags_left_out")
+
+    longest, too_long = "g" * collect.MOST_GROUP_NAME, "h" * (collect.MOST_GROUP_NAME + 1)
+    members = [GroupMember(await connect(served), group) for group in (too_long, longest)]
+    for member in members:
+        assert await member.commit("t", 5, 5, 5) == [0] * 3
+    assert told() == ([(longest, 3)], 3)
+    monkeypatch.setattr(collect, "MOST_LAGS", 5)
+    assert told() == ([(longest, 2)], 4)
+    await served.stop()
+    served = await serve(http_port=str(unused_tcp_port))
+    await until(lambda: not served.broker.groups.is_loading)
+    groups, left_out = told()
+    assert left_out == 6 - sum(count for _, count in groups)
+    client = await connect(served)
+    await client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[too_long]))
+    assert told() == ([(longest, 3)], 0)
 
 
 @pytest.mark.parametrize(

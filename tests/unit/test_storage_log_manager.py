@@ -673,7 +673,7 @@ def test_I3_a_partition_whose_folder_is_lost_gives_no_offset_out_again(
     assert (log.log_start_offset, log.log_end_offset) == (2, 3)
     with pytest.raises(CorruptLog):
         log.read(2, 1 << 20, True, PATIENT)
-    data.manager.sync_made([log])
+    at_once(data.manager.sync_made([log]))
     fill(log, [[NOW]])
     log = data.crash().logs["t", 1]
     assert ([header.base_offset for _, _, header in log.headers(3)], log.topic_id) == ([3], TOPIC_ID)
