@@ -86,6 +86,8 @@ async def test_what_an_address_had_held_is_given_back_to_it(serve: Serve, connec
     assert (await other.leave()).error_code == (await one.leave()).error_code == NONE
     assert not memory.has_room("10.0.0.3", 1 << 19), "it has committed last"
     await delete_topic(one.client, "t")
+    await until(lambda: not served.broker.groups.offsets and served.broker.groups._cleaning is None)
+    served.broker.groups._clean(with_groups=True)
     await until(lambda: not served.broker.groups.groups)
     assert memory.held_bytes == 0
     assert memory.has_room("10.0.0.2", 1 << 19)
