@@ -60,6 +60,17 @@ def test_they_are_saved_and_loaded(epochs: LeaderEpochs) -> None:
     assert loaded.entries == epochs.entries
 
 
+def test_they_are_replaced_durably_where_no_flush_covers_them(
+    epochs: LeaderEpochs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(files.os, "fsync", lambda fd, fsync=os.fsync: (synced.append(fd), fsync(fd))[1])
+    epochs.save(durably=True)
+    assert len(synced) == 2  # the content, and the name
+    epochs.save()
+    assert len(synced) == 2
+
+
 @pytest.mark.parametrize(
     "text", ["0\n1\n", "0\n1\n1 x\n", "0\n2\n1 5\n1 6\n", "0\n2\n1 5\n2 5\n", "0\n1\n1\n", "9\n0\n"]
 )
