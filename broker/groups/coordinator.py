@@ -75,7 +75,6 @@ class Coordinator:
         self._clock = clock
         self._timers = timers
         self._topics = topics
-        self._maintenance: Maintenance
         self._answers = Answers(loop)
         self.storing = Storing(loop, clock, topics, flusher, create_topic)
         self.groups: dict[str, Group] = {}
@@ -105,7 +104,7 @@ class Coordinator:
             clock,
             timers,
             topics,
-            lambda: self._maintenance,
+            lambda: self.storing.maintenance,
             self.storing.store_changes,
             self.memory,
             self._downgrade,
@@ -117,7 +116,7 @@ class Coordinator:
 
     def start(self, maintenance: Maintenance) -> None:
         """Read what there was of groups; until that is done who asks is told to ask again."""
-        self._maintenance = self.storing.maintenance = maintenance
+        self.storing.maintenance = maintenance
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
         if (topic := self.storing.log.topic) is not None:
             self.is_loading = True
@@ -125,7 +124,7 @@ class Coordinator:
 
     def _begin_to_load(self, topic: Topic, again_ms: int) -> None:
         ids = {each.name: each.id for each in self._topics.all()}
-        loading = self._loading = self._maintenance.submit(self._load(topic, ids), owner=self)
+        loading = self._loading = self.storing.maintenance.submit(self._load(topic, ids), owner=self)
         loading.ready = lambda: self._has_loaded(topic, loading, again_ms)
 
     def _load(

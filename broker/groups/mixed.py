@@ -59,8 +59,8 @@ class MixedGroup(ConsumerGroup):
     def join(self, asked: Joining, answer: Joined) -> None:
         """Let a classic member join, or join anew; it is answered when it is known what it is to read."""
         try:
-            said = _said(asked)
             self._check_classic(asked)
+            said = _said(asked)
             if not asked.member_id and asked.must_know_its_id and asked.instance_id is None:
                 answer(refused_join(self._around.new_id(), ErrorCode.MEMBER_ID_REQUIRED))
                 return

@@ -561,6 +561,8 @@ async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
     assert (await new.heartbeat()).error_code == NONE
     liar.protocols += large(11)
     assert (await liar.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    liar.protocols = [(old.protocols[0][0], b"\xff" * (1 << 20))]  # And is not read first.
+    assert (await liar.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert (await old.join()).error_code == NONE
     assert (await new.heartbeat()).error_code == NONE
     assert served.broker.groups.groups["g"].members.keys() == {old.id, "m"}
