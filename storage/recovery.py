@@ -43,11 +43,13 @@ from tidelog.storage.disk_space import FULL
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
+from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.producer_snapshots import SUFFIX as SNAPSHOT
-from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX, Mismatch, Segment
+from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX, Mismatch, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Summary
+from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import Refuses
 
 # Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
@@ -295,9 +297,17 @@ def _begin_to_read(segment: Segment, start: int, end: int) -> None:
 
 
 def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
-    """Tell whether the time index ends with the largest timestamp, as sealing and closing leave it."""
-    last_ms, _ = time_index.last_entry(files.map_readonly(segment.path(TIME_INDEX)))
-    return last_ms == summary.max_timestamp
+    """Tell whether the time index ends with the largest timestamp, as sealing and closing leave it.
+
+    And whether both are as long as the summary says: what a power cut has undone may be a cut.
+    """
+    times = files.map_readonly(segment.path(TIME_INDEX))
+    offsets = files.status(segment.path(INDEX))
+    return (
+        time_index.last_entry(times)[0] == summary.max_timestamp
+        and len(times) == summary.time_entries * TimeIndex.entry_bytes
+        and (offsets.size if offsets else 0) == summary.offset_entries * OffsetIndex.entry_bytes
+    )
 
 
 def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:

@@ -64,6 +64,21 @@ def test_what_is_not_in_force_goes_and_what_is_not_of_a_log_stays(folder: Path, 
     assert [row.offset for row in scan(log)] == list(range(6))
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_I5_an_index_whose_cut_a_power_cut_has_undone_is_cut_by_the_next_stop(
+    tmp_path: Path, suffix: str
+) -> None:
+    """After a clean stop, which puts no index on disk; without timestamps a time index has no entry that tells."""
+    log = open_log(tmp_path / "t-0", message_format_version="0", index_interval_bytes=0)
+    fill(log, [[-1], [-1]])
+    log.close()
+    index = log.active.path(suffix)
+    right = index.read_bytes()
+    index.write_bytes(right + bytes(24))
+    open_log(tmp_path / "t-0", clean=True, recovery_point=2, index_interval_bytes=0).close()
+    assert index.read_bytes() == right
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".summary"])
 def test_a_sidecar_without_its_log_goes_and_those_with_one_stay(folder: Path, suffix: str) -> None:
     (folder / name(2, ".log")).rename(folder / "elsewhere")
