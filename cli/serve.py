@@ -2,7 +2,9 @@
 
 import errno
 import logging
+import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -47,6 +49,7 @@ def run(
     if log_level not in LOG_LEVELS:
         return _complain(f"--log-level {log_level}: it is one of {', '.join(LOG_LEVELS)}", USAGE)
     _start_logging(log_level)
+    _end_by_signals()
     _raise_file_limit()
     try:
         config = configure(config_file, overrides, data_dir)
@@ -99,6 +102,18 @@ def _write_ready_file(path: Path, address: tuple[str, int]) -> None:
         write_ready_file(path, address)
     except OSError as error:
         raise OSError(error.errno, error.strerror, f"--ready-file {path}") from error
+
+
+def _end_by_signals() -> None:
+    """Have signals end the process before it can stop in order, the first one of a container as well.
+
+    That one the system spares what it has no handler for.
+    """
+    if os.getpid() != 1:
+        return
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: os._exit(128 + number))
 
 
 def _raise_file_limit() -> None:

@@ -14,14 +14,19 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidelog.storage.errors import ReadFailed
 
 Readable = bytes | bytearray
 Map = mmap.mmap
 _PAGE_BYTES = mmap.PAGESIZE
+
+
+# The longest that there is (HZ=100).
+_TICK_MS: Final = 10
 
 
 class Shortage(OSError):
@@ -240,6 +245,14 @@ _PART_BYTES = 65536
 _TABLE_BYTES = 8192
 
 
+def latest_ms(modified_ms: int) -> int:
+    """Return the latest moment, in ms, at which a file can have been changed that says so of itself.
+
+    The system stamps files by its tick, some milliseconds behind the clock; some file systems keep whole seconds.
+    """
+    return modified_ms + (_TICK_MS if modified_ms % 1000 else 1000)
+
+
 def load(path: Path) -> bytes | None:
     """Return the content of a small file, or None if it is missing."""
     try:
@@ -349,15 +362,22 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
+# File systems that take note of writes that were lost, by what Linux calls them (statfs(2)): ext4, XFS, btrfs, F2FS,
+# tmpfs. Others give it to a file system below, as overlayfs does, or do not hear of it at all, as some of FUSE do not.
+_TELLING: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994})
+# Linux has told since then (5.8).
+_TOLD_SINCE: Final = (5, 8)
+
+
 class FileSystem:
     """The file system that a folder is on; `device` is its number, as in `stat`."""
 
-    __slots__ = ("_fd", "_syncfs", "device")
+    __slots__ = ("_fd", "_libc", "device")
 
     def __init__(self, folder: Path) -> None:
         """Hold the folder open: errors of writes from now on are told by `sync`."""
         self._fd = -1
-        self._syncfs: Callable[[int], int] | None = None
+        self._libc: Any = None
         self._fd = _open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self.device = os.fstat(self._fd).st_dev
 
@@ -366,14 +386,29 @@ class FileSystem:
         if self._fd >= 0:
             close(self._fd)
 
-    def sync(self) -> None:
-        """Return once everything that has been written to it, by anybody, is on disk."""
-        # Python has no os.syncfs. Imported here, because it takes a hundredth of the start of what never needs it.
+    def tells_errors(self) -> bool:
+        """Tell whether `sync` proves anything: that it fails where something was not written. OSError, ImportError."""
         import ctypes
 
-        if self._syncfs is None:
-            self._syncfs = ctypes.CDLL(None, use_errno=True).syncfs
-        if self._syncfs(self._fd) != 0:
+        release = os.uname().release.split(".")
+        if tuple(int("".join(takewhile(str.isdigit, part)) or 0) for part in release[:2]) < _TOLD_SINCE:
+            return False
+        told = ctypes.create_string_buffer(512)  # a `struct statfs`, which begins with the type
+        self._call("fstatfs", told)
+        return ctypes.c_long.from_buffer(told).value & 0xFFFFFFFF in _TELLING
+
+    def sync(self) -> None:
+        """Return once everything that has been written to it, by anybody, is on disk. OSError, ImportError."""
+        self._call("syncfs")
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Do what Python's os does not have."""
+        # Imported here, because it takes a hundredth of the start of what never needs it.
+        import ctypes
+
+        if self._libc is None:
+            self._libc = ctypes.CDLL(None, use_errno=True)
+        if getattr(self._libc, name)(self._fd, *arguments) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
 

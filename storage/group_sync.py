@@ -31,15 +31,16 @@ _log = logging.getLogger(__name__)
 
 
 class Trust:
-    """Whether a sync of everything proves anything: until one has failed. Any thread.
+    """Whether a sync of everything proves anything: where the file system tells, and until one has failed. Any thread.
 
     What that one gave up may be of any log, and the next would succeed without it. Each log's own sync still tells.
     """
 
-    __slots__ = ("is_lost",)
+    __slots__ = ("is_lost", "tells_errors")
 
     def __init__(self) -> None:
         self.is_lost = False
+        self.tells_errors: bool | None = None  # None until somebody has asked
 
 
 class GroupSync:
@@ -101,9 +102,23 @@ class GroupSync:
 
     def is_cheaper_than(self, count: int) -> bool:
         """Tell whether one sync of everything takes less than so many of files and folders, and proves as much."""
-        if count < FILES_MIN or self.trust.is_lost:
+        if count < FILES_MIN or self.trust.is_lost or not self._proves_anything():
             return False
         return not self._is_much_dirty(max(DIRTY_BYTES_MAX, count * FILE_BYTES))
+
+    def _proves_anything(self) -> bool:
+        """Tell whether a sync of this file system says what was lost; nothing was lost yet where it does not."""
+        if self.trust.tells_errors is None:
+            try:
+                self.trust.tells_errors = self._file_system.tells_errors()
+            except (OSError, ImportError):
+                self.trust.tells_errors = False
+            if not self.trust.tells_errors:
+                _log.info(
+                    "each log is synced by itself, its file system does not tell of all folder=%s",
+                    self._folder,
+                )
+        return self.trust.tells_errors
 
     def sync(self) -> bool:
         """Return once everything written so far is on disk; False where that failed, and each file has to say."""

@@ -386,7 +386,8 @@ def _dated(segment: Segment, modified_ms: int, now_ms: int, known: Known, owed: 
 
     What tells of batches that are not there goes, before others get their offsets.
     """
-    bound_ms = append_index.bound_ms(segment.summary, modified_ms, now_ms)
+    latest_ms = files.latest_ms(modified_ms) if known.ours else modified_ms
+    bound_ms = append_index.bound_ms(segment.summary, latest_ms, now_ms)
     mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
     if mended is not None:
         owed.write(mended.replace_file)

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,6 +104,24 @@ def test_a_ready_file_replaces_a_regular_file_or_nothing(
 def test_a_ready_file_needs_a_folder_that_can_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert f"no file can be made in {tmp_path}" in (ready_file_problem(tmp_path / "ready", tmp_path) or "")
+
+
+@pytest.mark.parametrize("process_id", [1, 2])
+def test_signals_end_a_start_as_the_first_process_of_a_container_too(
+    process_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system spares that one what it has no handler for; SIGHUP it may have been told to outlive."""
+    handlers: dict[int, Any] = {}
+    ended: list[int] = []
+    monkeypatch.setattr(serve.os, "getpid", lambda: process_id)
+    monkeypatch.setattr(serve.os, "_exit", ended.append)
+    ignored = {signal.SIGHUP: signal.SIG_IGN}
+    monkeypatch.setattr(serve.signal, "getsignal", lambda number: ignored.get(number, signal.SIG_DFL))
+    monkeypatch.setattr(serve.signal, "signal", handlers.__setitem__)
+    serve._end_by_signals()
+    for number, handler in handlers.items():
+        handler(number, None)
+    assert ended == ([128 + signal.SIGTERM, 128 + signal.SIGINT] if process_id == 1 else [])
 
 
 def test_the_ready_file_holds_an_address_as_clients_take_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -287,6 +288,39 @@ def test_a_file_system_that_cannot_be_synced_says_why(
         with pytest.raises(OSError, match="Input/output error"):
             system.sync()
     assert asked == [tmp_path] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "release", "expected"),
+    [
+        (0xEF53, "6.1.0-13-amd64", True),
+        (0x58465342, "5.8", True),
+        (0xEF53, "5.7.19", False),
+        (0xEF53, "unknown", False),
+        (0x794C7630, "6.1.0", False),  # overlayfs
+        (0x65735546, "6.1.0", False),  # FUSE
+    ],
+)
+def test_a_sync_of_everything_proves_something_where_lost_writes_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, release: str, expected: bool
+) -> None:
+    def fstatfs(fd: int, told: "ctypes.Array[ctypes.c_char]") -> int:
+        assert Path(f"/proc/self/fd/{fd}").readlink() == tmp_path
+        told[:8] = kind.to_bytes(8, sys.byteorder)
+        return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_args, **_options: SimpleNamespace(fstatfs=fstatfs))
+    monkeypatch.setattr(files.os, "uname", lambda: SimpleNamespace(release=release))
+    assert files.FileSystem(tmp_path).tells_errors() is expected
+
+
+def test_the_kind_of_a_file_system_is_asked_of_the_system() -> None:
+    assert not files.FileSystem(Path("/proc")).tells_errors()
+
+
+@pytest.mark.parametrize(("told_ms", "latest_ms"), [(1234, 1244), (0, 1000), (5000, 6000)])
+def test_a_file_may_have_been_changed_a_tick_after_it_says_or_a_second(told_ms: int, latest_ms: int) -> None:
+    assert files.latest_ms(told_ms) == latest_ms
 
 
 def test_free_bytes_are_those_that_anybody_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,12 @@ from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, L
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
+
+
+@pytest.fixture(autouse=True)
+def _telling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system takes note of writes that were lost, whatever the tests run on."""
+    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
 
 
 class Disk:
@@ -434,3 +441,30 @@ def test_after_a_crash_a_log_on_another_disk_is_put_there_alone(
         assert disk.system_syncs == 2
         needed.append(calls.count)
     assert needed[1] == needed[0] + 3, "where it ends, its epochs, their name"
+
+
+@pytest.mark.parametrize("told", [False, OSError(38, "Function not implemented"), ImportError("no ctypes")])
+def test_where_a_sync_of_all_proves_nothing_each_log_is_synced_by_itself(
+    logs: list[Log], disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, told: Any
+) -> None:
+    """As on overlayfs, whose `syncfs` says nothing of what the file system below has lost."""
+    asked = []
+
+    def tells_errors(system: files.FileSystem) -> bool:
+        asked.append(system)
+        if isinstance(told, Exception):
+            raise told
+        return bool(told)
+
+    monkeypatch.setattr(files.FileSystem, "tells_errors", tells_errors)
+    group = GroupSync(logs[0].directory.parent)
+    with caplog.at_level("INFO"):
+        for _ in range(2):
+            disk.file_syncs = 0
+            assert not group.flush(logs)
+            assert (disk.system_syncs, disk.file_syncs) == (0, len(logs))
+            assert all(log.recovery_point == log.log_end_offset for log in logs)
+            for log in logs:
+                fill(log, [[NOW + 2]])
+    assert len(asked) == 1, "of one folder it is asked once"
+    assert caplog.text.count("each log is synced by itself") == 1

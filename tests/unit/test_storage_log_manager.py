@@ -58,6 +58,12 @@ class Folder:
         return self.open()
 
 
+@pytest.fixture(autouse=True)
+def _telling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system takes note of writes that were lost, whatever the tests run on."""
+    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Folder]:
     folder = Folder(tmp_path / "new" / "data")

@@ -56,6 +56,10 @@ class Fault(NamedTuple):
     calls: int = 1
 
 
+# Files are stamped by the system's tick, behind the clock.
+_TICK_MS = 4
+
+
 class Disk:
     """A disk in use: `journal` is what was done to it since it was as `start`."""
 
@@ -63,7 +67,7 @@ class Disk:
         self.start = start
         self.image = start.clone()
         self.journal: list[Op] = []
-        self.clock = clock
+        self.clock = lambda: clock() // _TICK_MS * _TICK_MS
         self.fault = fault
         self.calls: Counter[str] = Counter()
         self.failed = 0  # calls that were made to fail
@@ -457,4 +461,5 @@ def installed() -> Iterator[System]:
                 stack.enter_context(mock.patch.object(files, name, stand_in))
         stack.enter_context(mock.patch.object(files, "open", _open, create=True))
         stack.enter_context(mock.patch.dict(sys.modules, {"ctypes": _CTYPES}))
+        stack.enter_context(mock.patch.object(files.FileSystem, "tells_errors", return_value=True))
         yield _system
