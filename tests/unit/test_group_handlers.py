@@ -315,6 +315,28 @@ async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> 
     assert bool(missing.error_message) == (version >= 6)
 
 
+async def test_who_reads_what_is_told_while_a_group_rebalances(serve: Serve, connect: Connect) -> None:
+    """Monitoring would have all of its partitions read by nobody, each time that one joins."""
+    served = await serve()
+    one, two = await member(served, connect), await member(served, connect)
+
+    async def described() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
+        (group,) = (await one.client.ask(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["g"]))).groups
+        told = {each.member_id: (each.member_metadata, each.member_assignment) for each in group.members}
+        return group.group_state, told
+
+    await one.join_and_sync()
+    joining = asyncio.create_task(two.join())
+    await until(lambda: len(served.broker.groups.groups["g"].members) == 2)
+    assert await described() == ("PreparingRebalance", {one.id: (b"", b"all"), two.id: (b"", b"")})
+    await one.join()
+    await joining
+    assert await described() == ("CompletingRebalance", {one.id: (b"", b"all"), two.id: (b"", b"")})
+    # What a leader was to assign is broken off, and as in Kafka nobody has anything until the next one has.
+    await two.leave()
+    assert await described() == ("PreparingRebalance", {one.id: (b"", b"")})
+
+
 @versions(LIST_GROUPS)
 async def test_list_groups(serve: Serve, connect: Connect, version: int) -> None:
     served = await serve()
