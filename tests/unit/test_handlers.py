@@ -774,6 +774,10 @@ async def test_describe_configs(serve: Serve, connect: Connect, version: int) ->
         "there is no topic 'no'",
     )
     assert (await ask(8, "1")).error_code == ErrorCode.INVALID_REQUEST
+    for kind in (16, 32):
+        found = await ask(kind, "g")
+        assert (found.error_code, found.resource_name, found.configs) == (ErrorCode.NONE, "g", [])
+        assert (await ask(kind, "")).error_code == ErrorCode.INVALID_REQUEST
 
 
 @versions(DESCRIBE_CLUSTER)
