@@ -161,7 +161,9 @@ async def test_who_syncs_must_say_by_which_protocol_where_it_can(serve: Serve, c
     one = await member(await serve(), connect)
     await one.join()
     one.protocol_type = None  # type: ignore[assignment]
-    assert (await one.sync(5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    for group in ("g", "no", ""):
+        one.group = group
+        assert (await one.sync(5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @versions(HEARTBEAT)
@@ -409,6 +411,7 @@ async def test_offset_delete(serve: Serve, connect: Connect, version: int) -> No
     assert await delete("g", "t", 0, 9) == (NONE, [NONE, unknown])
     assert await delete("g", "read", 0) == (NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
     assert await delete("no", "t", 0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert await delete("", "t", 0) == (ErrorCode.INVALID_GROUP_ID, [])
     assert await one.offsets() == {("t", 1): 6, ("read", 0): 7}
     other = GroupMember(one.client, "connect")
     other.protocol_type = "connect"
