@@ -18,6 +18,8 @@ from tidelog.cli.text import confirm, counted, note, shown
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+# What the protocol has room for, of a group's name.
+NAME_MAX_BYTES: Final = 2**15 - 1
 _OFFSET_DIGITS: Final = 19
 _TOPIC = re.compile(r"([^:]+)(?::([0-9]{1,9}(?:,[0-9]{1,9})*))?")
 
@@ -90,6 +92,7 @@ def run(
         raise CommandError("say which partitions: --topic NAME, --topic NAME:0,1 or --all-topics", USAGE)
     wanted = _wanted(target, clock.now_ms())
     chosen = _parse_topics(topics)
+    _check_name(group)
     with client.admin(bootstrap) as session:
         found = client.group(session, group)
         _look_at(group, found, every, is_dry)
@@ -110,6 +113,16 @@ def run(
     if not as_json:
         print(shown(f"group {group} set: {counted(len(plan), 'offset')}"))
     return OK
+
+
+def _check_name(group: str) -> None:
+    """Refuse a name that no member of a group can have."""
+    if not group:
+        raise CommandError("GROUP is empty: nobody reads in a group without a name", USAGE)
+    size = len(group.encode())
+    if size > NAME_MAX_BYTES:
+        # The client library would say only that the broker does not answer.
+        raise CommandError(f"the name of a group has {NAME_MAX_BYTES:,} bytes at most, and this one {size:,}")
 
 
 def _look_at(group: str, found: Mapping[str, Any] | None, every: bool, is_dry: bool) -> None:

@@ -7,7 +7,10 @@ table in config/, and those of Kafka that do nothing here but are always listed,
 value that they were given, else what is so here, or Kafka's default where it says nothing about this broker. A span is
 told in each unit of which it is a whole number. A broker without a name stands for what was set for all brokers while
 they ran. Read-only is what IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in
-bytes: a resource for which there is no room is answered INVALID_REQUEST.
+bytes: a resource for which there is no room is answered INVALID_REQUEST. Groups and client metrics have no options
+here, so none are told.
+Departures from Kafka: there these have options, told with their defaults, and of a broker's loggers (INVALID_REQUEST
+here) the levels are told.
 """
 
 from tidelog.broker.answers import Elsewhere
@@ -28,6 +31,7 @@ from tidelog.protocol.messages.describe_configs import (
 )
 
 TOPIC, BROKER = 2, 4
+CLIENT_METRICS, GROUP = 16, 32
 # Options that are described on the event loop, some 4 us each.
 MOST_AT_ONCE = 250
 # About as many as a topic has. The broker has three times as many, which stay described.
@@ -115,6 +119,11 @@ def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeC
         return {
             option.name: _result(option, request) for option in topic.config.describe(broker.config.synonyms)
         }
+    if resource.resource_type in (CLIENT_METRICS, GROUP):
+        # Not refused: kafka-configs describes every group there is, to show what was set for it.
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "a name is needed")
+        return {}
     if resource.resource_type != BROKER:
         message = f"resource type {resource.resource_type}: only topics (2) and the broker (4) have options"
         raise Refused(ErrorCode.INVALID_REQUEST, message)

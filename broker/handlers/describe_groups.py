@@ -1,8 +1,9 @@
 """DescribeGroups.
 
 Versions: 0-6 (6 says of a group that is not there that it is not, older ones that it is dead).
-Behaviour: what members said and got is told while the group is stable, as in Kafka; before, what they have said is not
-what the group goes by. A consumer group is answered as one that is not there, as in Kafka: ConsumerGroupDescribe has
+Behaviour: what members have said is told while the group is stable, as in Kafka; before, it is not what the group goes
+by. What they were assigned last is told while the group rebalances, too, as in Kafka, until it rebalances anew before
+the leader has assigned. A consumer group is answered as one that is not there, as in Kafka: ConsumerGroupDescribe has
 those. A group is described once, however often it is named.
 """
 
@@ -90,7 +91,7 @@ def _describe(group: ClassicGroup) -> Generator[None, None, DescribedGroup]:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(protocol) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                member_assignment=member.assignment,
             )
         )
     return answer

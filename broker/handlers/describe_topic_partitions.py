@@ -2,8 +2,8 @@
 
 Versions: 0.
 Behaviour: topics by name, in the order of their names; all of them if none is named. A page has as many partitions as
-are asked for, 2000 at most, and the answer says where the next one begins; a topic without any still fits. No topic is
-created. A cursor that is not among the topics asked for, or has a negative partition, is INVALID_REQUEST for each
+are asked for, 2000 at most, and the answer says where the next one begins, be it at a topic that is not there. No topic
+is created. A cursor that is not among the topics asked for, or has a negative partition, is INVALID_REQUEST for each
 topic.
 """
 
@@ -66,15 +66,15 @@ def _respond(
     topics = []
     next_cursor = None
     for name in sorted(name for name in names if name >= cursor.topic_name):
+        if left == 0:
+            next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
         topic = by_name.get(name)
         if topic is None:
             lane = yield LOOP
             topics.append(_missing(name))
         else:
             first = cursor.partition_index if name == cursor.topic_name else 0
-            if left == 0:
-                next_cursor = Cursor(topic_name=name, partition_index=first)
-                break
             end = min(first + left, len(topic.partitions))
             lane = yield LOOP if end - first <= MOST_AT_ONCE else LONG
             topics.append(_describe(broker, topic, range(first, end)))

@@ -1,10 +1,11 @@
 """Metadata.
 
-Versions: 0-13 (10 and later know topics by id, 12 and later may ask by id alone).
+Versions: 0-13 (10 and later tell the ids of topics, 12 and later may ask by them).
 Behaviour: no list of topics asks for all of them (in version 0 an empty list does). A topic that is missing
 is created first where `auto.create.topics.enable` and the request allow it, and is ready when the answer
 leaves: nobody has to ask again. Where too many wait to be created (`queued.max.topic.bytes`) the answer is
-LEADER_NOT_AVAILABLE, and clients ask again. A topic is described once, however often it is named.
+LEADER_NOT_AVAILABLE, and clients ask again. A topic is described once, however often it is named. Who asks by id in
+version 10 or 11, or leaves a name out, gets INVALID_REQUEST for all topics of the request, and none is created.
 Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates any topic. A log that takes no writes (a
 flush of it has failed, or the disk is full) has its replica in `offline_replicas`, as in Kafka, but keeps its leader:
 it is read on. A request that names some topics by name and others by id is answered for all, in Kafka for those by id.
@@ -99,8 +100,10 @@ def _new_names(broker: Broker, request: MetadataRequest, version: int) -> list[s
     """Return the names of topics that are to be created."""
     if not broker.config.auto_create_topics_enable or not (version < 4 or request.allow_auto_topic_creation):
         return []
+    if _is_refused(request, version):
+        return []
     by_name = broker.topics.by_name
-    names = dict.fromkeys(asked.name for asked in request.topics or [] if not _id_of(asked, version))
+    names = dict.fromkeys(asked.name for asked in request.topics or [] if not _id_of(asked))
     may_be = (name for name in names if name and name != CLUSTER_METADATA and not name_problem(name))
     return [name for name in may_be if name not in by_name]
 
@@ -156,42 +159,46 @@ def _topics(
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
         return [_describe(broker, topic, operations) for topic in every_topic]
+    if _is_refused(request, version):
+        named = dict.fromkeys((asked.name or "", asked.topic_id) for asked in request.topics)
+        return [_failed(name, topic_id, ErrorCode.INVALID_REQUEST) for name, topic_id in named]
     found: dict[Topic | str | bytes, MetadataResponseTopic] = {}
     for asked in request.topics:
-        topic_id = _id_of(asked, version)
+        topic_id = _id_of(asked)
         topic = broker.topics.by_id.get(topic_id) if topic_id else broker.topics.by_name.get(asked.name or "")
         key = topic or topic_id or asked.name or ""
         if key not in found:
-            found[key] = (
-                _describe(broker, topic, operations)
-                if topic
-                else _missing(asked, version, topic_id, failures)
-            )
+            found[key] = _describe(broker, topic, operations) if topic else _missing(asked, failures)
     return list(found.values())
 
 
-def _id_of(asked: MetadataRequestTopic, version: int) -> bytes | None:
+def _is_refused(request: MetadataRequest, version: int) -> bool:
+    """Tell whether a request says what its version has a place for, but no meaning; Kafka refuses all of it."""
+    if version >= ASKED_BY_ID_SINCE:
+        return False
+    return any(asked.name is None or asked.topic_id != ZERO_UUID for asked in request.topics or [])
+
+
+def _id_of(asked: MetadataRequestTopic) -> bytes | None:
     """Return the id by which a topic is asked for, None if that is its name; an id goes before a name."""
-    if version >= ASKED_BY_ID_SINCE and asked.topic_id != ZERO_UUID:
-        return asked.topic_id
-    return asked.topic_id if asked.name is None else None
+    return asked.topic_id if asked.name is None or asked.topic_id != ZERO_UUID else None
 
 
-def _missing(
-    asked: MetadataRequestTopic, version: int, topic_id: bytes | None, failures: Failures
-) -> MetadataResponseTopic:
-    if topic_id is not None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-        name = None if version >= ASKED_BY_ID_SINCE else ""
-    else:
-        name = asked.name or ""
-        code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if name_problem(name):
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+def _missing(asked: MetadataRequestTopic, failures: Failures) -> MetadataResponseTopic:
+    if _id_of(asked) is not None:
+        return _failed(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    name = asked.name or ""
+    code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if name_problem(name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return _failed(name, asked.topic_id, code)
+
+
+def _failed(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=code,
         name=name,
-        topic_id=asked.topic_id,
+        topic_id=topic_id,
         is_internal=is_internal(name or ""),
         partitions=[],
     )

@@ -2,7 +2,8 @@
 
 Versions: 0 (KIP-496).
 Behaviour: offsets are forgotten, answered when that is on disk; those of a topic that a member of the group reads are
-GROUP_SUBSCRIBED_TO_TOPIC. A group that has members, and is not one of consumers, is NON_EMPTY_GROUP.
+GROUP_SUBSCRIBED_TO_TOPIC. A group that has members, and is not one of consumers, is NON_EMPTY_GROUP. The group without
+a name, for which offsets are committed and fetched, is INVALID_GROUP_ID here, as in Kafka.
 """
 
 from collections.abc import Generator
@@ -28,7 +29,7 @@ def handle(
 ) -> OffsetDeleteResponse | Later | NextTurn | Elsewhere:
     """Forget offsets of a group."""
     groups = session.broker.groups
-    code = groups.problem(request.group_id, is_member=False)
+    code = groups.problem(request.group_id)
     group = groups.group(request.group_id)
     if not code:
         missing = ErrorCode.GROUP_ID_NOT_FOUND

@@ -35,10 +35,10 @@ def handle(session: Session, request: SyncGroupRequest, version: int) -> SyncGro
     groups = session.broker.groups
     code = groups.problem(request.group_id)
     group = groups.group(request.group_id)
-    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+    if version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    elif code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         code = ErrorCode.REBALANCE_IN_PROGRESS
-    elif version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
-        code = code or ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     elif len(request.assignments) > MOST_ASSIGNMENTS:
         code = code or ErrorCode.INVALID_REQUEST
     if code or group is None:

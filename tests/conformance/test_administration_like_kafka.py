@@ -374,6 +374,8 @@ def test_topics_are_described_in_pages(sides: Sides, topic: str) -> None:
             page([b, a], 3),
             page([b, a], 0),
             page([b, a, none], 2, (a, 1)),
+            page([a, f"{a}-none", b], 2),
+            page([a, f"{a}-none", b], 2, (f"{a}-none", 0)),
             page([b, a], 2, (b, 3)),
             page([b, a], 2, (b, 7)),
             page([b], 2, (a, 0)),

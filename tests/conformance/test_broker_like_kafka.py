@@ -239,6 +239,12 @@ def test_metadata_by_topic_id(sides: Sides, topic: str) -> None:
                 request = MetadataRequest(topics=[MetadataRequestTopic(name=name, topic_id=topic_id)])
                 (found,) = client.ask(METADATA, 12, request).topics
                 said.append((found.error_code, found.name, found.topic_id == topic_id, len(found.partitions)))
+        for version in (10, 11):
+            for name, topic_id in ((None, row.topic_id), (topic, row.topic_id), (None, b"\0" * 16)):
+                asked = [(name, topic_id), (name, topic_id), (f"{topic}-new", b"\0" * 16)]
+                request = MetadataRequest(topics=[MetadataRequestTopic(name=n, topic_id=i) for n, i in asked])
+                answer = client.ask(METADATA, version, request)
+                said.append({(found.error_code, found.name) for found in answer.topics})
         return said
 
     assert compare(sides, script)[:3] == [(0, topic, True, 1)] * 3
@@ -578,6 +584,7 @@ def test_describe_configs_answers(sides: Sides, topic: str) -> None:
             told(2, "", None),
             told(4, "", ["log.segment.bytes"]),
             told(4, "2", None),
+            [ask(kind, name, None).error_code for kind in (16, 32) for name in ("", "x")],
         ]
 
     compare(sides, script)

@@ -1149,6 +1149,8 @@ async def test_describe_topic_partitions(serve: Serve, connect: Connect, version
     assert await page(["b", "a"], 2) == ([("a", [0, 1])], ("b", 0))
     assert await page(["b", "a"], -5, ("b", 2)) == ([("b", [2])], None)
     assert await page([], 5, ("aa", 1)) == ([("b", [0, 1, 2])], None)
+    assert await page(["a", "aa", "b"], 2) == ([("a", [0, 1])], ("aa", 0))
+    assert await page(["a", "aa", "b"], 2, ("aa", 0)) == ([("aa", []), ("b", [0, 1])], ("b", 2))
     codes = {topic.name: topic.error_code for topic in (await ask(["nowhere", "no/name", "a"])).topics}
     assert codes == {
         "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -123,6 +123,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["topics", "list", "--bootstrap", "a" * 64 + ":9"], "is no host name"),
         (["topics", "create", "x", "--partitions", "2147483648"], "less than or equal to 2147483647"),
         (["produce", "x", "--key-separator", ""], "'--key-separator': it is empty"),
+        (["groups", "reset", "", "--topic", "x", "--to-offset", "1"], "GROUP is empty: nobody reads in"),
         (["tail", "x", "--format", "{offset:zz}"], "Unknown format code 'z'"),
         (["tail", "x", "--format", "{key!x}"], "--format '{key!x}': "),
         (["tail", "x", "--format", "{key:5d}"], "Unknown format code 'd'"),

@@ -161,7 +161,9 @@ async def test_who_syncs_must_say_by_which_protocol_where_it_can(serve: Serve, c
     one = await member(await serve(), connect)
     await one.join()
     one.protocol_type = None  # type: ignore[assignment]
-    assert (await one.sync(5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    for group in ("g", "no", ""):
+        one.group = group
+        assert (await one.sync(5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @versions(HEARTBEAT)
@@ -315,6 +317,28 @@ async def test_describe_groups(serve: Serve, connect: Connect, version: int) -> 
     assert bool(missing.error_message) == (version >= 6)
 
 
+async def test_who_reads_what_is_told_while_a_group_rebalances(serve: Serve, connect: Connect) -> None:
+    """Monitoring would have all of its partitions read by nobody, each time that one joins."""
+    served = await serve()
+    one, two = await member(served, connect), await member(served, connect)
+
+    async def described() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
+        (group,) = (await one.client.ask(DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["g"]))).groups
+        told = {each.member_id: (each.member_metadata, each.member_assignment) for each in group.members}
+        return group.group_state, told
+
+    await one.join_and_sync()
+    joining = asyncio.create_task(two.join())
+    await until(lambda: len(served.broker.groups.groups["g"].members) == 2)
+    assert await described() == ("PreparingRebalance", {one.id: (b"", b"all"), two.id: (b"", b"")})
+    await one.join()
+    await joining
+    assert await described() == ("CompletingRebalance", {one.id: (b"", b"all"), two.id: (b"", b"")})
+    # What a leader was to assign is broken off, and as in Kafka nobody has anything until the next one has.
+    await two.leave()
+    assert await described() == ("PreparingRebalance", {one.id: (b"", b"")})
+
+
 @versions(LIST_GROUPS)
 async def test_list_groups(serve: Serve, connect: Connect, version: int) -> None:
     served = await serve()
@@ -387,6 +411,7 @@ async def test_offset_delete(serve: Serve, connect: Connect, version: int) -> No
     assert await delete("g", "t", 0, 9) == (NONE, [NONE, unknown])
     assert await delete("g", "read", 0) == (NONE, [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
     assert await delete("no", "t", 0) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert await delete("", "t", 0) == (ErrorCode.INVALID_GROUP_ID, [])
     assert await one.offsets() == {("t", 1): 6, ("read", 0): 7}
     other = GroupMember(one.client, "connect")
     other.protocol_type = "connect"

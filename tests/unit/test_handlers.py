@@ -246,13 +246,21 @@ async def test_metadata_by_id(serve: Serve, connect: Connect, version: int) -> N
 
 
 @pytest.mark.parametrize("version", [10, 11])
-async def test_metadata_without_a_name_before_ids_are_understood(
-    serve: Serve, connect: Connect, version: int
-) -> None:
+async def test_metadata_by_id_before_ids_are_understood(serve: Serve, connect: Connect, version: int) -> None:
     client = await connect(await serve())
-    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"?" * 16, name=None)])
-    (topic,) = (await client.ask(METADATA, version, request)).topics
-    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    topic_id = await make_topic(client, "t")
+    for wrong in (
+        MetadataRequestTopic(topic_id=topic_id, name=None),
+        MetadataRequestTopic(topic_id=topic_id, name="t"),
+        MetadataRequestTopic(name=None),
+    ):
+        request = MetadataRequest(topics=[wrong, wrong, MetadataRequestTopic(name="new")])
+        response = await client.ask(METADATA, version, request)
+        told = [(topic.error_code, topic.name, topic.topic_id) for topic in response.topics]
+        refused = ErrorCode.INVALID_REQUEST
+        assert told == [(refused, wrong.name or "", wrong.topic_id), (refused, "new", NO_ID)]
+    everything = await client.ask(METADATA, version, MetadataRequest(topics=None))
+    assert [topic.name for topic in everything.topics] == ["t"]
 
 
 @versions(PRODUCE)
@@ -766,6 +774,10 @@ async def test_describe_configs(serve: Serve, connect: Connect, version: int) ->
         "there is no topic 'no'",
     )
     assert (await ask(8, "1")).error_code == ErrorCode.INVALID_REQUEST
+    for kind in (16, 32):
+        found = await ask(kind, "g")
+        assert (found.error_code, found.resource_name, found.configs) == (ErrorCode.NONE, "g", [])
+        assert (await ask(kind, "")).error_code == ErrorCode.INVALID_REQUEST
 
 
 @versions(DESCRIBE_CLUSTER)
