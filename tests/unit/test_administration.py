@@ -279,6 +279,18 @@ async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
         next(stopped)
 
 
+async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Serve, connect: Connect) -> None:
+    topics = await alone(serve, connect)
+    for steps in (1, 2):  # While partitions are made, and while they are put on disk.
+        growing = topics.grow(topics.find("t", b""), 4)
+        for _ in range(steps):
+            next(growing)
+        topics.is_stopping = True
+        with pytest.raises(BrokerStops):
+            next(growing)
+        topics.is_stopping = False
+
+
 async def test_a_topic_that_changes_while_it_grows_does_both(serve: Serve, connect: Connect) -> None:
     topics = await alone(serve, connect)
     topic = topics.find("t", b"")
@@ -356,6 +368,32 @@ async def test_a_topic_that_is_made_while_defaults_change_has_the_new_ones(
     made = topics.find("new", b"")
     assert made.config.segment_bytes == 4096
     assert {partition.log.config.segment_bytes for partition in made.partitions} == {4096}
+
+
+async def test_a_topic_that_is_put_on_disk_while_defaults_change_has_the_new_ones(
+    serve: Serve, connect: Connect
+) -> None:
+    topics = await alone(serve, connect)
+    making = topics.create("new", 2, {})
+    for _ in range(2):
+        next(making)
+    assert ("new", 1) in topics._logs.logs, "all partitions are made"
+    finish(topics.change_defaults(topics._defaults.override({"segment.bytes": "4096"})))
+    finish(making)
+    made = topics.find("new", b"")
+    assert made.config.segment_bytes == 4096
+    assert {partition.log.config.segment_bytes for partition in made.partitions} == {4096}
+
+
+async def test_that_nothing_is_compacted_is_told_of_a_topic_where_that_option_changes(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    topics = await alone(serve, connect)
+    finish(topics.create("c", 1, {"cleanup.policy": "compact"}))
+    assert caplog.text.count("nothing is compacted topic=c") == 1
+    finish(topics.alter(topics.find("c", b""), {"cleanup.policy": "compact", "retention.ms": "5"}))
+    assert caplog.text.count("nothing is compacted topic=c") == 1
 
 
 # -- DeleteRecords ------------------------------------------------------------------------------------------------
@@ -678,6 +716,22 @@ async def test_that_nothing_is_compacted_for_all_topics_is_told_at_the_change_an
     await served.stop()
     await serve()
     assert caplog.messages.count(line) == 2
+
+
+async def test_what_is_told_of_an_option_of_all_brokers_names_them_and_ends_with_it(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    served = await serve()
+    changed = ("log.cleanup.policy", SET, "compact")
+    assert await change(await connect(served), BROKER, "", changed) == (NONE, None)
+    await served.stop()
+    served = await serve()
+    told = [message for message in caplog.messages if message.startswith("nothing is compacted")]
+    assert [message.split()[3] for message in told] == ["broker=all"] * 2, "at the change, and at the start"
+    changed = ("log.cleanup.policy", SET, "delete")
+    assert await change(await connect(served), BROKER, "", changed) == (NONE, None)
+    assert caplog.text.count("nothing is compacted") == 2
 
 
 async def test_a_change_holds_for_what_comes_after_it(serve: Serve, connect: Connect) -> None:

@@ -183,6 +183,47 @@ async def test_what_one_says_it_has_who_is_no_member_is_not_looked_at(
     assert seen == [bytes(16)] * count
 
 
+@pytest.mark.parametrize("count", [1, 2000])
+async def test_what_a_member_says_at_length_is_read_on_another_thread_and_answered_on_the_loop(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await one.heartbeat()
+    owned_of, heartbeat_of = consumer_group_heartbeat.owned_of, MixedGroup.heartbeat_of
+    threads: list[threading.Thread] = []
+
+    def read(topic_partitions: Any) -> Any:
+        threads.append(threading.current_thread())
+        return owned_of(topic_partitions)
+
+    def answer(*asked: Any) -> None:
+        threads.append(threading.current_thread())
+        heartbeat_of(*asked)
+
+    monkeypatch.setattr(consumer_group_heartbeat, "owned_of", read)
+    monkeypatch.setattr(MixedGroup, "heartbeat_of", answer)
+    one.owned = [TopicPartitions(topic_id=bytes(16), partitions=[0])] * count
+    assert (await one.heartbeat()).error_code == NONE
+    assert [thread is threading.main_thread() for thread in threads] == [count == 1, True]
+
+
+async def test_a_member_that_says_nothing_of_what_it_has_has_given_up_nothing(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    one, other = await member(served, connect, "m1"), await member(served, connect, "m2")
+    await make_topic(one.client, "t", 4)
+    for each in (one, other, one):
+        await each.heartbeat()
+    assert len(one.partitions) == 2, "it hears what it is to keep"
+    nothing = {"rebalance_timeout_ms": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    for said, count in ((nothing, 0), ({}, 2)):
+        await one.heartbeat(**said)
+        await other.heartbeat()
+        assert len(other.partitions) == count
+
+
 async def test_the_names_of_groups_are_counted(serve: Serve, connect: Connect) -> None:
     served = await serve(group_state_max_bytes=str(1 << 20))
     one = await member(served, connect)
@@ -307,6 +348,22 @@ async def test_regular_expressions_are_matched_away_from_the_event_loop(
     await delete_topic(one.client, "ab")
     await one.heartbeat(subscribed_topic_names=None)
     assert len(one.owned) == 1
+
+
+async def test_topics_that_come_and_go_are_matched_as_they_are(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    first, second, third = [await member(served, connect, group=group) for group in "abc"]
+    said: dict[str, Any] = {"subscribed_topic_names": [], "subscribed_topic_regex": "t.*"}
+    await make_topic(first.client, "t1", 1)
+    await first.heartbeat(**said)
+    await make_topic(first.client, "t2", 1)
+    await second.heartbeat(**said)
+    await delete_topic(first.client, "t1")
+    await third.heartbeat(**said)
+    assert [len(each.owned) for each in (first, second, third)] == [1, 2, 1]
+    group = served.broker.groups.groups["c"]
+    assert isinstance(group, MixedGroup)
+    assert group.regexes["t.*"] == {"t2"}
 
 
 async def test_a_group_whose_regular_expression_takes_long_keeps_no_other_group_waiting(
@@ -549,6 +606,24 @@ async def test_what_a_group_writes_is_cut_to_what_its_topic_takes(
     assert (codes, log.log_end_offset) == ([NONE], end + 120)
 
 
+async def test_where_there_is_no_topic_of_groups_yet_nothing_is_written(serve: Serve) -> None:
+    storing = (await serve()).broker.groups.storing
+    assert storing.append_all("g", {b"k": None}) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+async def test_what_a_group_writes_ends_with_the_first_batch_that_is_refused(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    await (await member(served, connect)).heartbeat()
+    storing = served.broker.groups.storing
+    log = storing.log.partition("g").log
+    end, codes = log.log_end_offset, list[ErrorCode]()
+    storing.store_changes("g", {b"1": b"", b"2": bytes(2 << 20), b"3": b""}, codes.append)
+    await until(lambda: bool(codes))
+    assert (codes, log.log_end_offset) == ([ErrorCode.UNKNOWN_SERVER_ERROR], end + 1)
+
+
 async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
     serve: Serve, connect: Connect
 ) -> None:
@@ -578,6 +653,54 @@ async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_a
     await old.sync()
     assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert await old.heartbeat() == NONE
+
+
+async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stays_classic(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    small, large_one = await classic(served, connect), await classic(served, connect)
+    new = await member(served, connect)
+    large_one.protocols += large(11)
+    await small.join()
+    joining = asyncio.create_task(large_one.join())
+    await until(lambda: len(served.broker.groups.groups["g"].members) == 2)
+    await small.join()
+    await joining
+    await small.sync()
+    await large_one.sync()
+    assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await small.heartbeat() == await large_one.heartbeat() == NONE
+
+
+async def test_a_classic_member_whose_topics_are_too_large_to_be_stored_a_second_time_stays_classic(
+    serve: Serve, connect: Connect
+) -> None:
+    """They are in its subscription, and once more beside it."""
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    old.protocols = [("range", written_subscription([f"{number:0240d}" for number in range(2300)]))]
+    assert len(old.protocols[0][1]) < 600_000
+    await old.join()
+    await old.sync()
+    assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await old.heartbeat() == NONE
+
+
+async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_alone(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    old, new = await classic(served, connect), await member(served, connect)
+    await make_topic(new.client, "t", 4)
+    await old.join()
+    await old.sync()
+    assert (await new.heartbeat()).error_code == NONE
+    assert (await old.join()).error_code == NONE
+    old.protocols += large(11)
+    assert (await old.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (await new.heartbeat()).error_code == NONE
+    assert (await (await member(served, connect, "m2")).heartbeat()).error_code == NONE
 
 
 async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_are_missed(

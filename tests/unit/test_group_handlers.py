@@ -1014,6 +1014,38 @@ async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_but_not_the_n
     clock.release()
 
 
+async def test_a_group_of_nothing_outlives_the_deletion_of_a_topic_after_a_round_too(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    groups = served.broker.groups
+    one, reader = await member(served, connect), await member(served, connect, "reader")
+    await make_topic(one.client, "t")
+    groups._clean(with_groups=True)
+    await until(lambda: groups._cleaning is None)
+    await one.join_and_sync()
+    await one.leave()
+    await reader.commit("t", 5)
+    await delete_topic(one.client, "t")
+    await until(lambda: "reader" not in groups.offsets and groups._cleaning is None)
+    assert {"g", "reader"} <= groups.groups.keys()
+
+
+async def test_a_round_that_is_due_while_offsets_are_forgotten_forgets_groups_of_nothing_after_that(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    groups = served.broker.groups
+    one = await member(served, connect)
+    await one.join_and_sync()
+    await one.leave()
+    # Between two topics that are deleted.
+    for with_groups in (False, True, False):
+        groups._clean(with_groups=with_groups)
+    await until(lambda: groups._cleaning is None)
+    assert not groups.groups
+
+
 async def test_a_step_of_the_time_of_day_ends_no_session(serve: Serve, connect: Connect) -> None:
     served = await serve()
     one = await member(served, connect)

@@ -344,6 +344,16 @@ def test_a_regular_expression_that_is_none_is_refused(group: ConsumerGroup) -> N
     assert not group.members
 
 
+def test_a_regular_expression_that_was_taken_is_not_judged_again(world: World) -> None:
+    """Else a start with another release, whose bounds are others, would end members that there are."""
+    one = client("m", regex="a")
+    assert told(one.heartbeat(world.group())).code is NONE
+    world.around = world.around._replace(regex_problem=lambda _: "too large")
+    again = world.restarted()
+    assert told(one.heartbeat(again)).code is NONE
+    assert told(client("m2", regex="b").heartbeat(again)).code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
 def test_the_assignor_is_the_one_that_most_members_ask_for(group: ConsumerGroup) -> None:
     client("m1", "a").heartbeat(group)
     assert group.assignor == "uniform"
@@ -415,6 +425,21 @@ def test_members_are_there_after_a_restart_and_missed_when_they_are_silent(world
         assert told(each.heartbeat(again, is_full=False)) == Answer(NONE, None, each.member_id, 2, None)
     world.pass_(SESSION_MS)
     assert not again.members
+
+
+def test_a_member_that_gives_up_nothing_is_taken_out_after_a_restart_too(world: World) -> None:
+    world.around = world.around._replace(session_timeout_ms=100_000)
+    group = world.group()
+    first = client("m1", "a")
+    first.heartbeat(group)
+    client("m2", "a").heartbeat(group)
+    first.heartbeat(group)
+    again = world.restarted()
+    assert again.members["m1"].current.revoking
+    world.pass_(59_999)
+    assert sorted(again.members) == ["m1", "m2"]
+    world.pass_(1)
+    assert list(again.members) == ["m2"]
 
 
 def test_nobody_has_what_another_one_has_whatever_was_stored(world: World) -> None:

@@ -410,6 +410,24 @@ def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it
     assert len(told) == 3
 
 
+def test_what_groups_have_done_on_the_other_thread_takes_turns_by_group_and_apart_from_clients() -> None:
+    asked: list[tuple[object, bool]] = []
+
+    def submit(_task: object, owner: object, for_group: bool = False) -> Later:
+        asked.append((owner, for_group))
+        return Later()
+
+    fakes: Any = SimpleNamespace(
+        submit=submit, names=lambda: ("a",), now_ms=None, monotonic_ms=None, call_later=None
+    )
+    around = consumers.surroundings(
+        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, Memory(1 << 20), fakes
+    )
+    around.assign("g", "uniform", {"m": Wanting(frozenset([A]), {})}, {A: consumers.AT_ONCE}, asked.append)
+    around.resolve("h", ["a"], 1, asked.append)
+    assert asked == [("g", True), ("h", True)]
+
+
 def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
     group = world.group()
     new = Client("m", frozenset(["a"]))
@@ -483,6 +501,15 @@ def test_a_classic_group_goes_on_as_a_consumer_group(world: World) -> None:
     world.pass_(10_000)
     assert list(group.members) == ["m3"]
     assert world.held_bytes == group.taken.size_bytes
+
+
+@pytest.mark.parametrize("index", [-1, 4])
+def test_of_a_classic_assignment_only_partitions_that_are_there_are_taken_over(
+    world: World, index: int
+) -> None:
+    classic = FakeClassicGroup(FakeClassicMember("m1", given(0, 3, index)))
+    group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
+    assert group.members["m1"].current.assigned == {A: {0, 3}}
 
 
 def test_a_topic_that_is_named_very_often_takes_no_longer_than_very_many(world: World) -> None:

@@ -27,6 +27,7 @@ from tidelog.broker.work import LONG, NONE, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
@@ -37,6 +38,7 @@ from tidelog.protocol.messages.produce import (
 from tidelog.protocol.registry import APIS
 from tidelog.protocol.wire.error_codes_in import told_of_errors
 from tidelog.protocol.wire.schema import fields_of
+from tidelog.storage.log_names import OFFSETS_TOPIC
 from tidelog.storage.tally import Tally
 
 __all__ = ["connect", "serve"]
@@ -319,6 +321,24 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
     client = await connect(served)
     await client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[too_long]))
     assert told() == ([(longest, 3)], 0)
+
+
+async def test_what_was_committed_again_or_is_gone_is_not_counted_as_left_out(
+    serve: Serve, connect: Connect, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "MOST_LAGS", 2)
+    served = await serve(http_port=str(unused_tcp_port), num_partitions="3")
+    client = await connect(served)
+    await client.make_topic("t")
+    member = GroupMember(client)
+    for offset in (5, 6):
+        assert await member.commit("t", offset, offset, offset) == [0] * 3
+    assert value(scraped(served.broker), "tidelog_group_lags_left_out") == 1
+    deletion = DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC], timeout_ms=9000)
+    assert (await client.ask(DELETE_TOPICS, 3, deletion)).responses[0].error_code == 0
+    await until(lambda: not served.broker.groups.offsets)
+    assert await member.commit("t", 7, 7, 7) == [0] * 3
+    assert value(scraped(served.broker), "tidelog_group_lags_left_out") == 1
 
 
 @pytest.mark.parametrize(

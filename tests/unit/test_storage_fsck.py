@@ -474,6 +474,16 @@ def test_S51_of_append_times_that_nothing_tells_the_time_of_the_file_is_the_boun
     assert (last.time_ms, last.is_bound) == (NOW + 5000, True)
 
 
+def test_S51_a_creation_that_nothing_tells_is_bounded_by_a_repair(folder: Path) -> None:
+    path = max(folder.glob("*.summary"))
+    path.unlink()
+    os.utime(path.with_suffix(".log"), ((NOW + 5000) / 1000, (NOW + 5000) / 1000))
+    problems(folder, repair=True)
+    summary = Summary.load(path)
+    assert summary is not None
+    assert (summary.created_ms, summary.is_created_bound) == (NOW + 5000, 1)
+
+
 def test_an_append_index_without_its_beginning_or_with_more_than_the_log_is_found(folder: Path) -> None:
     path = max(folder.glob("*.appendindex"))
     base, data = int(path.name[:20]), path.read_bytes()

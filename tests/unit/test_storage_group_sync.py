@@ -281,6 +281,18 @@ def test_after_a_sync_of_all_that_failed_the_next_start_takes_nothing_for_grante
     assert syncs(disk) == (1, 2 * FILES_MIN), "nor does another sync of all prove anything"
 
 
+def test_a_flush_goes_on_where_not_even_the_next_start_can_be_told_that_a_sync_of_all_failed(
+    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(folder_identity, "forget_boot", refuse)
+    disk.system_fails = True
+    assert GroupSync(tmp_path).flush(logs) == {}
+    assert [log.recovery_point for log in logs] == [2] * FILES_MIN
+
+
 def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
     tmp_path: Path, disk: Disk, logs: list[Log], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -391,6 +403,66 @@ def test_logs_that_no_sync_of_all_puts_on_disk_after_a_crash_are_put_there_one_b
     assert not folder_identity.is_same_boot(tmp_path), "what that sync gave up may be of any log"
     started(tmp_path)
     assert folder_identity.is_same_boot(tmp_path)
+
+
+def test_new_epochs_get_their_name_when_they_are_on_disk(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut may leave the name of a file that is empty."""
+    crashed(tmp_path, FILES_MIN)
+    disk.system_syncs, syncs_before, put_in_place = 0, list[int](), files.put_in_place
+
+    def note(path: Path) -> None:
+        if path.parent.name.startswith("topic-"):
+            syncs_before.append(disk.system_syncs)
+        put_in_place(path)
+
+    monkeypatch.setattr(files, "put_in_place", note)
+    started(tmp_path)
+    assert syncs_before == [1] * FILES_MIN
+
+
+def test_after_a_sync_of_all_that_failed_at_a_start_only_the_log_whose_own_sync_fails_takes_no_writes(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(tmp_path, FILES_MIN)
+    manager = LogManager(tmp_path, BrokerConfig(), lambda: NOW)
+    manager.open()
+    for log in manager.logs.values():
+        fill(log, [[NOW]])
+    manager.abandon()
+    sync = files.File.sync
+
+    def fail(file: files.File) -> None:
+        if file.path.parent.name == "topic-1":
+            raise OSError(5, "Input/output error")
+        sync(file)
+
+    monkeypatch.setattr(files.File, "sync", fail)
+    disk.system_fails = True
+    assert [log.partition for log in started(tmp_path) if not log.takes_writes] == [1]
+
+
+def test_where_a_log_ends_after_a_crash_is_put_on_disk_once_a_full_disk_has_room(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(tmp_path, FILES_MIN)
+    disk.dirty_bytes = 1 << 40  # each by itself
+    is_full, synced, sync = True, list[str](), files.sync
+
+    def refuse(path: Path) -> None:
+        if is_full and path.parent.name == "topic-2" and path.suffix == ".log":
+            raise OSError(28, "No space left on device")
+        synced.append(path.parent.name)
+        sync(path)
+
+    monkeypatch.setattr(files, "sync", refuse)
+    logs = {log.partition: log for log in started(tmp_path)}
+    assert [number for number, log in logs.items() if log.health.failure is not None] == [2]
+    is_full = False
+    assert "topic-2" not in synced
+    logs[2].mend()
+    assert (logs[2].health.failure, "topic-2" in synced) == (None, True)
 
 
 def test_after_a_crash_where_much_is_dirty_each_log_is_put_on_disk_alone(tmp_path: Path, disk: Disk) -> None:

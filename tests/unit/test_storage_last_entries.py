@@ -115,6 +115,13 @@ def test_S51_append_times_are_those_of_the_batches_or_else_of_the_file(folder: P
         assert first_at_or_after(log, MTIME_MS, APPEND_TIME, PATIENT).offset == 0  # type: ignore[union-attr]
 
 
+def test_S51_the_creation_of_what_is_known_by_its_index_is_bounded_by_the_time_of_the_file(
+    folder: Path,
+) -> None:
+    known = [segment.summary for segment in opened(folder).segments if segment.is_known_by_index]
+    assert [(each.created_ms, each.is_created_bound) for each in known] == [(MTIME_MS, 1)] * SEGMENTS
+
+
 def test_S15_every_answer_is_that_of_a_scan(folder: Path) -> None:
     rows = scan(open_log(Path(shutil.copytree(folder, folder.with_name("copy")))))
     times = sorted({row.timestamp for row in rows})

@@ -417,6 +417,18 @@ def test_S24_a_log_start_that_was_not_checkpointed_is_the_first_segment(tmp_path
     assert open_log(tmp_path).log_start_offset == 2
 
 
+def test_S51_the_age_of_a_segment_without_batches_is_a_bound_where_nobody_noted_its_creation(
+    tmp_path: Path,
+) -> None:
+    for left, is_bound in ((b"", False), (bytes(10), True)):  # of a batch that a crash has left unfinished
+        log = open_log(tmp_path / str(len(left)))
+        log.close()
+        log.active.path(".log").write_bytes(left)
+        active = open_log(log.directory, clean=False).active
+        begins = retention.stamp(active, "append")
+        assert (active.size, begins.by, retention.is_bound(active, begins)) == (0, "created", is_bound)
+
+
 def test_it_tells_when_to_come_again(tmp_path: Path) -> None:
     log = log_of(tmp_path, [NOW - 10], [NOW], retention_ms=100, file_delete_delay_ms=1000, segment_ms=5000)
     assert enforce_retention(log, NOW) == NOW + 91

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.served import until
+from tests.support.logs import NOW, fill
+from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker.answers import Later
 from tidelog.broker.catalog import PRODUCER_ID_BLOCK
 from tidelog.broker.clock import Clock
@@ -22,8 +23,12 @@ from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.quota import Hold, Quota
 from tidelog.broker.readers import READERS, Readers
 from tidelog.broker.threads import new_thread
+from tidelog.storage import files
 from tidelog.storage.errors import StorageError
+from tidelog.storage.group_sync import FILES_MIN
 from tidelog.storage.log import Log
+
+__all__ = ["connect", "serve"]  # fixtures
 
 CLOCK = Clock()
 
@@ -491,6 +496,24 @@ async def test_a_commit_that_cannot_be_answered_takes_no_other_answer_with_it(
     assert answered == [["bad"]]
     assert "no such connection" in caplog.text
     flusher.stop()
+
+
+async def test_what_a_flush_of_many_logs_could_not_prove_holds_for_the_whole_broker(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(num_partitions=str(FILES_MIN))
+    await (await connect(served)).make_topic("t")
+
+    def fail(_: files.FileSystem) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files.FileSystem, "sync", fail)
+    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    logs = [partition.log for partition in served.broker.topics.by_name["t"].partitions]
+    for log in logs:
+        fill(log, [[NOW]])
+    assert await outcome(served.broker.flusher.commit(logs, "on disk", errors_of)) == "on disk"
+    assert served.broker.logs.trust.is_lost
 
 
 async def test_where_the_flusher_ends_all_that_waits_and_comes_is_answered(
