@@ -127,6 +127,10 @@ class ClassicGroup:
             self._join_again(self.members[member_id], asked, answer)
         self._complete_join_if_all_have()
 
+    def come_back(self, asked: Joining, answer: Joined) -> None:
+        """Let a static member join for which the group was made of one of the other kind."""
+        self._return(self._instances[asked.instance_id or ""], asked, answer)
+
     def sync(
         self,
         member_id: str,

@@ -445,7 +445,7 @@ class ConsumerGroup:
         staying = [member for member in self if member.id not in gone]
         is_mixed = any(member.subscription.classic is None for member in leaving)
         is_classic = is_mixed and bool(staying) and all(member.subscription.classic for member in staying)
-        if not (is_classic and self._around.downgrade(self, gone)):
+        if not (is_classic and self._around.downgrade(self, gone, None)):
             for member in leaving:
                 self._forget(member)
             self._is_topic_changed = False

@@ -95,8 +95,8 @@ class ConsumerSurroundings(NamedTuple):
     regex_problem: Callable[[str], str | None]
     topic_name: Callable[[bytes], str | None]  # by id
     # Makes a classic group of one without these members, if it may be one; returns it if it has, and goes on when that
-    # is on disk.
-    downgrade: Callable[[Any, frozenset[str]], Any]
+    # is on disk. The instance of the subscription, if there is one, is a member that comes back and says that by now.
+    downgrade: Callable[[Any, frozenset[str], Subscription | None], Any]
     session_timeout_ms: int
     max_size: int
     default_assignor: str

@@ -27,6 +27,7 @@ from tidelog.broker.groups.consumer_parts import (
     check_room,
     owned_of,
 )
+from tidelog.broker.groups.member import chosen
 from tidelog.broker.groups.memory import Memory
 from tidelog.broker.groups.mixed import MixedGroup, is_too_large
 from tidelog.broker.groups.states import DEAD, EMPTY
@@ -65,7 +66,7 @@ def surroundings(
     maintenance: Callable[[], Maintenance],
     store: Store,
     memory: Memory,
-    downgrade: Callable[[Any, frozenset[str]], Any],
+    downgrade: Callable[[Any, frozenset[str], Subscription | None], Any],
 ) -> ConsumerSurroundings:
     """Return what consumer groups are handed."""
 
@@ -225,18 +226,26 @@ def _there(
             yield found[0], indexes
 
 
-def downgraded(group: MixedGroup, leaving: frozenset[str], now_ms: int) -> GroupMetadataValue:
-    """Return a classic group that goes on where a consumer group is, without some of its members."""
-    staying = [member for member in group if member.id not in leaving]
-    classics = [each.subscription.classic for each in staying if each.subscription.classic is not None]
-    known = Counter(name for classic in classics for name, _ in classic.protocols)
-    common = [name for classic in classics for name, _ in classic.protocols if known[name] == len(classics)]
-    protocol = Counter(common).most_common(1)[0][0] if common else "range"
-    members = []
-    for member in staying:
+def downgraded(
+    group: MixedGroup, leaving: frozenset[str], coming_back: Subscription | None, now_ms: int
+) -> GroupMetadataValue:
+    """Return a classic group that goes on where a consumer group is, without some of its members.
+
+    Who stays speaks the classic protocol, be it that its instance is `coming_back` and says so by now.
+    """
+    staying = []
+    for member in group:
         said = member.subscription
-        classic = said.classic or Classic(0, ())
-        metadata = dict(classic.protocols).get(protocol) or written_subscription(sorted(said.topics))
+        if coming_back is not None and said.instance_id == coming_back.instance_id:
+            said = coming_back
+        if member.id not in leaving and said.classic is not None:
+            staying.append((member, said, said.classic))
+    # What all of them know, the one that comes back as well: it is not to be refused in the group that is made for it.
+    known = Counter(name for _, _, classic in staying for name, _ in classic.protocols)
+    protocol = chosen([classic for _, _, classic in staying], known)
+    members = []
+    for member, said, classic in staying:
+        metadata = dict(classic.protocols)[protocol] or written_subscription(sorted(said.topics))
         members.append(
             MemberMetadata(
                 member_id=member.id,
@@ -244,7 +253,7 @@ def downgraded(group: MixedGroup, leaving: frozenset[str], now_ms: int) -> Group
                 client_id=said.client_id,
                 client_host=said.client_host,
                 rebalance_timeout=said.rebalance_timeout_ms,
-                session_timeout=classic.session_timeout_ms or said.rebalance_timeout_ms,
+                session_timeout=classic.session_timeout_ms,
                 subscription=metadata,
                 assignment=written_assignment(group.names_of(member.target), metadata),
             )

@@ -10,6 +10,7 @@ from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.answers import Later
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.assignors import Wanting
+from tidelog.broker.groups.consumer_member import Classic as ClassicSaid
 from tidelog.broker.groups.consumer_parts import Beat, Refused, owned_of
 from tidelog.broker.groups.member import Joining
 from tidelog.broker.groups.memory import Memory, Taken
@@ -375,13 +376,21 @@ def test_a_group_of_as_many_as_there_may_be_is_upgraded_and_no_larger_one(world:
     assert (world.held_bytes, len(world.timers)) == (held_bytes, timers), "nothing was begun"
 
 
-def test_a_member_that_never_named_a_session_has_its_rebalance_for_one(world: World) -> None:
+def test_a_member_that_comes_back_as_a_classic_one_is_in_the_classic_group_as_it_says_by_now(
+    world: World,
+) -> None:
     group = world.group()
     new = Client("m", frozenset(["a"]), instance_id="i")
     new.heartbeat(group)
-    (member,) = consumers.downgraded(group, frozenset(), world.now_ms).members
-    assert (member.session_timeout, member.rebalance_timeout) == (60_000, 60_000)
-    assert subscription_of(member.subscription).topics == ["a"]
+    said = group.members["m"].subscription._replace(
+        rebalance_timeout_ms=7000, classic=ClassicSaid(3000, (("mine", written_subscription(["b"])),))
+    )
+    value = consumers.downgraded(group, frozenset(), said, world.now_ms)
+    (member,) = value.members
+    assert (value.protocol, member.session_timeout, member.rebalance_timeout) == ("mine", 3000, 7000)
+    assert subscription_of(member.subscription).topics == ["b"]
+    (assigned,) = assignment_of(member.assignment).assigned_partitions
+    assert (assigned.topic, assigned.partitions) == ("a", [0, 1, 2, 3])
 
 
 def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it_was() -> None:
@@ -418,7 +427,7 @@ def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None
     old.join()
     new.heartbeat(group)
     group.epoch += 1  # for which there is no target yet
-    value = consumers.downgraded(group, frozenset(["m"]), world.now_ms)
+    value = consumers.downgraded(group, frozenset(["m"]), None, world.now_ms)
     assert (value.protocol_type, value.protocol, value.generation) == (
         "consumer",
         "cooperative-sticky",
@@ -576,3 +585,4 @@ def test_an_assignment_has_the_version_of_the_subscription() -> None:
         metadata = SUBSCRIPTIONS.write(ConsumerProtocolSubscription(topics=[]), version)
         assert written_assignment(partitions, metadata)[:2] == version.to_bytes(2)
     assert written_assignment(partitions, b"\0\7" + metadata[2:])[:2] == b"\0\3", "of one that is not known"
+    assert written_assignment(partitions, b"\0")[:2] == b"\0\0", "of what is none"
