@@ -174,16 +174,9 @@ def upgraded(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings)
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"a member of group {classic.id} says more than can be stored of it"
         )
-    try:
-        members = [
-            _member_of(member.id, member, classic.protocol, around) for member in classic.members.values()
-        ]
-    except WireError as error:
-        _log.info("groups: cannot be upgraded group=%r error=%r", classic.id[:100], str(error))
-        raise Refused(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
-        ) from None
+    # Who is refused must cost little: to read what all members say, of groups that say much, takes a second.
     check_joins(classic, joining, around)
+    members = _members_of(classic, around)
     host = classic.taken.host
     group = MixedGroup(classic.id, around, host)
     around.hold(host, group.taken.size_bytes)
@@ -191,6 +184,31 @@ def upgraded(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings)
     group.take_back(tombstones(classic))
     group.take_over(classic.generation, members)
     return group
+
+
+def _members_of(
+    classic: ClassicGroup, around: ConsumerSurroundings
+) -> list[tuple[str, Subscription, Assignment]]:
+    """Return all members as they say; raise Refused where one does not speak as consumers do, and remember that."""
+    unfit, everybody = classic.unfit_hash, classic.members.values()
+    if unfit is not None and any(_said_hash(classic, member) == unfit for member in everybody):
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do")
+    members = []
+    for member in everybody:
+        try:
+            members.append(_member_of(member.id, member, classic.protocol, around))
+        except WireError as error:
+            classic.unfit_hash = _said_hash(classic, member)
+            _log.info("groups: cannot be upgraded group=%r error=%r", classic.id[:100], str(error))
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
+            ) from None
+    return members
+
+
+def _said_hash(classic: ClassicGroup, member: Any) -> int:
+    """Return a hash of all that it depends on whether a member can be read. Python keeps those of long bytes."""
+    return hash((classic.protocol, tuple(member.protocols), member.assignment))
 
 
 def _member_of(

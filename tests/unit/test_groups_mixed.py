@@ -462,6 +462,7 @@ class FakeClassicGroup:
         self.id, self.protocol_type, self.protocol, self.generation = "g", "consumer", protocol, 7
         self.members = {member.id: member for member in members}
         self.former: dict[bytes, None] = {}
+        self.unfit_hash: int | None = None
         self.taken = Taken("g", lambda _host, _bytes: None, "")
 
     def member(self, member_id: str, _instance_id: str | None) -> FakeClassicMember | None:
@@ -544,6 +545,28 @@ def test_a_classic_group_that_does_not_speak_as_consumers_do_stays_one(
     with pytest.raises(Refused) as refused:
         consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_who_is_refused_has_not_all_members_read_each_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they say may be long: a heartbeat that is refused took a second of the event loop."""
+    last = FakeClassicMember("m2", b"\xff")
+    classic: Any = FakeClassicGroup(FakeClassicMember("m1", given(0)), last)
+    read: list[bytes] = []
+    monkeypatch.setattr(consumers, "subscription_of", lambda said: read.append(said) or subscription_of(said))
+    refusals = [
+        (JOINING._replace(regex="("), world.around, 0),
+        (JOINING, world.around._replace(max_size=2), 0),
+        (JOINING, world.around, 2),
+        (JOINING, world.around, 2),
+    ]
+    for joining, around, count in refusals:
+        with pytest.raises(Refused):
+            consumers.upgraded(classic, joining, around)
+        assert len(read) == count
+    last.assignment = given(1)
+    assert len(consumers.upgraded(classic, JOINING, world.around).members) == 2
 
 
 def test_classic_members_are_there_after_a_restart(world: World) -> None:
