@@ -6,13 +6,13 @@ Owns where long work of a group is done: on the maintenance thread, step by step
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.groups import topic_patterns
-from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
+from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members, effort, in_steps
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
 from tidelog.broker.groups.consumer_parts import (
@@ -50,7 +50,7 @@ from tidelog.protocol.wire.errors import WireError
 
 _log = logging.getLogger(__name__)
 
-# Up to so many members and partitions are shared out at once, in some milliseconds; more on the other thread.
+# Up to such an effort all is shared out at once, in some milliseconds; more on the other thread.
 AT_ONCE: Final = 1000
 
 # Of the classic protocol, whose data of their own may be lost: librdkafka has some where Kafka's clients have none, and
@@ -79,12 +79,18 @@ def surroundings(
         return None if found is None else found.name
 
     def assign(group_id: str, name: str, members: Members, counts: Counts, then: Assigned) -> None:
-        if len(members) + sum(counts.values()) <= AT_ONCE:
+        if effort(name, members, counts) <= AT_ONCE:
             then(ASSIGNORS[name](members, counts))
             return
+
+        def take(found: Mapping[str, Assignment] | None) -> None:
+            # Where it was stopped, so is the broker: what there is stays, and is shared out after the next start.
+            if found is not None:
+                then(found)
+
         # What fails leaves everything as it is.
         as_it_is = {member_id: each.has for member_id, each in members.items()}
-        _do(group_id, _assigned(name, members, counts), as_it_is, then)
+        _do(group_id, in_steps(name, members, counts), as_it_is, take)
 
     def resolve(group_id: str, regexes: Sequence[str], most: int, then: Matched) -> None:
         nothing = dict.fromkeys(regexes, frozenset[str]())
@@ -112,11 +118,6 @@ def surroundings(
         max_size=config.group_consumer_max_size,
         default_assignor=config.group_consumer_assignors[0],
     )
-
-
-def _assigned(name: str, members: Members, counts: Counts) -> Task[dict[str, Assignment]]:
-    yield
-    return ASSIGNORS[name](members, counts)
 
 
 def _outcome(later: Later, otherwise: Any) -> Any:

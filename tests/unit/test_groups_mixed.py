@@ -419,6 +419,31 @@ def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it
     assert len(told) == 3
 
 
+def test_what_takes_long_is_shared_out_on_the_other_thread_however_few_partitions_there_are() -> None:
+    submitted: list[Later] = []
+
+    def submit(_task: object, owner: object, for_group: bool) -> Later:
+        submitted.append(Later())
+        return submitted[-1]
+
+    fakes: Any = SimpleNamespace(submit=submit, now_ms=None, monotonic_ms=None, call_later=None)
+    around = consumers.surroundings(
+        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, Memory(1 << 20), fakes
+    )
+    topics = [number.to_bytes(16) for number in range(100)]
+    alike = {f"m{number}": Wanting(frozenset(topics), {}) for number in range(80)}
+    differ = {**alike, "m0": Wanting(frozenset(topics[1:]), {})}
+    told: list[object] = []
+    for members, is_at_once in ((alike, True), (differ, False)):
+        around.assign("g", "uniform", members, dict.fromkeys(topics, 1), told.append)
+        assert (len(told), len(submitted)) == (1, not is_at_once)
+    # The broker has stopped meanwhile.
+    submitted[-1].response = None
+    assert submitted[-1].ready is not None
+    submitted[-1].ready()
+    assert len(told) == 1
+
+
 def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
     group = world.group()
     new = Client("m", frozenset(["a"]))
