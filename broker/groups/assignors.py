@@ -6,10 +6,21 @@ The order of members is that of their ids, so that the same question has the sam
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
 from typing import Final, NamedTuple, TypeVar
 
-__all__ = ["ASSIGNORS", "Assignment", "Assignor", "Wanting", "range_", "uniform"]
+__all__ = [
+    "ASSIGNORS",
+    "Assignment",
+    "Assignor",
+    "Steps",
+    "Wanting",
+    "effort",
+    "in_steps",
+    "range_",
+    "uniform",
+]
 
 # Partitions by the id of their topic; a topic is there with at least one.
 Assignment = Mapping[bytes, frozenset[int]]
@@ -27,6 +38,8 @@ class Wanting(NamedTuple):
 Members = Mapping[str, Wanting]
 Counts = Mapping[bytes, int]  # of partitions, by topic
 Assignor = Callable[[Members, Counts], dict[str, Assignment]]
+# Yields before each step, gets whether to stop there, and returns what each is to read; None where it was stopped.
+Steps = Generator[None, bool | None, dict[str, Assignment] | None]
 
 
 def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
@@ -52,12 +65,44 @@ def range_(members: Members, counts: Counts) -> dict[str, Assignment]:
 
 def uniform(members: Members, counts: Counts) -> dict[str, Assignment]:
     """Give each member as many partitions as any other, of all topics together, as far as subscriptions allow."""
-    wanted = {member_id: frozenset(filter(counts.get, each.topics)) for member_id, each in members.items()}
-    if len(set(wanted.values())) > 1:
-        return _Balance(members, wanted, counts).result()
-    topics = sorted(next(iter(wanted.values()), ()))
+    steps = _uniform_in_steps(members, counts)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            assignment: dict[str, Assignment] = end.value
+            return assignment
+
+
+def in_steps(name: str, members: Members, counts: Counts) -> Steps:
+    """Have an assignor of this name share out."""
+    if name == "uniform":
+        return (yield from _uniform_in_steps(members, counts))
+    if (yield):
+        return None
+    return ASSIGNORS[name](members, counts)
+
+
+def effort(name: str, members: Members, counts: Counts) -> int:
+    """Return about how long it takes to share out, at worst: a thousand are some milliseconds."""
+    subscribed, partitions = sum(len(each.topics) for each in members.values()), sum(counts.values())
+    effort = len(members) + partitions + subscribed // 10
+    if name == "uniform" and len({each.topics for each in members.values()}) > 1:
+        # For each partition that moves all may be looked at.
+        effort += partitions * (partitions + subscribed) // 100
+    return effort
+
+
+def _uniform_in_steps(members: Members, counts: Counts) -> Steps:
+    there = {each.topics: frozenset(filter(counts.get, each.topics)) for each in members.values()}
+    wanted = {member_id: there[each.topics] for member_id, each in members.items()}
+    if len(set(there.values())) > 1:
+        return (yield from _Balance(wanted).steps(members, counts))
+    if (yield):
+        return None
+    topics = next(iter(wanted.values()), frozenset())
     has = {member_id: _of_topics(each.has, topics) for member_id, each in members.items()}
-    everything = ((topic, index) for topic in topics for index in range(counts[topic]))
+    everything = ((topic, index) for topic in sorted(topics) for index in range(counts[topic]))
     return {member_id: _by_topic(share) for member_id, share in _shares(has, everything).items()}
 
 
@@ -72,8 +117,8 @@ def _subscribers(members: Members) -> dict[bytes, list[str]]:
     return subscribers
 
 
-def _of_topics(has: Assignment, topics: Iterable[bytes]) -> Iterator[Partition]:
-    return ((topic, index) for topic in topics for index in sorted(has.get(topic, ())))
+def _of_topics(has: Assignment, topics: frozenset[bytes]) -> Iterator[Partition]:
+    return ((topic, index) for topic in sorted(has.keys() & topics) for index in sorted(has[topic]))
 
 
 def _by_topic(partitions: Iterable[Partition]) -> dict[bytes, frozenset[int]]:
@@ -113,56 +158,73 @@ def _shares(has: Mapping[str, Iterable[P]], everything: Iterable[P]) -> dict[str
 class _Balance:
     """Members that subscribe to different topics: who has least is given to, over others if need be."""
 
-    def __init__(self, members: Members, wanted: Mapping[str, frozenset[bytes]], counts: Counts) -> None:
+    def __init__(self, wanted: Mapping[str, frozenset[bytes]]) -> None:
         self._wanted = wanted
-        self._load = dict.fromkeys(sorted(members), 0)
-        # By topic and member, what it has of it.
+        self._load = dict.fromkeys(sorted(wanted), 0)
+        # By topic and member, what it has of it; who has nothing is not named.
         self._held: dict[bytes, dict[str, set[int]]] = {}
+
+    def steps(self, members: Members, counts: Counts) -> Steps:
+        """Share out, and return what each has; a step takes some milliseconds."""
         subscribers: dict[bytes, list[str]] = {}
         for member_id in self._load:
-            for topic in wanted[member_id]:
+            if (yield):
+                return None
+            for topic in self._wanted[member_id]:
                 subscribers.setdefault(topic, []).append(member_id)
+        self._held = {topic: {} for topic in subscribers}
+        taken: dict[bytes, set[int]] = {topic: set() for topic in subscribers}
+        for member_id in self._load:
+            if (yield):
+                return None
+            self._keep(member_id, members[member_id].has, counts, taken)
         # Where there is least choice first.
         for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each)):
-            self._keep(topic, subscribers[topic], members, counts[topic])
-        for topic in sorted(subscribers, key=lambda each: (len(subscribers[each]), each)):
-            held = self._held[topic]
-            free = set(range(counts[topic])).difference(*held.values())
-            for index in sorted(free):
-                member_id = min(subscribers[topic], key=self._load.__getitem__)
-                held[member_id].add(index)
-                self._load[member_id] += 1
-        while self._evens_out():
-            pass
+            if (yield):
+                return None
+            self._give(topic, subscribers[topic], set(range(counts[topic])) - taken[topic])
+        has_moved = True
+        while has_moved:
+            has_moved = False
+            done: set[str] = set()
+            for member_id in sorted(self._load, key=self._load.__getitem__):
+                # Let each that has less draw from those that have more.
+                while member_id not in done:
+                    if (yield):
+                        return None
+                    reached = self._draw(member_id)
+                    has_moved |= reached is None
+                    # Nobody that it reaches has two more than it, so none of those that have as much can draw either.
+                    done |= reached or set()
+        return self._result()
 
-    def result(self) -> dict[str, Assignment]:
+    def _result(self) -> dict[str, Assignment]:
         given: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in self._load}
         for topic, held in self._held.items():
             for member_id, indexes in held.items():
-                if indexes:
-                    given[member_id][topic] = frozenset(indexes)
+                given[member_id][topic] = frozenset(indexes)
         return dict(given)
 
-    def _keep(self, topic: bytes, subscribers: list[str], members: Members, count: int) -> None:
-        held = self._held[topic] = {}
-        taken: set[int] = set()
-        for member_id in subscribers:
-            mine = {index for index in members[member_id].has.get(topic, ()) if index < count} - taken
-            held[member_id] = mine
-            taken |= mine
-            self._load[member_id] += len(mine)
+    def _keep(self, member_id: str, has: Assignment, counts: Counts, taken: dict[bytes, set[int]]) -> None:
+        """Leave a member what it had, and wants and nobody else keeps."""
+        for topic in has.keys() & self._wanted[member_id]:
+            mine = {index for index in has[topic] if index < counts[topic]} - taken[topic]
+            if mine:
+                self._held[topic][member_id] = mine
+                taken[topic] |= mine
+                self._load[member_id] += len(mine)
 
-    def _evens_out(self) -> bool:
-        """Let each that has less draw from those that have more; tell whether anything was moved."""
-        has_moved = False
-        done: set[str] = set()
-        for member_id in sorted(self._load, key=self._load.__getitem__):
-            while member_id not in done:
-                reached = self._draw(member_id)
-                has_moved |= reached is None
-                # Nobody that it reaches has two more than it, so none of those that have as much can draw either.
-                done |= reached or set()
-        return has_moved
+    def _give(self, topic: bytes, subscribers: Sequence[str], free: set[int]) -> None:
+        """Give what nobody has of a topic, each time to the one that has least."""
+        least = (
+            [(self._load[member_id], place) for place, member_id in enumerate(subscribers)] if free else []
+        )
+        heapify(least)
+        for index in sorted(free):
+            load, place = least[0]
+            heapreplace(least, (load + 1, place))
+            self._load[subscribers[place]] = load + 1
+            self._held[topic].setdefault(subscribers[place], set()).add(index)
 
     def _draw(self, member_id: str) -> set[str] | None:
         """Take a partition from one that has two more, over others in between if need be.
@@ -170,16 +232,20 @@ class _Balance:
         Where nobody has, return whom it reaches.
         """
         came_from: dict[str, tuple[str, bytes]] = {}  # who would hand on what topic to whom
-        queue, seen, topics = deque([member_id]), {member_id}, set[bytes]()
-        while queue:
+        queue, seen = deque([member_id]), {member_id}
+        # No topic is looked at twice: to meet the few that are left takes no longer the more a member wants.
+        left = set(self._held)
+        enough = self._load[member_id] + 2
+        while queue and left:
             taker = queue.popleft()
-            for topic in sorted(self._wanted[taker] - topics):
-                topics.add(topic)
-                for giver, indexes in self._held[topic].items():
-                    if not indexes or giver in seen:
+            topics = left & self._wanted[taker]
+            left -= topics
+            for topic in sorted(topics):
+                for giver in self._held[topic]:
+                    if giver in seen:
                         continue
                     came_from[giver] = (taker, topic)
-                    if self._load[giver] >= self._load[member_id] + 2:
+                    if self._load[giver] >= enough:
                         self._hand_on(giver, member_id, came_from)
                         return None
                     seen.add(giver)
@@ -191,7 +257,10 @@ class _Balance:
         self._load[to] += 1
         while giver != to:
             taker, topic = came_from[giver]
-            index = max(self._held[topic][giver])
-            self._held[topic][giver].discard(index)
-            self._held[topic][taker].add(index)
+            held = self._held[topic]
+            index = max(held[giver])
+            held[giver].discard(index)
+            if not held[giver]:
+                del held[giver]
+            held.setdefault(taker, set()).add(index)
             giver = taker

@@ -72,6 +72,7 @@ class ClassicGroup:
         self.taken = Taken(group_id, around.hold, host)
         self.former: dict[bytes, bytes | None] = {}  # takes back a consumer group that it was, until written
         self.topics: frozenset[str] | None = None  # that its members read, as far as is known
+        self.unfit_hash: int | None = None  # of what a member says, by which it cannot be a consumer group
         self._instances: dict[str, str] = {}  # member ids
         self._pending: dict[str, tuple[Timer, str]] = {}  # ids that were given out, to which hosts
         self._supported: Counter[str] = Counter()  # by how many members
@@ -126,6 +127,10 @@ class ClassicGroup:
         else:
             self._join_again(self.members[member_id], asked, answer)
         self._complete_join_if_all_have()
+
+    def come_back(self, asked: Joining, answer: Joined) -> None:
+        """Let a static member join for which the group was made of one of the other kind."""
+        self._return(self._instances[asked.instance_id or ""], asked, answer)
 
     def sync(
         self,

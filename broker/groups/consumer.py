@@ -45,6 +45,7 @@ from tidelog.broker.groups.consumer_parts import (
 )
 from tidelog.broker.groups.matches import Matches
 from tidelog.broker.groups.memory import Taken
+from tidelog.broker.groups.reading import Reading
 from tidelog.broker.groups.states import Asked
 from tidelog.protocol.error_codes import ErrorCode
 
@@ -75,8 +76,7 @@ class ConsumerGroup:
         self._end_code = ErrorCode.NONE
         self._instances: dict[str, str] = {}  # member ids
         self._owners = Owners()
-        self._topics: frozenset[str] | None = None  # that members read; None where that is to be found out
-        self._ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # of the topics of a subscription
+        self._reading = Reading(around.topic)
         self._is_topic_changed = False  # of those that are read
         self._is_assigning = False
         self._waiting: list[Callable[[], None]] = []
@@ -181,15 +181,13 @@ class ConsumerGroup:
 
     def reads(self, topic: str) -> bool:
         """Tell whether members read a topic."""
-        return topic in self._subscribed()
+        return topic in self._reading
 
     def topic_changed(self, topic: str, *, is_new: bool) -> None:
         """Take note that a topic was created, has grown or was deleted; the next heartbeat sees to it."""
         if is_new:
             self._matches.topics_came()
-        if topic in self._subscribed():
-            self._is_topic_changed = True
-            self._ids.clear()
+        self._is_topic_changed |= self._reading.topic_changed(topic)
 
     def tombstones(self) -> Changes:
         """Return what takes back all that was stored of the group, and what was to be."""
@@ -302,9 +300,7 @@ class ConsumerGroup:
         if not is_changed and not self._is_topic_changed:
             return
         self._is_topic_changed = False
-        metadata_hash = records.metadata_hash(
-            (name, self._around.topic(name)) for name in sorted(self._subscribed())
-        )
+        metadata_hash = self._reading.hash
         if is_changed or metadata_hash != self.metadata_hash:
             self.metadata_hash = metadata_hash
             self._new_epoch()
@@ -316,29 +312,9 @@ class ConsumerGroup:
     def _put_epoch(self) -> None:
         self._put(records.group_key(self.id), records.group_value(self.epoch, self.metadata_hash))
 
-    def _subscribed(self) -> frozenset[str]:
-        """Return the names of all topics that members read."""
-        if self._topics is None:
-            subscriptions = {(member.subscription.topics, member.subscription.regex) for member in self}
-            self._topics = frozenset().union(*(self._topics_of(*each) for each in subscriptions))
-        return self._topics
-
-    def _topics_of(self, topics: frozenset[str], regex: str) -> frozenset[str]:
-        return topics | self.regexes[regex] if regex in self.regexes else topics
-
     def _topic_ids(self, subscription: Subscription) -> frozenset[bytes]:
         """Return the ids of the topics that a member wants to read and that are there."""
-        wants = (subscription.topics, subscription.regex)
-        ids = self._ids.get(wants)
-        if ids is None:
-            found = map(self._around.topic, self._topics_of(*wants))
-            ids = self._ids[wants] = frozenset(topic[0] for topic in found if topic is not None)
-        return ids
-
-    def _forget_topics(self) -> None:
-        """Find out anew what members read."""
-        self._topics = None
-        self._ids.clear()
+        return self._reading.ids_of(subscription.topics, subscription.regex)
 
     # From what members say to a target, and there.
 
@@ -369,8 +345,8 @@ class ConsumerGroup:
         for regex, topics in news.items():
             value = records.regex_value(topics, now_ms)
             self._put(records.regex_key(self.id, regex), value if len(value) <= LARGEST_VALUE else None)
+            self._reading.match(regex, topics)
         if is_changed:
-            self._forget_topics()
             self._look_at_topics(is_changed)
         if leaving := [member for member in self if member.subscription.regex in refused]:
             for member in leaving:
@@ -383,9 +359,8 @@ class ConsumerGroup:
         """Have what there is shared out among the members."""
         self._is_assigning = True
         members = {member.id: Wanting(self._topic_ids(member.subscription), member.target) for member in self}
-        found = filter(None, map(self._around.topic, self._subscribed()))
         then = partial(self._assigned, self.epoch)
-        self._around.assign(self.id, self.assignor, members, dict(found), then)
+        self._around.assign(self.id, self.assignor, members, self._reading.counts, then)
 
     def _assigned(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
         self._is_assigning = False
@@ -445,7 +420,7 @@ class ConsumerGroup:
         staying = [member for member in self if member.id not in gone]
         is_mixed = any(member.subscription.classic is None for member in leaving)
         is_classic = is_mixed and bool(staying) and all(member.subscription.classic for member in staying)
-        if not (is_classic and self._around.downgrade(self, gone)):
+        if not (is_classic and self._around.downgrade(self, gone, None)):
             for member in leaving:
                 self._forget(member)
             self._is_topic_changed = False
@@ -460,7 +435,7 @@ class ConsumerGroup:
         self._count_regex(member.subscription.regex, -1)
         del self.members[member.id]
         self._forget_instance(member.id, member.subscription.instance_id)
-        self._forget_topics()
+        self._reading.count(member.subscription.topics, -1)
         member.cancel_timers()
         self.taken.add(member.host, -member.size_bytes)
 
@@ -517,13 +492,18 @@ class ConsumerGroup:
         if before.regex != subscription.regex:
             self._count_regex(subscription.regex, 1)
             self._count_regex(before.regex, -1)
-        self._forget_topics()
+        if before.topics != subscription.topics:
+            self._reading.count(subscription.topics, 1)
+            self._reading.count(before.topics, -1)
         self._put(records.member_key(self.id, member.id), records.member_value(subscription))
         member.measure(self.taken)
 
     def _count_regex(self, regex: str, more: int) -> None:
-        if regex and self._matches.count(regex, more):
+        if not regex:
+            return
+        if self._matches.count(regex, more):
             self._put(records.regex_key(self.id, regex), None)
+        self._reading.match(regex, self.regexes.get(regex))
 
     def _set_target(self, member: Member, target: Assignment) -> None:
         if target != member.target:
@@ -571,6 +551,7 @@ class ConsumerGroup:
             if said.instance_id is not None:
                 self._instances[said.instance_id] = member.id
             self._count_regex(said.regex, 1)
+            self._reading.count(said.topics, 1)
             # Whatever was written: nobody has what another one has.
             assigned, revoking = map(self._owners.free_of, (member.current.assigned, member.current.revoking))
             member.current = member.current._replace(assigned=assigned, revoking=revoking)
@@ -580,4 +561,4 @@ class ConsumerGroup:
             self._expect_revocation(member)
         self._matches.begin()
         # Topics may have changed after the last record.
-        self._topics, self._is_topic_changed = None, True
+        self._is_topic_changed = True

@@ -95,8 +95,8 @@ class ConsumerSurroundings(NamedTuple):
     regex_problem: Callable[[str], str | None]
     topic_name: Callable[[bytes], str | None]  # by id
     # Makes a classic group of one without these members, if it may be one; returns it if it has, and goes on when that
-    # is on disk.
-    downgrade: Callable[[Any, frozenset[str]], Any]
+    # is on disk. The instance of the subscription, if there is one, is a member that comes back and says that by now.
+    downgrade: Callable[[Any, frozenset[str], Subscription | None], Any]
     session_timeout_ms: int
     max_size: int
     default_assignor: str
@@ -111,6 +111,7 @@ class Member:
         "host",
         "id",
         "join_timer",
+        "measured",
         "rebalance_timer",
         "session_timer",
         "size_bytes",
@@ -126,6 +127,10 @@ class Member:
         self.target: Assignment = NOTHING
         self.current = NEW
         self.size_bytes = 0
+        self.measured: tuple[Subscription | None, int] = (
+            None,
+            0,
+        )  # what it has said, and about what that takes
         self.host = ""  # that it is counted for
         self.deadline_ms = 0  # Until then it is taken to be alive.
         self.session_timer: Timer | None = None
@@ -137,11 +142,9 @@ class Member:
     def measure(self, taken: Taken) -> None:
         """Find out about how much it takes in memory, and have that counted."""
         said = self.subscription
-        names = (said.regex, said.client_id, said.client_host, said.instance_id or "", said.rack_id or "")
-        protocols = () if said.classic is None else said.classic.protocols
-        size_bytes = MEMBER_BYTES + 2 * text_bytes(self.id)
-        size_bytes += sum(map(text_bytes, (*names, *said.topics)))
-        size_bytes += sum(PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols)
+        if self.measured[0] is not said:
+            self.measured = said, said_bytes(said)
+        size_bytes = MEMBER_BYTES + 2 * text_bytes(self.id) + self.measured[1]
         for assignment in (self.target, self.current.assigned, self.current.revoking):
             size_bytes += PARTITION_BYTES * sum(map(len, assignment.values()))
         taken.add(self.host, -self.size_bytes)
@@ -154,6 +157,15 @@ class Member:
             if timer is not None:
                 timer.cancel()
         self.session_timer = self.rebalance_timer = self.join_timer = self.sync_timer = None
+
+
+def said_bytes(said: Subscription) -> int:
+    """Return about what a member takes in memory for what it says of itself."""
+    names = (said.regex, said.client_id, said.client_host, said.instance_id or "", said.rack_id or "")
+    protocols = () if said.classic is None else said.classic.protocols
+    return sum(map(text_bytes, (*names, *said.topics))) + sum(
+        PROTOCOL_BYTES + text_bytes(name) + len(metadata) for name, metadata in protocols
+    )
 
 
 class Owners:

@@ -5,7 +5,6 @@ group: each makes what it speaks of, and a null takes only that back.
 """
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Final, Protocol
 
 from tidelog.broker.groups.assignors import Assignment
@@ -145,18 +144,6 @@ def tombstones(group: str, member_ids: Iterable[str], regexes: Iterable[str]) ->
     keys += [regex_key(group, regex) for regex in regexes]
     keys.append(group_key(group))
     return dict.fromkeys(keys)
-
-
-def metadata_hash(topics: Iterable[tuple[str, tuple[bytes, int] | None]]) -> int:
-    """Return what differs where one of these topics is another one, has more partitions or is gone.
-
-    Kafka has a hash of its own: a group that it wrote has one more rebalance here, and the other way round.
-    """
-    digest = blake2b(digest_size=8)
-    for name, found in topics:
-        if found is not None:
-            digest.update(b"%s %s %d\n" % (name.encode(), found[0].hex().encode(), found[1]))
-    return int.from_bytes(digest.digest(), signed=True)
 
 
 def _partitions(assignment: Assignment) -> list[messages.TopicPartitions]:

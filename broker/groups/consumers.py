@@ -6,13 +6,13 @@ Owns where long work of a group is done: on the maintenance thread, step by step
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.groups import topic_patterns
-from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
+from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members, effort, in_steps
 from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Classic, Subscription
 from tidelog.broker.groups.consumer_parts import (
@@ -27,6 +27,7 @@ from tidelog.broker.groups.consumer_parts import (
     check_room,
     owned_of,
 )
+from tidelog.broker.groups.member import chosen
 from tidelog.broker.groups.memory import Memory
 from tidelog.broker.groups.mixed import MixedGroup, is_too_large
 from tidelog.broker.groups.states import DEAD, EMPTY
@@ -49,7 +50,7 @@ from tidelog.protocol.wire.errors import WireError
 
 _log = logging.getLogger(__name__)
 
-# Up to so many members and partitions are shared out at once, in some milliseconds; more on the other thread.
+# Up to such an effort all is shared out at once, in some milliseconds; more on the other thread.
 AT_ONCE: Final = 1000
 
 # Of the classic protocol, whose data of their own may be lost: librdkafka has some where Kafka's clients have none, and
@@ -65,7 +66,7 @@ def surroundings(
     maintenance: Callable[[], Maintenance],
     store: Store,
     memory: Memory,
-    downgrade: Callable[[Any, frozenset[str]], Any],
+    downgrade: Callable[[Any, frozenset[str], Subscription | None], Any],
 ) -> ConsumerSurroundings:
     """Return what consumer groups are handed."""
 
@@ -78,12 +79,18 @@ def surroundings(
         return None if found is None else found.name
 
     def assign(group_id: str, name: str, members: Members, counts: Counts, then: Assigned) -> None:
-        if len(members) + sum(counts.values()) <= AT_ONCE:
+        if effort(name, members, counts) <= AT_ONCE:
             then(ASSIGNORS[name](members, counts))
             return
+
+        def take(found: Mapping[str, Assignment] | None) -> None:
+            # Where it was stopped, so is the broker: what there is stays, and is shared out after the next start.
+            if found is not None:
+                then(found)
+
         # What fails leaves everything as it is.
         as_it_is = {member_id: each.has for member_id, each in members.items()}
-        _do(group_id, _assigned(name, members, counts), as_it_is, then)
+        _do(group_id, in_steps(name, members, counts), as_it_is, take)
 
     def resolve(group_id: str, regexes: Sequence[str], most: int, then: Matched) -> None:
         nothing = dict.fromkeys(regexes, frozenset[str]())
@@ -111,11 +118,6 @@ def surroundings(
         max_size=config.group_consumer_max_size,
         default_assignor=config.group_consumer_assignors[0],
     )
-
-
-def _assigned(name: str, members: Members, counts: Counts) -> Task[dict[str, Assignment]]:
-    yield
-    return ASSIGNORS[name](members, counts)
 
 
 def _outcome(later: Later, otherwise: Any) -> Any:
@@ -173,16 +175,9 @@ def upgraded(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings)
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"a member of group {classic.id} says more than can be stored of it"
         )
-    try:
-        members = [
-            _member_of(member.id, member, classic.protocol, around) for member in classic.members.values()
-        ]
-    except WireError as error:
-        _log.info("groups: cannot be upgraded group=%r error=%r", classic.id[:100], str(error))
-        raise Refused(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
-        ) from None
+    # Who is refused must cost little: to read what all members say, of groups that say much, takes a second.
     check_joins(classic, joining, around)
+    members = _members_of(classic, around)
     host = classic.taken.host
     group = MixedGroup(classic.id, around, host)
     around.hold(host, group.taken.size_bytes)
@@ -190,6 +185,31 @@ def upgraded(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings)
     group.take_back(tombstones(classic))
     group.take_over(classic.generation, members)
     return group
+
+
+def _members_of(
+    classic: ClassicGroup, around: ConsumerSurroundings
+) -> list[tuple[str, Subscription, Assignment]]:
+    """Return all members as they say; raise Refused where one does not speak as consumers do, and remember that."""
+    unfit, everybody = classic.unfit_hash, classic.members.values()
+    if unfit is not None and any(_said_hash(classic, member) == unfit for member in everybody):
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do")
+    members = []
+    for member in everybody:
+        try:
+            members.append(_member_of(member.id, member, classic.protocol, around))
+        except WireError as error:
+            classic.unfit_hash = _said_hash(classic, member)
+            _log.info("groups: cannot be upgraded group=%r error=%r", classic.id[:100], str(error))
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
+            ) from None
+    return members
+
+
+def _said_hash(classic: ClassicGroup, member: Any) -> int:
+    """Return a hash of all that it depends on whether a member can be read. Python keeps those of long bytes."""
+    return hash((classic.protocol, tuple(member.protocols), member.assignment))
 
 
 def _member_of(
@@ -225,18 +245,26 @@ def _there(
             yield found[0], indexes
 
 
-def downgraded(group: MixedGroup, leaving: frozenset[str], now_ms: int) -> GroupMetadataValue:
-    """Return a classic group that goes on where a consumer group is, without some of its members."""
-    staying = [member for member in group if member.id not in leaving]
-    classics = [each.subscription.classic for each in staying if each.subscription.classic is not None]
-    known = Counter(name for classic in classics for name, _ in classic.protocols)
-    common = [name for classic in classics for name, _ in classic.protocols if known[name] == len(classics)]
-    protocol = Counter(common).most_common(1)[0][0] if common else "range"
-    members = []
-    for member in staying:
+def downgraded(
+    group: MixedGroup, leaving: frozenset[str], coming_back: Subscription | None, now_ms: int
+) -> GroupMetadataValue:
+    """Return a classic group that goes on where a consumer group is, without some of its members.
+
+    Who stays speaks the classic protocol, be it that its instance is `coming_back` and says so by now.
+    """
+    staying = []
+    for member in group:
         said = member.subscription
-        classic = said.classic or Classic(0, ())
-        metadata = dict(classic.protocols).get(protocol) or written_subscription(sorted(said.topics))
+        if coming_back is not None and said.instance_id == coming_back.instance_id:
+            said = coming_back
+        if member.id not in leaving and said.classic is not None:
+            staying.append((member, said, said.classic))
+    # What all of them know, the one that comes back as well: it is not to be refused in the group that is made for it.
+    known = Counter(name for _, _, classic in staying for name, _ in classic.protocols)
+    protocol = chosen([classic for _, _, classic in staying], known)
+    members = []
+    for member, said, classic in staying:
+        metadata = dict(classic.protocols)[protocol] or written_subscription(sorted(said.topics))
         members.append(
             MemberMetadata(
                 member_id=member.id,
@@ -244,7 +272,7 @@ def downgraded(group: MixedGroup, leaving: frozenset[str], now_ms: int) -> Group
                 client_id=said.client_id,
                 client_host=said.client_host,
                 rebalance_timeout=said.rebalance_timeout_ms,
-                session_timeout=classic.session_timeout_ms or said.rebalance_timeout_ms,
+                session_timeout=classic.session_timeout_ms,
                 subscription=metadata,
                 assignment=written_assignment(group.names_of(member.target), metadata),
             )

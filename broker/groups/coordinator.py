@@ -24,6 +24,7 @@ from tidelog.broker.clock import Clock
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.classic import ClassicGroup
+from tidelog.broker.groups.consumer_member import Subscription
 from tidelog.broker.groups.consumer_parts import Beat, Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
 from tidelog.broker.groups.member import Surroundings
@@ -261,13 +262,15 @@ class Coordinator:
         self.groups[group_id] = made
         return made
 
-    def _downgrade(self, group: MixedGroup, leaving: frozenset[str]) -> ClassicGroup | None:
+    def _downgrade(
+        self, group: MixedGroup, leaving: frozenset[str], coming_back: Subscription | None
+    ) -> ClassicGroup | None:
         """Go on with a classic group, if that is allowed; a new rebalance begins if somebody leaves."""
         if self._config.group_consumer_migration_policy not in ("bidirectional", "downgrade"):
             return None
         if len(group.members) - len(leaving) > self._config.group_max_size:
             return None
-        value = consumers.downgraded(group, leaving, self._clock.now_ms())
+        value = consumers.downgraded(group, leaving, coming_back, self._clock.now_ms())
         classic = ClassicGroup(group.id, self._around, group.taken.host)
         classic.restore(value)
         classic.former = consumers.former(group)

@@ -169,7 +169,15 @@ class Member:
         return MEMBER_BYTES + sum(map(text_bytes, names)) + said
 
 
-def chosen(members: Iterable[Member], supported: Mapping[str, int]) -> str:
+class Knows(Protocol):
+    """One that knows protocols, those that it prefers first."""
+
+    @property
+    def protocols(self) -> Protocols:
+        """Their names, and what it has to say for each."""
+
+
+def chosen(members: Iterable[Knows], supported: Mapping[str, int]) -> str:
     """Return the protocol that most members prefer, of those that all of them know."""
     everybody = list(members)
     common = {name for name, known in supported.items() if known == len(everybody)}

@@ -64,8 +64,9 @@ class MixedGroup(ConsumerGroup):
             if not asked.member_id and asked.must_know_its_id and asked.instance_id is None:
                 answer(refused_join(self._around.new_id(), ErrorCode.MEMBER_ID_REQUIRED))
                 return
-            if successor := self._downgraded_for(asked):
-                successor.join(asked, answer)
+            if successor := self._downgraded_for(asked, said):
+                # Nothing refuses it any more: it would have made another group of this one all the same.
+                successor.come_back(asked, answer)
                 return
             member = self._admit_classic(asked)
         except Refused as refused:
@@ -74,16 +75,7 @@ class MixedGroup(ConsumerGroup):
         if member.join_timer is not None:
             member.join_timer.cancel()
             member.join_timer = None
-        subscription = Subscription(
-            instance_id=asked.instance_id,
-            rack_id=said.rack_id if said.rack_id is not None else member.subscription.rack_id,
-            client_id=asked.client_id,
-            client_host=asked.client_host,
-            topics=frozenset(said.topics),
-            rebalance_timeout_ms=asked.rebalance_timeout_ms,
-            classic=Classic(asked.session_timeout_ms, tuple(asked.protocols)),
-        )
-        self._subscribe(member, subscription)
+        self._subscribe(member, _subscription(asked, said, member.subscription.rack_id))
         self._lives(member)
         owned = self._ids_of(said.owned_partitions)
         self._waiting.append(partial(self._has_joined, member, owned, answer))
@@ -191,7 +183,7 @@ class MixedGroup(ConsumerGroup):
         member_id = asked.member_id or self._around.new_id()
         return self.members.get(member_id) or self._added(member_id)
 
-    def _downgraded_for(self, asked: Joining) -> Any:
+    def _downgraded_for(self, asked: Joining, said: ConsumerProtocolSubscription) -> Any:
         """Return the classic group where the last member of the new protocol comes back as a classic one."""
         if asked.instance_id is None or asked.member_id or asked.instance_id not in self._instances:
             return None
@@ -199,7 +191,7 @@ class MixedGroup(ConsumerGroup):
         others = [each for each in self if each.subscription.classic is None]
         if [each.id for each in others] != [holder]:
             return None
-        return self._around.downgrade(self, frozenset())
+        return self._around.downgrade(self, frozenset(), _subscription(asked, said, None))
 
     def _known_classic(
         self, member_id: str, instance_id: str | None, generation: int
@@ -285,3 +277,16 @@ def _said(asked: Joining) -> ConsumerProtocolSubscription:
         return subscription_of(asked.protocols[0][1])
     except WireError as error:
         raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"not a subscription: {error}") from None
+
+
+def _subscription(asked: Joining, said: ConsumerProtocolSubscription, rack_id: str | None) -> Subscription:
+    """Return what a classic member says; the rack is what is known of it where it says none."""
+    return Subscription(
+        instance_id=asked.instance_id,
+        rack_id=said.rack_id if said.rack_id is not None else rack_id,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        topics=frozenset(said.topics),
+        rebalance_timeout_ms=asked.rebalance_timeout_ms,
+        classic=Classic(asked.session_timeout_ms, tuple(asked.protocols)),
+    )

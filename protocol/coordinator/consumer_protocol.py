@@ -69,8 +69,9 @@ def assignment_of(assigned: bytes) -> ConsumerProtocolAssignment:
 
 
 def written_assignment(partitions: Iterable[ProtocolTopicPartitions], metadata: bytes) -> bytes:
-    """Return an assignment, in the version in which the member wrote its subscription."""
-    version = min(version_of(metadata), _LAST)
+    """Return an assignment, in the version in which the member wrote its subscription, the first if that has none."""
+    # Only what it says for the first of its protocols is read when it joins; another one may be chosen later.
+    version = min(version_of(metadata), _LAST) if len(metadata) > 1 else 0
     return _ASSIGNMENTS.write(ConsumerProtocolAssignment(assigned_partitions=list(partitions)), version)
 
 

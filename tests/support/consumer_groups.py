@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Counts, Members
 from tidelog.broker.groups.consumer import ConsumerGroup
+from tidelog.broker.groups.consumer_member import Subscription
 from tidelog.broker.groups.consumer_parts import Answer, Beat, Changes, ConsumerSurroundings
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.protocol.coordinator import consumer_forms
@@ -113,7 +114,9 @@ class World:
             most -= len(found[regex] or ())
         self._do(lambda: then(found))
 
-    def downgrade(self, group: ConsumerGroup, leaving: frozenset[str]) -> "World | None":
+    def downgrade(
+        self, group: ConsumerGroup, leaving: frozenset[str], _coming_back: Subscription | None
+    ) -> "World | None":
         if not self.may_downgrade:
             return None
         self.downgraded.append(leaving)

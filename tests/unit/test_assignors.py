@@ -1,5 +1,6 @@
 """The assignors of consumer groups: nobody's partition, nobody's twice, as even as may be, and as few moves."""
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 
@@ -7,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.broker.groups.assignors import ASSIGNORS, Assignment, Assignor, Wanting, range_, uniform
+from tidelog.broker.groups.assignors import (
+    ASSIGNORS,
+    Assignment,
+    Assignor,
+    Steps,
+    Wanting,
+    in_steps,
+    range_,
+    uniform,
+)
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 each_assignor = pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS)
@@ -117,6 +127,50 @@ def test_uniform_is_as_even_as_different_subscriptions_allow(
             wants = {topic for one in reached for topic in members[one].topics}
             reached |= {one for one, has in assigned.items() if wants & has.keys()}
         assert max(loads[one] for one in reached) <= loads[member_id] + 1, each
+
+
+def far_from_each_other(count: int, partitions: int) -> tuple[dict[str, Wanting], dict[bytes, int]]:
+    """Return members that all read other topics, and one that has far more, which only one of them can relieve."""
+    each = [number.to_bytes(16) for number in range(count)]
+    members = {f"m{place:03}": Wanting(frozenset(each) - {topic}, {}) for place, topic in enumerate(each)}
+    between = frozenset([*each, A])
+    members["m000"] = Wanting(between, {topic: frozenset([0]) for topic in each})
+    members["with all"] = Wanting(frozenset([A]), {A: frozenset(range(partitions))})
+    return members, {**dict.fromkeys(each, 1), A: partitions}
+
+
+def test_uniform_looks_at_no_member_or_topic_twice_for_one_partition() -> None:
+    """What a thousand partitions took that could be moved by one member alone was three seconds."""
+    members, counts = far_from_each_other(250, 1000)
+    begun_s = time.process_time()
+    loads = load(uniform(members, counts))
+    assert time.process_time() - begun_s < 1
+    assert (loads["with all"], min(loads.values())) == (500, 1)
+
+
+def made(steps: Steps, stopped_at: int = 0) -> tuple[int, object]:
+    """Make all steps, or stop at one; return how many there were, and what came of it."""
+    count = 0
+    try:
+        next(steps)
+        while True:
+            count += 1
+            steps.send(count == stopped_at)
+    except StopIteration as end:
+        return count, end.value
+
+
+@each_assignor
+@pytest.mark.parametrize("is_alike", [False, True])
+def test_an_assignment_in_steps_is_the_same_and_may_be_stopped(assign: Assignor, is_alike: bool) -> None:
+    members, counts = far_from_each_other(20, 100)
+    members = {each: Wanting(frozenset([A]), {}) for each in members} if is_alike else members
+    name = next(name for name, each in ASSIGNORS.items() if each is assign)
+    count, assigned = made(in_steps(name, members, counts))
+    assert assigned == assign(members, counts)
+    assert count > (100 if name == "uniform" and not is_alike else 0)
+    for stopped_at in range(1, count + 1):
+        assert made(in_steps(name, members, counts), stopped_at) == (stopped_at, None)
 
 
 @given(members=members_drawn(alike=True), counts=counts_drawn)

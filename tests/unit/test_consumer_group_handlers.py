@@ -853,6 +853,49 @@ async def test_a_static_member_of_a_full_classic_group_comes_back_by_the_newer_p
     assert await kinds(new.client) == {"g": ("consumer", "Stable")}
 
 
+@pytest.mark.parametrize("others", [[], ["range", "sticky"]])
+async def test_the_last_static_member_of_the_newer_protocol_comes_back_by_any_classic_one(
+    serve: Serve, connect: Connect, others: list[str]
+) -> None:
+    """Also in a group of as many as there may be, where one more would be refused."""
+    served = await serve(group_max_size=str(1 + bool(others)))
+    new, old, other = await member(served, connect), await classic(served, connect), None
+    await make_topic(new.client, "t", 4)
+    await new.heartbeat(instance_id="i")
+    if others:
+        other = await classic(served, connect)
+        other.protocols = [(name, written_subscription(["t"])) for name in others]
+        await other.join()
+        await other.sync()
+        await new.heartbeat(instance_id="i")
+    generation = served.broker.groups.groups["g"].generation
+    old.instance, old.protocols = "i", [("sticky", written_subscription(["t"]))]
+    joined = await old.join()
+    assert (joined.error_code, joined.protocol_name, joined.generation_id) == (NONE, "sticky", generation)
+    assert (await kinds(new.client))["g"] == ("classic", "Stable")
+    assert (await old.heartbeat(), other and await other.heartbeat()) == (NONE, other and NONE)
+    (assigned,) = assignment_of((await old.sync()).assignment).assigned_partitions
+    assert len(assigned.partitions) == (2 if others else 4)
+
+
+async def test_a_static_member_that_is_refused_by_a_classic_protocol_leaves_a_consumer_group_what_it_is(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    new, other, old = (
+        await member(served, connect),
+        await classic(served, connect),
+        await classic(served, connect),
+    )
+    await make_topic(new.client, "t", 4)
+    await new.heartbeat(instance_id="i")
+    await other.join()
+    old.instance, old.protocols = "i", [("sticky", written_subscription(["t"]))]
+    assert (await old.join()).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (await kinds(new.client))["g"][0] == "consumer"
+    assert (await new.heartbeat(instance_id="i")).error_code == NONE
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
+from tidelog.broker.groups import consumer_parts
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.consumer_member import NOTHING, Current, Progress, reconciled
 from tidelog.broker.groups.consumer_parts import Answer, Beat, GroupState
@@ -337,6 +338,41 @@ def test_what_is_found_for_a_group_that_is_no_more_is_not_counted(world: World) 
     group.end(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     world.work()
     assert world.held_bytes == held
+
+
+def test_a_member_that_changes_its_mind_has_no_topics_of_others_looked_for(world: World) -> None:
+    looked_for: list[str] = []
+
+    def topic(name: str) -> tuple[bytes, int] | None:
+        looked_for.append(name)
+        return world.topics.get(name)
+
+    world.around = world.around._replace(topic=topic)
+    group = world.group()
+    much, little = client("m1", *map(str, range(1000))), client("m2", "a", regex="b")
+    for each in (much, little, much):
+        assert told(each.heartbeat(group)).code is NONE
+    looked_for.clear()
+    little.topics, little.said["regex"] = frozenset(["b"]), "a"
+    assert told(little.heartbeat(group)).code is NONE
+    assert told(much.heartbeat(group)).code is NONE
+    little.leave(group)
+    assert told(much.heartbeat(group)).code is NONE
+    assert set(looked_for) <= {"a", "b"}
+
+
+def test_what_a_member_says_is_measured_once_whatever_it_is_given(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = world.group()
+    one = client("m1", "a")
+    one.heartbeat(group)
+    held_bytes = world.held_bytes
+    monkeypatch.setattr(consumer_parts, "said_bytes", lambda _: pytest.fail("it has said nothing new"))
+    world.topics["a"] = (A, 5)
+    group.topic_changed("a", is_new=False)
+    assert told(one.heartbeat(group)).assignment == {A: frozenset(range(5))}
+    assert world.held_bytes == held_bytes + 2 * consumer_parts.PARTITION_BYTES
 
 
 def test_a_regular_expression_that_is_none_is_refused(group: ConsumerGroup) -> None:

@@ -10,6 +10,7 @@ from tests.support.consumer_groups import SESSION_MS, Client, World
 from tidelog.broker.answers import Later
 from tidelog.broker.groups import consumers
 from tidelog.broker.groups.assignors import Wanting
+from tidelog.broker.groups.consumer_member import Classic as ClassicSaid
 from tidelog.broker.groups.consumer_parts import Beat, Refused, owned_of
 from tidelog.broker.groups.member import Joining
 from tidelog.broker.groups.memory import Memory, Taken
@@ -375,13 +376,21 @@ def test_a_group_of_as_many_as_there_may_be_is_upgraded_and_no_larger_one(world:
     assert (world.held_bytes, len(world.timers)) == (held_bytes, timers), "nothing was begun"
 
 
-def test_a_member_that_never_named_a_session_has_its_rebalance_for_one(world: World) -> None:
+def test_a_member_that_comes_back_as_a_classic_one_is_in_the_classic_group_as_it_says_by_now(
+    world: World,
+) -> None:
     group = world.group()
     new = Client("m", frozenset(["a"]), instance_id="i")
     new.heartbeat(group)
-    (member,) = consumers.downgraded(group, frozenset(), world.now_ms).members
-    assert (member.session_timeout, member.rebalance_timeout) == (60_000, 60_000)
-    assert subscription_of(member.subscription).topics == ["a"]
+    said = group.members["m"].subscription._replace(
+        rebalance_timeout_ms=7000, classic=ClassicSaid(3000, (("mine", written_subscription(["b"])),))
+    )
+    value = consumers.downgraded(group, frozenset(), said, world.now_ms)
+    (member,) = value.members
+    assert (value.protocol, member.session_timeout, member.rebalance_timeout) == ("mine", 3000, 7000)
+    assert subscription_of(member.subscription).topics == ["b"]
+    (assigned,) = assignment_of(member.assignment).assigned_partitions
+    assert (assigned.topic, assigned.partitions) == ("a", [0, 1, 2, 3])
 
 
 def test_many_are_shared_out_on_the_other_thread_and_what_fails_leaves_all_as_it_was() -> None:
@@ -428,6 +437,31 @@ def test_what_groups_have_done_on_the_other_thread_takes_turns_by_group_and_apar
     assert asked == [("g", True), ("h", True)]
 
 
+def test_what_takes_long_is_shared_out_on_the_other_thread_however_few_partitions_there_are() -> None:
+    submitted: list[Later] = []
+
+    def submit(_task: object, owner: object, for_group: bool) -> Later:
+        submitted.append(Later())
+        return submitted[-1]
+
+    fakes: Any = SimpleNamespace(submit=submit, now_ms=None, monotonic_ms=None, call_later=None)
+    around = consumers.surroundings(
+        load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, Memory(1 << 20), fakes
+    )
+    topics = [number.to_bytes(16) for number in range(100)]
+    alike = {f"m{number}": Wanting(frozenset(topics), {}) for number in range(80)}
+    differ = {**alike, "m0": Wanting(frozenset(topics[1:]), {})}
+    told: list[object] = []
+    for members, is_at_once in ((alike, True), (differ, False)):
+        around.assign("g", "uniform", members, dict.fromkeys(topics, 1), told.append)
+        assert (len(told), len(submitted)) == (1, not is_at_once)
+    # The broker has stopped meanwhile.
+    submitted[-1].response = None
+    assert submitted[-1].ready is not None
+    submitted[-1].ready()
+    assert len(told) == 1
+
+
 def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None:
     group = world.group()
     new = Client("m", frozenset(["a"]))
@@ -436,7 +470,7 @@ def test_what_becomes_of_a_consumer_group_as_a_classic_one(world: World) -> None
     old.join()
     new.heartbeat(group)
     group.epoch += 1  # for which there is no target yet
-    value = consumers.downgraded(group, frozenset(["m"]), world.now_ms)
+    value = consumers.downgraded(group, frozenset(["m"]), None, world.now_ms)
     assert (value.protocol_type, value.protocol, value.generation) == (
         "consumer",
         "cooperative-sticky",
@@ -471,6 +505,7 @@ class FakeClassicGroup:
         self.id, self.protocol_type, self.protocol, self.generation = "g", "consumer", protocol, 7
         self.members = {member.id: member for member in members}
         self.former: dict[bytes, None] = {}
+        self.unfit_hash: int | None = None
         self.taken = Taken("g", lambda _host, _bytes: None, "")
 
     def member(self, member_id: str, _instance_id: str | None) -> FakeClassicMember | None:
@@ -564,6 +599,28 @@ def test_a_classic_group_that_does_not_speak_as_consumers_do_stays_one(
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_who_is_refused_has_not_all_members_read_each_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they say may be long: a heartbeat that is refused took a second of the event loop."""
+    last = FakeClassicMember("m2", b"\xff")
+    classic: Any = FakeClassicGroup(FakeClassicMember("m1", given(0)), last)
+    read: list[bytes] = []
+    monkeypatch.setattr(consumers, "subscription_of", lambda said: read.append(said) or subscription_of(said))
+    refusals = [
+        (JOINING._replace(regex="("), world.around, 0),
+        (JOINING, world.around._replace(max_size=2), 0),
+        (JOINING, world.around, 2),
+        (JOINING, world.around, 2),
+    ]
+    for joining, around, count in refusals:
+        with pytest.raises(Refused):
+            consumers.upgraded(classic, joining, around)
+        assert len(read) == count
+    last.assignment = given(1)
+    assert len(consumers.upgraded(classic, JOINING, world.around).members) == 2
+
+
 def test_classic_members_are_there_after_a_restart(world: World) -> None:
     group = world.group()
     old = Classic(group, "a")
@@ -603,3 +660,4 @@ def test_an_assignment_has_the_version_of_the_subscription() -> None:
         metadata = SUBSCRIPTIONS.write(ConsumerProtocolSubscription(topics=[]), version)
         assert written_assignment(partitions, metadata)[:2] == version.to_bytes(2)
     assert written_assignment(partitions, b"\0\7" + metadata[2:])[:2] == b"\0\3", "of one that is not known"
+    assert written_assignment(partitions, b"\0")[:2] == b"\0\0", "of what is none"
