@@ -78,6 +78,7 @@ class ConsumerGroup:
         self._topics: frozenset[str] | None = None  # that members read; None where that is to be found out
         self._ids: dict[tuple[frozenset[str], str], frozenset[bytes]] = {}  # of the topics of a subscription
         self._is_topic_changed = False  # of those that are read
+        self._is_torn = False  # what was stored of it: it needs another epoch, above all that were seen
         self._is_assigning = False
         self._waiting: list[Callable[[], None]] = []
         self.writing = Writing(group_id, around.store)
@@ -305,8 +306,8 @@ class ConsumerGroup:
         metadata_hash = records.metadata_hash(
             (name, self._around.topic(name)) for name in sorted(self._subscribed())
         )
-        if is_changed or metadata_hash != self.metadata_hash:
-            self.metadata_hash = metadata_hash
+        if is_changed or self._is_torn or metadata_hash != self.metadata_hash:
+            self.metadata_hash, self._is_torn = metadata_hash, False
             self._new_epoch()
 
     def _new_epoch(self) -> None:
@@ -581,3 +582,7 @@ class ConsumerGroup:
         self._matches.begin()
         # Topics may have changed after the last record.
         self._topics, self._is_topic_changed = None, True
+        there = filter(None, map(self._around.topic, self._subscribed()))
+        if not records.is_whole(self, self._topic_ids, there):
+            self._is_torn = True
+            self.epoch = max(self.epoch, self.target_epoch, *(member.current.epoch for member in self))
