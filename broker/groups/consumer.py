@@ -366,6 +366,8 @@ class ConsumerGroup:
         self, news: Mapping[str, frozenset[str]], is_changed: bool, refused: frozenset[str]
     ) -> None:
         """Take note of the topics that match; those that are read by now make an epoch. Who has no room goes."""
+        if self._end_code:
+            return
         now_ms = self._around.now_ms()
         for regex, topics in news.items():
             value = records.regex_value(topics, now_ms)
@@ -390,8 +392,8 @@ class ConsumerGroup:
 
     def _assigned(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
         self._is_assigning = False
-        if self.is_dead:
-            return
+        if self._end_code:
+            return  # It is over, or the broker stops, and what it writes to may be closed.
         for member in self:
             # One that has joined since has none: there is another epoch by now.
             self._set_target(member, targets.get(member.id, NOTHING))
@@ -488,7 +490,7 @@ class ConsumerGroup:
 
     def _expire(self, member: Member) -> None:
         """Take out a member that was waited for long enough."""
-        if self.members.get(member.id) is member and not self.is_dead:
+        if self.members.get(member.id) is member and not self._end_code:
             self._remove([member])
             self._settle()
 
