@@ -76,6 +76,12 @@ class BatchRules:
             self.rules, max_decompressed_bytes=min(config.max_decompressed_bytes, PROMPT_MESSAGE_BYTES)
         )
 
+    @property
+    def prompt_bytes(self) -> int:
+        """How large a batch that is not compressed may be to be checked promptly, in whatever format it is stored."""
+        most = self.prompt.max_batch_bytes
+        return most if self.magic == MAGIC else min(most, PROMPT_MESSAGE_BYTES)
+
     def check_promptly(
         self, data: bytearray | memoryview, now_ms: int, end_offset: int, any_format: bool
     ) -> Checked:

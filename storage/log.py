@@ -125,6 +125,11 @@ class Log:
         return self._rules.magic
 
     @property
+    def prompt_bytes(self) -> int:
+        """How large a batch that is not compressed may be to be taken by `append` without `check`."""
+        return self._rules.prompt_bytes
+
+    @property
     def takes_writes(self) -> bool:
         """Whether an append would be taken, as far as is known; reads go on either way. Any thread."""
         return self.health.failure is None and not self.shared.disk.is_full

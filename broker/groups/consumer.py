@@ -78,6 +78,7 @@ class ConsumerGroup:
         self._owners = Owners()
         self._reading = Reading(around.topic)
         self._is_topic_changed = False  # of those that are read
+        self._is_torn = False  # what was stored of it: it needs another epoch, above all that were seen
         self._is_assigning = False
         self._waiting: list[Callable[[], None]] = []
         self.writing = Writing(group_id, around.store)
@@ -301,8 +302,8 @@ class ConsumerGroup:
             return
         self._is_topic_changed = False
         metadata_hash = self._reading.hash
-        if is_changed or metadata_hash != self.metadata_hash:
-            self.metadata_hash = metadata_hash
+        if is_changed or self._is_torn or metadata_hash != self.metadata_hash:
+            self.metadata_hash, self._is_torn = metadata_hash, False
             self._new_epoch()
 
     def _new_epoch(self) -> None:
@@ -341,6 +342,8 @@ class ConsumerGroup:
         self, news: Mapping[str, frozenset[str]], is_changed: bool, refused: frozenset[str]
     ) -> None:
         """Take note of the topics that match; those that are read by now make an epoch. Who has no room goes."""
+        if self._end_code:
+            return
         now_ms = self._around.now_ms()
         for regex, topics in news.items():
             value = records.regex_value(topics, now_ms)
@@ -364,8 +367,8 @@ class ConsumerGroup:
 
     def _assigned(self, epoch: int, targets: Mapping[str, Assignment]) -> None:
         self._is_assigning = False
-        if self.is_dead:
-            return
+        if self._end_code:
+            return  # It is over, or the broker stops, and what it writes to may be closed.
         for member in self:
             # One that has joined since has none: there is another epoch by now.
             self._set_target(member, targets.get(member.id, NOTHING))
@@ -462,7 +465,7 @@ class ConsumerGroup:
 
     def _expire(self, member: Member) -> None:
         """Take out a member that was waited for long enough."""
-        if self.members.get(member.id) is member and not self.is_dead:
+        if self.members.get(member.id) is member and not self._end_code:
             self._remove([member])
             self._settle()
 
@@ -562,3 +565,6 @@ class ConsumerGroup:
         self._matches.begin()
         # Topics may have changed after the last record.
         self._is_topic_changed = True
+        if not records.is_whole(self, self._topic_ids, self._reading.counts.items()):
+            self._is_torn = True
+            self.epoch = max(self.epoch, self.target_epoch, *(member.current.epoch for member in self))

@@ -4,18 +4,26 @@ Owns what becomes of the parts of a group in Kafka's formats. A record of a memb
 group: each makes what it speaks of, and a null takes only that back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from tidelog.broker.groups.assignors import Assignment
-from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
+from tidelog.broker.groups.consumer_member import (
+    NEW,
+    NOTHING,
+    Classic,
+    Current,
+    Progress,
+    Subscription,
+    indexes_in,
+)
 from tidelog.broker.groups.consumer_parts import Member
 from tidelog.protocol.coordinator import consumer_forms as forms
 from tidelog.protocol.coordinator import consumer_group as messages
 from tidelog.protocol.coordinator.consumer_forms import ConsumerKey as Key
 from tidelog.protocol.coordinator.consumer_forms import ConsumerValue as Value
 
-__all__ = ["Key", "Value", "restore"]
+__all__ = ["Key", "Value", "is_whole", "restore"]
 
 
 class Restorable(Protocol):
@@ -176,6 +184,28 @@ def restore(group: Restorable, key: Key, value: Value | None) -> None:
             _,
         ) if value is not None or key.member_id in group.members:
             _restore_member(group.restored_member(key.member_id), value, key)
+
+
+def is_whole(
+    group: Restorable,
+    topic_ids: Callable[[Subscription], frozenset[bytes]],
+    topics: Iterable[tuple[bytes, int]],
+) -> bool:
+    """Tell whether what was restored is all of each change: of one that was cut, a crash may have left a part.
+
+    `topic_ids` are of what one member reads, `topics` what all do, and how many partitions there are.
+    """
+    members = group.members.values()
+    if not max((each.current.epoch for each in members), default=0) <= group.target_epoch <= group.epoch:
+        return False
+    if not members or group.target_epoch < group.epoch:
+        return True  # All is shared out anew by the next heartbeat.
+    if any(
+        each.current.epoch == 0 or not each.target.keys() <= topic_ids(each.subscription) for each in members
+    ):
+        return False
+    shared = {partition for each in members for partition in indexes_in(each.target)}
+    return all((topic, index) in shared for topic, count in topics for index in range(count))
 
 
 def _restore_member(member: Member, value: Value | None, key: Key) -> None:

@@ -471,26 +471,29 @@ class Coordinator:
                 self.storing.append_all(group_id, consumers.tombstones(group))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
+    def _expiry(
+        self, group: Group, topic: str
+    ) -> tuple[bytes | None, int, int, Callable[[int], int | None] | None]:
+        """Return what decides by now which of a group's offsets in a topic are forgettable."""
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        unused_since_ms = None if group.reads(topic) else group.unused_since_ms
+        return self.topic_id(topic), self._clock.now_ms(), retention_ms, unused_since_ms
+
     def _clean_topic(self, group_id: str, topic: str) -> Generator[None, None, bool]:
         """Forget what has expired of a group's offsets in one topic, some a step; tell whether that can be written."""
         group, offsets = self.groups.get(group_id), self.offsets.get(group_id)
         if group is None or offsets is None:
             return True
-        retention_ms = self._config.offsets_retention_minutes * 60_000
-        gone = offsets.forgettable(
-            topic,
-            self.topic_id(topic),
-            self._clock.now_ms(),
-            retention_ms,
-            None if group.reads(topic) else group.unused_since_ms,
-        )
+        gone = offsets.forgettable(topic, *self._expiry(group, topic))
         for first in range(0, len(gone), COMMITTED_AT_ONCE):
-            if self.offsets.get(group_id) is not offsets:
+            group = self.groups.get(group_id)
+            if group is None or self.offsets.get(group_id) is not offsets:
                 return True  # All of it was forgotten meanwhile.
+            expiry = self._expiry(group, topic)  # A member that reads the topic may have come meanwhile.
             some = [
                 (topic, partition)
                 for partition, committed in gone[first : first + COMMITTED_AT_ONCE]
-                if offsets.get(topic, partition) is committed
+                if offsets.get(topic, partition) is committed and committed.is_forgettable(*expiry)
             ]
             if some and not isinstance(self.remove(group_id, some), Partition):
                 return False

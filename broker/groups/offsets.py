@@ -47,6 +47,20 @@ class Committed(NamedTuple):
             return now_ms >= self.expire_ms
         return unused_since_ms is not None and now_ms - unused_since_ms >= retention_ms
 
+    def is_forgettable(
+        self,
+        topic_id: bytes | None,
+        now_ms: int,
+        retention_ms: int,
+        unused_since_ms: Callable[[int], int | None] | None,
+    ) -> bool:
+        """Tell whether it has expired, or is of a topic that is not there any more.
+
+        `unused_since_ms` is asked by the time of the commit; without it members read the topic.
+        """
+        since_ms = None if unused_since_ms is None else unused_since_ms(self.commit_ms)
+        return not self.is_of(topic_id) or self.is_expired(now_ms, since_ms, retention_ms)
+
     def stored(self) -> OffsetCommitValue:
         """Return what is stored of it."""
         return OffsetCommitValue(
@@ -126,13 +140,8 @@ class GroupOffsets:
         retention_ms: int,
         unused_since_ms: Callable[[int], int | None] | None,
     ) -> list[tuple[int, Committed]]:
-        """Return the partitions of a topic whose offset has expired, or is of one that is not there any more.
-
-        `unused_since_ms` is asked by the time of the commit; without it members read the topic.
-        """
-
-        def is_gone(committed: Committed) -> bool:
-            since_ms = None if unused_since_ms is None else unused_since_ms(committed.commit_ms)
-            return not committed.is_of(topic_id) or committed.is_expired(now_ms, since_ms, retention_ms)
-
-        return [each for each in self.topics.get(topic, {}).items() if is_gone(each[1])]
+        """Return the partitions of a topic whose offset `is_forgettable`."""
+        found = self.topics.get(topic, {}).items()
+        return [
+            each for each in found if each[1].is_forgettable(topic_id, now_ms, retention_ms, unused_since_ms)
+        ]

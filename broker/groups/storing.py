@@ -21,6 +21,14 @@ from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import ACKS_ALL, Partition
 from tidelog.broker.topics import BrokerStops, Topic, TopicExists, TopicNamesCollide, Topics
 from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.consumer_forms import KEY_NUMBERS
+from tidelog.protocol.coordinator.consumer_group import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataValue
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.batch import HEADER_BYTES
@@ -31,12 +39,22 @@ from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# So many records of a group, and bytes, are stored as one batch, or one that is larger by itself: so much a topic takes
-# in any format and with any codec (`batch_rules`), unless its max.message.bytes is less.
-STORED_AT_ONCE = 50
-STORED_BYTES = 16 << 10
 # What a record takes beside its key and its value in any format, at most.
 RECORD_BYTES = 40
+# A change of a group that is larger than a batch may be is written in this order, so that a start can mend what a crash
+# has left of it: an epoch without a target has one made, and what members have is known before they are, so that nobody
+# else gets it. That a classic group is no more comes first: Kafka's replay drops with it all that it has read.
+_ORDER: list[tuple[int, bool] | None] = [
+    (records.GROUP_KEY, False),
+    (KEY_NUMBERS[ConsumerGroupMetadataKey], True),
+    None,  # what is taken back, and all others
+    (KEY_NUMBERS[ConsumerGroupCurrentMemberAssignmentKey], True),
+    (KEY_NUMBERS[ConsumerGroupTargetAssignmentMemberKey], True),
+    (KEY_NUMBERS[ConsumerGroupMemberMetadataKey], True),
+    (KEY_NUMBERS[ConsumerGroupTargetAssignmentMetadataKey], True),
+    (records.GROUP_KEY, True),
+]
+_PLACES = {kind: place for place, kind in enumerate(_ORDER)}
 
 
 class Storing:
@@ -88,10 +106,13 @@ class Storing:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
     def append_all(self, group_id: str, changes: Changes) -> Partition | ErrorCode:
-        """Append what has changed of a group, in its order, some records a batch; there are changes."""
+        """Append what has changed of a group, as one batch wherever that is not too large; there are changes.
+
+        A batch is there as a whole after a crash, or not at all.
+        """
         if self.log.topic is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        most_bytes = min(STORED_BYTES, self.log.partition(group_id).log.config.max_message_bytes)
+        most_bytes = self.log.partition(group_id).log.prompt_bytes
         appended: Partition | ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
         for entries in _batches(changes, most_bytes):
             appended = self.append(group_id, entries)
@@ -165,15 +186,27 @@ class Storing:
 
 
 def _batches(changes: Changes, most_bytes: int) -> Iterator[list[Entry]]:
-    """Yield records in their order, as many together as are stored at once."""
+    """Yield records in their order as one batch, or in one that can be mended as many a batch as fit."""
     batch: list[Entry] = []
-    size_bytes = 0
-    for key, value in changes.items():
-        record_bytes = RECORD_BYTES + len(key) + len(value or b"")
-        if batch and (len(batch) == STORED_AT_ONCE or HEADER_BYTES + size_bytes + record_bytes > most_bytes):
+    size_bytes = HEADER_BYTES
+    is_one = HEADER_BYTES + sum(_record_bytes(*change) for change in changes.items()) <= most_bytes
+    for key, value in changes.items() if is_one else sorted(changes.items(), key=_place):
+        record_bytes = _record_bytes(key, value)
+        if batch and size_bytes + record_bytes > most_bytes:
             yield batch
-            batch, size_bytes = [], 0
+            batch, size_bytes = [], HEADER_BYTES
         batch.append(Entry(key, value))
         size_bytes += record_bytes
     if batch:
         yield batch
+
+
+def _record_bytes(key: bytes, value: bytes | None) -> int:
+    return RECORD_BYTES + len(key) + len(value or b"")
+
+
+def _place(change: tuple[bytes, bytes | None]) -> int:
+    """Return where a record belongs in a change that is cut."""
+    key, value = change
+    kind = (int.from_bytes(key[:2], "big"), value is not None)
+    return _PLACES.get(kind, _PLACES[None])

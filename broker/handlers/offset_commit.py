@@ -3,9 +3,10 @@
 Versions: 0-9 (9: member epochs, KIP-848; topics are named by id from 10 on, which is not served yet).
 Behaviour: answered when the offsets are on disk, in `__consumer_offsets`. Where a group has no members, anybody may
 commit. `retention_time_ms` (2-4) and the time of a commit (1) hold, as in Kafka.
-Departures from Kafka: on disk, not in the page cache. Memory for groups is bounded (`group.state.max.bytes`, of one
-address half of it): above it the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0 is
-stored where the others are, not in ZooKeeper. A member of the consumer protocol commits in its present epoch, any
+Departures from Kafka: on disk, not in the page cache. More than 100 offsets are not stored as one: where the member
+leaves meanwhile, or the group is deleted, the rest is refused. Memory for groups is bounded (`group.state.max.bytes`,
+of one address half of it): above it the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0
+is stored where the others are, not in ZooKeeper. A member of the consumer protocol commits in its present epoch, any
 other is answered STALE_MEMBER_EPOCH, as in Kafka up to 4.2: later ones take an earlier epoch for partitions that the
 member has had since (KIP-1251).
 """
@@ -43,15 +44,18 @@ def handle(
     code = groups.problem(request.group_id, is_member=False) or _membership_problem(session, request, version)
     if code:
         return in_turns(session.broker.turns, _refuse(request, code))
-    return groups.storing.when_ready(session, partial(_begin, session, request))  # type: ignore[no-any-return]
+    return groups.storing.when_ready(session, partial(_begin, session, request, version))  # type: ignore[no-any-return]
 
 
-def _membership_problem(session: Session, request: OffsetCommitRequest, version: int) -> ErrorCode:
+def _membership_problem(
+    session: Session, request: OffsetCommitRequest, version: int, has_written: bool = False
+) -> ErrorCode:
+    """Return why offsets may not be committed. Of a group that a request `has_written` to none means it was deleted."""
     group = session.broker.groups.group(request.group_id)
     generation = request.generation_id_or_member_epoch
     is_old = version < MEMBER_EPOCH_SINCE
     if group is None:
-        if generation < 0:
+        if generation < 0 and not has_written:
             return ErrorCode.NONE
         return ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
     if isinstance(group, MixedGroup):
@@ -74,17 +78,19 @@ def _answer(partition: OffsetCommitRequestPartition, code: ErrorCode) -> OffsetC
     return OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
 
 
-def _begin(session: Session, request: OffsetCommitRequest) -> Any:
-    return in_turns(session.broker.turns, _Commit(session, request).steps())
+def _begin(session: Session, request: OffsetCommitRequest, version: int) -> Any:
+    return in_turns(session.broker.turns, _Commit(session, request, version).steps())
 
 
 class _Commit:
     """One request: what of it is to be written next, and what was."""
 
-    def __init__(self, session: Session, request: OffsetCommitRequest) -> None:
+    def __init__(self, session: Session, request: OffsetCommitRequest, version: int) -> None:
         self._broker = session.broker
         self._groups = session.broker.groups
         self._request = request
+        # Others go on between two batches: whether it may commit is asked for each.
+        self._problem = partial(_membership_problem, session, request, version)
         self._now_ms = session.broker.clock.now_ms()
         self._address = session.address
         # What is to be written next takes.
@@ -147,7 +153,9 @@ class _Commit:
     def _write(self) -> None:
         if not self._next:
             return
-        written = self._groups.put(self._request.group_id, self._next, self._replaced)
+        written: Partition | ErrorCode = self._problem(has_written=bool(self._stored))
+        if not written:
+            written = self._groups.put(self._request.group_id, self._next, self._replaced)
         if isinstance(written, Partition):
             self._partitions.add(written)
             self._stored += self._next_answers

@@ -703,6 +703,20 @@ async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_a
     assert (await (await member(served, connect, "m2")).heartbeat()).error_code == NONE
 
 
+async def test_a_change_of_a_group_is_one_batch_and_so_is_there_as_a_whole_or_not_at_all(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    await (await member(served, connect)).heartbeat()
+    storing = served.broker.groups.storing
+    log = storing.log.partition("g").log
+    end, codes = log.log_end_offset, list[ErrorCode]()
+    storing.store_changes("g", {b"%d" % number: bytes(1000) for number in range(1000)}, codes.append)
+    await until(lambda: bool(codes))
+    counts = [header.record_count for _, _, header in log.headers(end)]
+    assert (codes, counts) == ([NONE], [1000])
+
+
 async def test_a_group_that_has_become_a_classic_one_is_counted_and_its_members_are_missed(
     serve: Serve, connect: Connect
 ) -> None:

@@ -1,6 +1,7 @@
 """The APIs of groups in every version that is announced, and what a group must not let itself be told."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import partition_of
 from tidelog.broker.groups.states import State
-from tidelog.broker.handlers import join_group, offset_fetch
+from tidelog.broker.handlers import join_group, offset_commit, offset_fetch
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.error_codes import ErrorCode
@@ -913,6 +914,71 @@ async def test_the_topic_of_groups_may_go_between_two_steps_of_forgetting_what_h
     await one.commit("t", 8)
     assert list(cleaning) == []
     assert await one.offsets() == {("t", 0): 8}
+
+
+async def test_offsets_are_kept_once_a_member_reads_their_topic_though_others_of_it_have_been_forgotten(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "COMMITTED_AT_ONCE", 1)
+    served = await serve(offsets_retention_check_interval_ms="2000000000")
+    groups, clock = served.broker.groups, served.broker.clock
+    clock.hold()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 3)
+    await one.commit("t", 5, 6, 7)
+    clock.advance(days=8)
+    cleaning = groups._clean_all(with_groups=True)
+    next(cleaning)
+    next(cleaning)
+    one.protocols = [("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00")]
+    await one.join_and_sync()
+    assert list(cleaning) != []
+    assert await one.offsets() == {("t", 1): 6, ("t", 2): 7}
+    clock.release()
+
+
+async def commit_while(
+    served: Served, one: GroupMember, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
+) -> list[int]:
+    """Commit three offsets; something happens when the first is written."""
+    monkeypatch.setattr(offset_commit, "COMMITTED_AT_ONCE", 1)
+    groups = served.broker.groups
+    put = groups.put
+
+    def put_first(*args: Any) -> Any:
+        written = put(*args)
+        monkeypatch.setattr(groups, "put", put)
+        happens()
+        return written
+
+    monkeypatch.setattr(groups, "put", put_first)
+    return await one.commit("t", 5, 6, 7, version=9)
+
+
+async def test_a_commit_under_way_is_refused_from_where_its_member_has_left(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the next member commits is not written over."""
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 3)
+    await one.join_and_sync()
+    group = served.broker.groups.groups["g"]
+    codes = await commit_while(served, one, monkeypatch, lambda: group.leave([(one.id, None)]))
+    assert codes == [NONE, UNKNOWN, UNKNOWN]
+    assert await one.offsets() == {("t", 0): 5}
+
+
+async def test_a_commit_under_way_brings_back_no_group_that_is_deleted(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 3)
+    groups = served.broker.groups
+    codes = await commit_while(served, one, monkeypatch, lambda: list(groups.delete(groups.groups["g"])))
+    assert codes == [NONE, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert (groups.groups, groups.offsets) == ({}, {})
 
 
 async def test_what_was_committed_of_a_deleted_topic_is_not_of_one_that_has_its_name_now(

@@ -512,6 +512,31 @@ def test_who_waits_when_the_broker_stops_is_answered(world: World) -> None:
     assert one.answers[-1].code is ErrorCode.NOT_COORDINATOR
 
 
+def test_what_is_found_for_a_group_after_the_broker_stops_is_not_written(world: World) -> None:
+    """What it would be written to may be closed by then."""
+    group = world.group()
+    one, two = client("m1", "a"), client("m2", regex="b")
+    one.heartbeat(group)
+    world.is_lazy = True
+    two.heartbeat(group)
+    one.topics = frozenset(["b"])
+    one.heartbeat(group)
+    group.release(ErrorCode.NOT_COORDINATOR)
+    stored = dict(world.log)
+    world.work()
+    world.pass_(SESSION_MS)
+    assert world.log == stored
+
+
+def test_what_is_shared_out_after_the_broker_stops_is_not_written(world: World) -> None:
+    world.is_lazy = True
+    group = world.group()
+    client("m", "a").heartbeat(group)
+    group.release(ErrorCode.NOT_COORDINATOR)
+    world.work()
+    assert world.log == {}
+
+
 def test_a_group_that_is_ended_answers_who_waits_and_writes_no_more(world: World) -> None:
     """Not even what is found for it later: it would bring back, with the next start, what was taken back."""
     world.is_lazy = True
