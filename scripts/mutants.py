@@ -95,7 +95,7 @@ FIRST = {
     "broker/groups/consumer": ["groups_consumer", "groups_mixed", "consumer_group_model"],
     "broker/groups/consumer_member": ["groups_consumer", "consumer_group_model"],
     "broker/groups/consumer_parts": ["groups_consumer", "groups_mixed"],
-    "broker/groups/consumer_records": ["groups_log", "consumer_group_model"],
+    "broker/groups/consumer_records": ["groups_log", "groups_torn", "consumer_group_model"],
     "broker/groups/consumers": ["groups_mixed", "consumer_group_handlers"],
     "broker/groups/coordinator": [*_GROUPS, "consumer_group_handlers"],
     "broker/groups/matches": ["groups_consumer", "consumer_group_model"],
