@@ -24,6 +24,10 @@ Map = mmap.mmap
 _PAGE_BYTES = mmap.PAGESIZE
 
 
+# What keeps a file from being opened, and is no fault of a disk.
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 class Shortage(OSError):
     """A file could not be opened for want of descriptors or memory: nothing was done, and later it may work."""
 
@@ -32,7 +36,7 @@ def _open(path: Path, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        if error.errno in SHORTAGES:
             raise Shortage(error.errno, error.strerror, str(path)) from error
         raise
 
