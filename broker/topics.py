@@ -181,10 +181,15 @@ class Topics:
         options = {record.name: record.options for record in self._catalog.topics()}
         self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
         for name in self._catalog.deletions():
-            at_once(self._delete_folders(name))
+            try:
+                at_once(self._delete_folders(name))
+            except StorageError as error:
+                _log.warning("not deleted yet, the next start goes on topic=%s error=%r", name, str(error))
         known = {record.name: record for record in self._catalog.topics()}
         for name, partitions in self._highest().items():
             record = known.get(name)
+            if name in self._leftovers:
+                continue
             if record is None or partitions > record.partitions:
                 self._adopt(name, record, partitions)
         for record in self._catalog.topics():

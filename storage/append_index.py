@@ -81,12 +81,21 @@ class AppendIndex(IndexFile):
 
     def cut(self, relative_offset: int) -> None:
         """Drop the entries of batches from an offset on, on disk as well: none may come back for another batch."""
+        if self.drop(relative_offset):
+            self.cut_file()
+
+    def cut_file(self) -> None:
+        """Have the file end where these entries do, on disk."""
+        file = self._file or self._open()
+        file.truncate(len(self.data))
+        file.sync()
+
+    def drop(self, relative_offset: int) -> bool:
+        """Drop the entries of batches from an offset on, in memory only; tell whether there were any."""
         count = _count_before(self.data, relative_offset)
-        if count < len(self):
-            self.keep(count)
-            file = self._file or self._open()
-            file.truncate(len(self.data))
-            file.sync()
+        is_shorter = count < len(self)
+        self.keep(count)
+        return is_shorter
 
     def replace_file(self) -> None:
         """Have the file hold these entries and no others, on disk.

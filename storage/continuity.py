@@ -26,26 +26,39 @@ _base_offset = attrgetter("base_offset")
 
 
 class Owed:
-    """What a start would write and has no room for. Nothing that is read needs it; it comes before the next append."""
+    """What a start would write to a log, and the disk does not take. Nothing that is read needs it.
+
+    What a full disk has no room for, or had no descriptor, comes before the next append. After any other `failure`
+    there is no next one.
+    """
 
     def __init__(self, shared: Shared) -> None:
         """Owe nothing yet."""
         self.writes: list[Callable[[], object]] = []
+        self.error: OSError | None = None  # the last one
+        self.failure: OSError | None = None
         self._disk = shared.disk
 
-    def put_off(self, error: OSError, write: Callable[[], object]) -> None:
-        """Owe what failed with this error, or raise that if it is none of a full disk."""
-        if error.errno not in FULL:
-            raise error
+    def refused(self, error: OSError) -> None:
+        """Take note of an error."""
+        self.error = error
         self._disk.refused(error)
+        if error.errno not in (*FULL, *files.SHORTAGES):
+            self.failure = self.failure or error
+
+    def put_off(self, error: OSError, write: Callable[[], object]) -> None:
+        """Owe what failed with this error."""
+        self.refused(error)
         self.writes.append(write)
 
-    def write(self, write: Callable[[], object]) -> None:
-        """Write, now or later."""
+    def write(self, write: Callable[[], object]) -> bool:
+        """Write, now or later; tell whether that is done."""
         try:
             write()
         except OSError as error:
             self.put_off(error, write)
+            return False
+        return True
 
 
 class Opened(NamedTuple):
@@ -116,10 +129,11 @@ def _ends_in_damage(segment: Segment) -> bool:
     return bool(damage) and damage[-1].end == segment.size
 
 
-def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: int) -> None:
+def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: int, owed: Owed) -> None:
     """Cut the log at the first damage or gap that no flush can have come after.
 
-    What lies wholly before the log's start is to be deleted: nothing has to follow it without a gap.
+    What lies wholly before the log's start is to be deleted: nothing has to follow it without a gap. Where the files
+    cannot be cut the log ends there all the same, as nothing is appended before they are.
     """
     first = max(bisect_right(segments, log_start_offset, key=_base_offset) - 1, 0)
     for number, segment in enumerate(segments[first:], first):
@@ -133,9 +147,15 @@ def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: in
                 _cut_from(segments, number + 1)
                 _log.warning("what no flush covers is cut file=%s from=%d", segment.path(LOG), start)
                 segment.shared.tally.cut(segment.size - start)
-                segment.truncate(start)
-                segment.file.sync()  # What is cut must not come back after what is appended.
+                segment.end_at(start)
+                owed.write(partial(_cut_files, segment))
                 return
+
+
+def _cut_files(segment: Segment) -> None:
+    """Cut off on disk what lies behind a segment's end; only then may anything be appended."""
+    segment.cut_file(segment.size)
+    segment.file.sync()  # What is cut must not come back after what is appended.
 
 
 def _offset_before(segment: Segment, position: int) -> int:
@@ -160,7 +180,7 @@ def _cut_from(segments: list[Segment], number: int) -> None:
     del segments[number:]
 
 
-def cut_torn_tail(segments: list[Segment], flushed_to: int) -> None:
+def cut_torn_tail(segments: list[Segment], flushed_to: int, owed: Owed) -> None:
     """Cut what no batch follows and no flush has covered, and the empty segments after it."""
     while holding := [number for number, segment in enumerate(segments) if segment.size]:
         last = segments[holding[-1]]
@@ -170,7 +190,10 @@ def cut_torn_tail(segments: list[Segment], flushed_to: int) -> None:
             return  # It was whole once: the offset after it is known.
         _cut_from(segments, holding[-1] + 1)
         torn = last.size
-        last.cut_tail()
+        last.summary.damage, (start, *_) = last.summary.damage[:-1], last.summary.damage[-1]
+        last.size = last.summary.log_bytes = start
+        last.digests.cut(last.file, start)
+        owed.write(partial(last.file.truncate, start))
         last.shared.tally.cut(torn - last.size)
         _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
 

@@ -1,7 +1,8 @@
-"""Whether the disk of the data folder is full: said once when it begins, and once when it is over.
+"""Whether the disk of the data folder is full, said once when it begins and once when it is over, and whether it fails.
 
-Owns that state. It begins with an error that says so, whatever was being written; it is over when a file of some size
-can be written again, which is tried while it lasts. Knows nothing of what was refused meanwhile.
+Owns these states. Full begins with an error that says so, whatever was being written; it is over when a file of some
+size can be written again, which is tried while it lasts. Any other error of a write, or of a sync, is for good: what
+was written before may be gone, so the next start takes nothing for granted. Knows nothing of what was refused.
 """
 
 import errno
@@ -9,7 +10,7 @@ import logging
 import threading
 from pathlib import Path
 
-from tidelog.storage import files
+from tidelog.storage import files, folder_identity
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Ends in .tmp: a start removes what a crash left of it.
@@ -20,20 +21,32 @@ _log = logging.getLogger(__name__)
 
 
 class DiskSpace:
-    """The space in a folder. For any thread; `look` for one."""
+    """The disk of a data folder. For any thread; `look` for one."""
 
     def __init__(self, folder: Path) -> None:
-        """Take it that there is some."""
+        """Take it that there is some space."""
         self.folder = folder
         self.is_full = False
+        self.is_trusted = True
         self._lock = threading.Lock()
 
     def refused(self, error: BaseException) -> None:
         """Take note of an error of a write, whatever it says."""
-        if not self.is_full and isinstance(error, OSError) and error.errno in FULL:
+        if not isinstance(error, OSError) or error.errno in files.SHORTAGES:
+            return
+        if error.errno not in FULL:
+            self.distrust()
+        elif not self.is_full:
             self._turn(
                 True, "disk full folder=%s free_bytes=%d: writes are refused, reads go on; free space there"
             )
+
+    def distrust(self) -> None:
+        """Let the next start take nothing that was written for granted."""
+        with self._lock:
+            was_trusted, self.is_trusted = self.is_trusted, False
+        if was_trusted:
+            folder_identity.forget_boot(self.folder)
 
     def look(self) -> None:
         """See whether it is over."""

@@ -27,6 +27,8 @@ _PAGE_BYTES = mmap.PAGESIZE
 
 # The longest that there is (HZ=100).
 _TICK_MS: Final = 10
+# What keeps a file from being opened, and is no fault of a disk.
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Shortage(OSError):
@@ -37,7 +39,7 @@ def _open(path: Path, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        if error.errno in SHORTAGES:
             raise Shortage(error.errno, error.strerror, str(path)) from error
         raise
 

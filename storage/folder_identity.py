@@ -4,6 +4,7 @@ Owns the check that a folder is ours, or Kafka's of a single node, before anythi
 """
 
 import base64
+import logging
 import uuid
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ LOCK = ".lock"
 PARTITION_METADATA = "partition.metadata"
 BOOT = "boot-id"
 _VERSION = "1"
+_log = logging.getLogger(__name__)
 # What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
 # And `meta.properties` half written, by a start that was cut off.
 _HARMLESS = frozenset({LOCK, f"{META}.tmp", "lost+found", ".DS_Store", ".gitkeep"})
@@ -104,7 +106,7 @@ def _encode(id_bytes: bytes) -> str:
 
 
 def is_same_boot(folder: Path) -> bool:
-    """Tell whether the system has run on since the last start here, and no sync has failed.
+    """Tell whether the system has run on since the last start here, and the disk has refused no write or sync.
 
     Then all that was written is there, however the process ended: what is damaged, no crash has done it.
     """
@@ -120,8 +122,16 @@ def save_boot(folder: Path) -> None:
 
 
 def forget_boot(folder: Path) -> None:
-    """Let the next start take nothing that was written for granted: a sync has failed."""
-    files.remove(folder / BOOT)
+    """Let the next start take nothing that was written for granted: the disk has refused a write or a sync."""
+    try:
+        files.remove(folder / BOOT)
+    except OSError as error:
+        _log.error(
+            "not removed file=%s error=%r: remove it before the next start, "
+            "which takes for granted what the disk may have lost",
+            folder / BOOT,
+            str(error),
+        )
 
 
 def save_topic_id(folder: Path, topic_id: bytes) -> None:

@@ -9,7 +9,6 @@ file system; nothing of who waits for what.
 import logging
 import time
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from tidelog.storage import files, folder_identity
@@ -127,8 +126,7 @@ class GroupSync:
         except (OSError, ImportError) as error:
             # Whose write failed it does not say, maybe nobody's here; their own syncs do.
             self.trust.is_lost = True
-            with suppress(OSError):
-                folder_identity.forget_boot(self._folder)
+            folder_identity.forget_boot(self._folder)
             _log.warning(
                 "file system not synced, from now on each log by itself folder=%s error=%r",
                 self._folder,

@@ -5,10 +5,8 @@ has the log; the reason is read by any thread.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
-from tidelog.storage import folder_identity
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogOffline
 
 _UNTIL_RESTART = "; reads go on; restart when the disk is well"
@@ -17,13 +15,13 @@ _UNTIL_RESTART = "; reads go on; restart when the disk is well"
 class Health:
     """The health of one log; `failure` is None while it takes writes."""
 
-    __slots__ = ("_data_folder", "_name", "_refusal", "_remedies", "failure")
+    __slots__ = ("_disk", "_name", "_refusal", "_remedies", "failure")
 
-    def __init__(self, name: str, data_folder: Path) -> None:
+    def __init__(self, name: str, disk: DiskSpace) -> None:
         """Take writes; `name` is what errors call the log."""
         self.failure: str | None = None
         self._name = name
-        self._data_folder = data_folder
+        self._disk = disk
         self._refusal = LogOffline
         self._remedies: list[Callable[[], object]] = []
 
@@ -31,8 +29,18 @@ class Health:
         """Return what refuses a write since the failure."""
         return self._refusal(f"{self._name}: takes no writes since {self.failure}")
 
+    @property
+    def is_final(self) -> bool:
+        """Whether there is a failure that nothing mends."""
+        return self.failure is not None and not self._remedies
+
     def fail(self, why: str, *remedies: Callable[[], object]) -> None:
-        """Take no writes until these, and those of other failures, have succeeded; OSError from one that does not."""
+        """Take no writes until these, and those of other failures, have succeeded; OSError from one that does not.
+
+        A failure that nothing mends stays.
+        """
+        if self.is_final:
+            return
         self.failure = why
         self._remedies += remedies
 
@@ -52,8 +60,7 @@ class Health:
     def distrust(self, why: str) -> LogOffline:
         """Take no more writes, and let the next start not believe what memory holds; return what to raise."""
         self.failure, self._remedies = why + _UNTIL_RESTART, []
-        with suppress(OSError):
-            folder_identity.forget_boot(self._data_folder)
+        self._disk.distrust()
         return self.offline()
 
     def refuse(self, why: str, refusal: type[LogOffline]) -> None:

@@ -18,7 +18,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -35,7 +34,7 @@ from tidelog.storage.errors import LogDeleted, LogOffline, OffsetOutOfRange, Rea
 from tidelog.storage.files import FileSlice
 from tidelog.storage.health import Health
 from tidelog.storage.leader_epochs import LeaderEpochs
-from tidelog.storage.producer_snapshots import ProducerSnapshots
+from tidelog.storage.producer_snapshots import ProducerSnapshots, Sync
 from tidelog.storage.producer_state import ProducerState
 from tidelog.storage.quick_rolls import QuickRolls
 from tidelog.storage.roll_times import RollTimes
@@ -101,7 +100,7 @@ class Log:
             # As a new one has it: it may soon be all that is left to tell.
             self.active.summary.last_append_ms = self.last_append_ms
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
-        self.health = Health(str(self), folder.parent)
+        self.health = Health(str(self), shared.disk)
         self.deleted = DeletedFiles(folder)
         self._judging = threading.Lock()
         self._quick_rolls = QuickRolls(str(self))
@@ -448,26 +447,15 @@ class Log:
         """The offset up to which all is known to be on disk."""
         return self.durability.recovery_point
 
-    def save_epochs(self) -> None:
-        """Put the leader epochs on disk, wholly; where that fails take no writes until it succeeds.
-
-        Records of an epoch that a crash would begin again could not be told from those that it took.
-        """
-        save = partial(self.epochs.save, durably=True)
-        try:
-            save()
-        except OSError as error:
-            why = f"its leader epochs could not be saved ({error}); free space in {self.directory}"
-            self.health.fail(why, save)
-            _log.warning("epochs not saved log=%s error=%r", self, str(error))
-
     def copy_producers(self) -> None:
         """Have a snapshot of the producers as of the end of the log written soon. Call with `lock` held."""
         self.snapshots.keep(self.log_end_offset, self.producers.copy())
 
-    def load_producers(self, snapshots: list[int], since: int = 0) -> None:
+    def load_producers(self, snapshots: list[int], since: int = 0, sync: Sync | None = None) -> None:
         """Take the newest good snapshot and note the batches after it; none before `since` names a producer."""
-        offset = self.snapshots.load(self.producers, snapshots, self.log_end_offset)
+        offset = self.snapshots.load(
+            self.producers, snapshots, self.log_end_offset, sync or files.sync_folder
+        )
         start = max(self.log_start_offset, since) if offset is None else offset
         if start < self.log_end_offset:
             for segment, _, header in self.headers(start):
@@ -601,4 +589,5 @@ class Log:
         try:
             yield
         except OSError as error:
+            self.shared.disk.refused(error)
             raise LogOffline(f"{self}: {error}") from error

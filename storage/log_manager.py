@@ -132,10 +132,11 @@ class LogManager:
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
         if clean:
             logs = [load(*each) for each in found]
+            recovery.put_on_disk(logs, self._group_sync)
         else:
             with ThreadPoolExecutor(min(RECOVERY_THREADS, os.cpu_count() or 1), "recovery") as pool:
                 logs = list(pool.map(lambda each: load(*each), found))
-        recovery.put_on_disk(logs, self._group_sync)
+                recovery.put_on_disk(logs, self._group_sync, pool.map)
         self.logs = {(log.topic, log.partition): log for log in logs}
         self._entries = points.keys() | starts.keys()
         self._absent = self._entries - self.logs.keys()
@@ -148,13 +149,18 @@ class LogManager:
             self._strike_absent()
             self._save_boot()
         except OSError as error:
+            self.disk.refused(error)
             _log.warning(
                 "not all is on disk that the start has found data=%s error=%r", self.directory, str(error)
             )
 
     def _save_boot(self) -> None:
-        """Have the next start take what was written for granted, unless something that this one has found is owed."""
-        if not self.trust.is_lost and all(log.health.failure is None for log in self.logs.values()):
+        """Have the next start take what was written for granted, unless something that this one has found is owed.
+
+        Or the disk has refused something since.
+        """
+        is_trusted = self.disk.is_trusted and not self.trust.is_lost
+        if is_trusted and all(log.health.failure is None for log in self.logs.values()):
             folder_identity.save_boot(self.directory)
             self._is_boot_saved = True
 

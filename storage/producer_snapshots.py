@@ -10,6 +10,7 @@ as by a cut, the log's lock is taken first.
 
 import logging
 import threading
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tidelog.storage.producer_state import Producers, ProducerState
 
 SUFFIX = ".snapshot"
 KEPT = 2
+Sync = Callable[[Path], object]  # puts the names in a folder on disk
 
 _log = logging.getLogger(__name__)
 
@@ -66,9 +68,9 @@ class ProducerSnapshots:
             except OSError as error:
                 _log.warning("producers not saved log=%s error=%r", self._name, str(error))
 
-    def load(self, state: ProducerState, offsets: list[int], end_offset: int) -> int | None:
+    def load(self, state: ProducerState, offsets: list[int], end_offset: int, sync: Sync) -> int | None:
         """Restore the newest good one of these as `load_latest` does. Call with `lock` held, or as it is made."""
-        found = load_latest(state, self._folder, offsets, end_offset)
+        found = load_latest(state, self._folder, offsets, end_offset, sync)
         self.offsets = [known for known in offsets if found is not None and known <= found]
         return found
 
@@ -83,10 +85,12 @@ def snapshot_path(folder: Path, offset: int) -> Path:
     return folder / f"{offset:020d}{SUFFIX}"
 
 
-def load_latest(state: ProducerState, folder: Path, offsets: list[int], end_offset: int) -> int | None:
+def load_latest(
+    state: ProducerState, folder: Path, offsets: list[int], end_offset: int, sync: Sync
+) -> int | None:
     """Restore the newest good snapshot up to `end_offset` and return its offset, or None; remove those of no use.
 
-    They are gone durably: the log may reach their offsets again with other batches.
+    They are gone durably, by `sync` of the folder: the log may reach their offsets again with other batches.
     """
     found, are_removed = None, False
     for offset in sorted(offsets, reverse=True):
@@ -99,7 +103,7 @@ def load_latest(state: ProducerState, folder: Path, offsets: list[int], end_offs
     else:
         state.clear()
     if are_removed:
-        files.sync_folder(folder)
+        sync(folder)
     return found
 
 

@@ -21,13 +21,15 @@ Owns the judgement about what a crash or a bad disk left behind:
 7. Append times that nobody wrote down: batches of LogAppendTime tell them. Otherwise the time of the file stands in, as
    retention needs one, but never one that is yet to come. It says nothing of times that a client was told, as only
    batches of LogAppendTime have such.
-8. What a full disk has no room for is owed: the log is read, and takes no append before that is written.
+8. What a full disk has no room for is owed: the log is read, and takes no append before that is written. After any
+   other failure of the disk it takes none at all, and is read.
 
 Doing all this twice gives what doing it once gives.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
@@ -39,7 +41,6 @@ from tidelog.storage import append_index, continuity, files, last_entries, time_
 from tidelog.storage.append_index import Origin
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
-from tidelog.storage.disk_space import FULL
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
@@ -55,6 +56,8 @@ from tidelog.storage.walk import Refuses
 # Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
 _LEFTOVERS = (DELETED, ".cleaned", ".tmp")
 _DIGITS = 20
+# Does something to each of many, as `map` does.
+_Each = Callable[[Callable[[Log], None], list[Log]], Iterable[None]]
 # Of a log that is put on disk alone: where it ends, its leader epochs, their name.
 _SYNCS_ALONE = 3
 
@@ -64,7 +67,7 @@ _log = logging.getLogger(__name__)
 class Known(NamedTuple):
     """What the data folder remembers of a log; nothing, for one that came from elsewhere and is not `ours`.
 
-    `was_cut_off` unless the system has run on, and no sync has failed, since the log was last opened.
+    `was_cut_off` unless the system has run on since the log was last opened, and the disk refused nothing.
     """
 
     clean: bool = False
@@ -98,9 +101,9 @@ def find(
     folder: Path, topic: str, partition: int, config: TopicConfig, shared: Shared, known: Known, now_ms: int
 ) -> Log:
     """Open a log as `load` does, to be read; it may be appended to after `put_on_disk`."""
-    found = _sort_out(folder, known.ours)
-    last = len(found.bases) - 1
     owed = Owed(shared)
+    found = _sort_out(folder, known.ours, owed)
+    last = len(found.bases) - 1
     ends = [*found.bases[1:], known.recovery_point]
     opened = [
         _open_segment(folder, base, end, config, shared, known, n == last, now_ms, owed)
@@ -110,15 +113,15 @@ def find(
     segments = [each.segment for each in opened]
     flushed_to = max([known.recovery_point, *(each.flushed_to for each in opened)])
     if known.ours and known.was_cut_off and not known.clean:
-        continuity.cut_unflushed(segments, known.log_start_offset, flushed_to)
-    continuity.cut_torn_tail(segments, flushed_to)
+        continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, owed)
+    continuity.cut_torn_tail(segments, flushed_to, owed)
     maker = continuity.Maker(folder, config, shared, now_ms, owed)
     continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
     for segment in segments[:-1]:
         if segment.is_active:
-            _seal(segment, shared)
+            _seal(segment, owed)
         elif segment.next_offset >= known.recovery_point and not segment.is_known_by_index:
             _finish(segment, owed)
     segments[-1].is_active = True
@@ -134,64 +137,73 @@ def find(
         log_start_offset=max(known.log_start_offset, segments[0].base_offset),
         recovery_point=min(known.recovery_point, segments[-1].next_offset),
     )
-    _owe(log, owed)
     nameless = list(takewhile(last_entries.names_nobody, segments))
     since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
     _load_epochs(log, known.clean, since)
-    log.load_producers(found.snapshots, since)
+    log.load_producers(found.snapshots, since, lambda folder: owed.write(partial(files.sync_folder, folder)))
+    _owe(log, owed)
     return log
 
 
-def _owe(log: Log, owed: Owed) -> None:
-    if owed.writes:
-        why = f"what its start has found could not be saved; free space in {log.directory}"
+def _owe(log: Log, owed: Owed, what: str = "what its start has found") -> None:
+    """Have a log take no append before what is owed, nor any, where the disk has failed."""
+    if log.health.is_final:
+        return  # That was said.
+    if owed.failure is not None:
+        offline = log.health.distrust(f"a flush failed at the start ({owed.failure})")
+        _log.error("flush failed log=%s error=%r", log, str(offline))
+    elif owed.writes:
+        why = f"{what} could not be saved ({owed.error}); free space in {log.directory}"
         log.health.fail(why, *owed.writes)
 
 
-def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None) -> None:
+def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: _Each = map) -> None:
     """Put on disk what must be there before an append: where logs end after a crash, and their new leader epochs.
 
     Two syncs of everything do for all logs, where there is a `group_sync` and that is cheaper: a crash leaves them all
-    to be synced, and most of them had nothing appended.
+    to be synced, and most of them had nothing appended. `each` is how others are put there one by one, or at once.
     """
     left = [log for log in logs if not log.epochs.is_saved]
     done = set() if group_sync is None else _put_together(group_sync.reached(left), group_sync)
-    for log in left:
-        if log not in done:
-            _put_alone(log)
+    for _ in each(_put_alone, [log for log in left if log not in done]):
+        pass
     if group_sync is not None and group_sync.trust.is_lost:
         # What that sync gave up is told by the log whose it is, once its own is asked for.
-        group_sync.flush(left)
+        group_sync.flush([log for log in left if log.health.failure is None])
 
 
 def _put_together(logs: list[Log], group_sync: GroupSync) -> set[Log]:
-    """Return those that are on disk: all of them, or none."""
+    """Return those that are on disk: all that have room for their epochs, or none."""
     if not group_sync.is_cheaper_than(_SYNCS_ALONE * len(logs)):
         return set()
-    try:
-        for log in logs:
-            log.epochs.write_aside()
-        if not group_sync.sync():
-            return set()
-        for log in logs:
-            log.epochs.put_in_place()
-    except OSError as error:
-        # Each by itself finds out whether it is to blame.
-        _log.warning("leader epochs not saved together error=%r", str(error))
+    written = [log for log in logs if _could(log.epochs.write_aside)]
+    _log.info("syncing the file system, with all that anybody has written to it, for logs=%d", len(written))
+    if not group_sync.sync():
         return set()
-    return set(logs) if group_sync.sync() else set()
+    placed = {log for log in written if _could(log.epochs.put_in_place)}
+    return placed if group_sync.sync() else set()
+
+
+def _could(write: Callable[[], None]) -> bool:
+    """Tell whether a write succeeds; of what does not the log that is then put on disk alone says why."""
+    with suppress(OSError):
+        write()
+        return True
+    return False
 
 
 def _put_alone(log: Log) -> None:
+    owed = Owed(log.shared)
     if log.log_end_offset == log.recovery_point:
         # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
-        owed = Owed(log.shared)
         owed.write(partial(files.sync, log.active.path(LOG)))
-        _owe(log, owed)
-    log.save_epochs()
+    # Records of an epoch that a crash would begin again could not be told from those that it took.
+    if not owed.write(partial(log.epochs.save, durably=True)):
+        _log.warning("epochs not saved log=%s error=%r", log, str(owed.error))
+    _owe(log, owed, "its leader epochs")
 
 
-def _sort_out(folder: Path, ours: bool) -> _Found:
+def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
     """Finish deletions, remove other leftovers and sidecars without a log; return what is there."""
     bases: set[int] = set()
     deleted: set[int] = set()
@@ -223,9 +235,9 @@ def _sort_out(folder: Path, ours: bool) -> _Found:
     orphans = {name: base for name in sidecars if (base := int(name[:_DIGITS])) not in bases}
     for name in orphans:
         files.remove(folder / name)
-    if deleted:
-        # The logs that are marked as deleted tell so of the others, and that nothing is lost, until that is on disk.
-        files.sync_folder(folder)
+    # The logs that are marked as deleted tell so of the others, and that nothing is lost, until that is on disk.
+    if deleted and not owed.write(partial(files.sync_folder, folder)):
+        leftovers.clear()
     for name in leftovers:
         files.remove(folder / name)
     return _Found(sorted(bases), snapshots, sorted(set(orphans.values()) - deleted))
@@ -340,7 +352,7 @@ def _leaves_a_gap_in(segment: Segment) -> Refuses:
     return refuses
 
 
-def _seal(segment: Segment, shared: Shared) -> None:
+def _seal(segment: Segment, owed: Owed) -> None:
     """Save what a scan of a segment has found; where there is no room for that, it is found again when it is needed."""
     try:
         if segment.summary.damage:
@@ -349,9 +361,7 @@ def _seal(segment: Segment, shared: Shared) -> None:
             segment.replace_summary(finished=True)
         segment.finish()
     except OSError as error:
-        if error.errno not in FULL:
-            raise
-        shared.disk.refused(error)
+        owed.refused(error)
         segment.replace_files(flushed=False)
     else:
         segment.seal()

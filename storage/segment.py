@@ -565,35 +565,34 @@ class Segment:
 
     def _note_header(self, position: int, header: BatchHeader) -> None:
         # Its records were not looked at: of their times the largest is known, and not which of them has it.
-        newest_delta = (
-            header.last_offset_delta if header.record_count == 1 and header.magic != MAGIC else NONE
-        )
+        is_single = header.record_count == 1 and header.magic != MAGIC
+        newest_delta = header.last_offset_delta if is_single else NONE
         batch = ValidBatch(header, least_time(header), header.max_timestamp, newest_delta, header.size_bytes)
         self._note(position, header.base_offset, batch)
         if header.is_log_append_time:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)
-
-    def cut_tail(self) -> None:
-        """Cut off the damage at the end of the log: a write that was never finished."""
-        tail = self.summary.damage[-1]
-        self.summary.damage = self.summary.damage[:-1]
-        self.size = self.summary.log_bytes = tail.start
-        self.file.truncate(tail.start)
-        self.digests.cut(self.file, tail.start)
 
     def truncate(self, position: int) -> None:
         """Cut off the batch at `position` and all after it, and go on from there as the active segment."""
         # Whoever would have it let go of its files has done so, or will not.
         with self.shared.open_segments.lock:
             self.is_active = True
-        index = self.append_index
-        index.mend_file()
-        # The summary vouches for bytes that are going: a start after a crash must not believe it of those that follow.
+        self.cut_file(position)
+        if self.end_at(position):
+            self.append_index.cut_file()
+
+    def cut_file(self, size: int) -> None:
+        """Cut the log's file only. The summary vouches for what goes: no start may believe it of what follows."""
+        self.append_index.mend_file()
         self.summary.replace_by_times(self.path(SUMMARY), self.base_offset)
+        self.file.truncate(size)
+
+    def end_at(self, position: int) -> bool:
+        """Know of no batch from `position` on, in memory only; tell whether append times are dropped as well."""
+        index = self.append_index
         self.identity = next(self.shared.identities)
         self.size = position
-        self.file.truncate(position)
         self.rebuild()
         self._append_index = index
         self._entry_ms = NONE
-        index.cut(self.next_offset - self.base_offset)
+        return index.drop(self.next_offset - self.base_offset)

@@ -23,6 +23,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.steps import at_once
+from tidelog.storage import folder_identity
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LOG_STARTS, RECOVERY_POINTS, LogManager
@@ -69,7 +70,7 @@ def go_on(manager: LogManager, number: int) -> int:
         manager.checkpoint,
         lambda: at_once(manager.enforce_retention()),
         lambda: at_once(manager.look_after()),
-        lambda: log_of(manager).save_epochs(),
+        lambda: log_of(manager).epochs.save(durably=True),
     ):
         with suppress(StorageError, OSError):
             step()
@@ -164,6 +165,51 @@ def test_F7_P12_a_full_disk_keeps_no_broker_from_starting(
     manager = opened(tmp_path / "data")
     assert scan(log_of(manager)) == before
     assert manager.close()
+
+
+@pytest.mark.parametrize("how", [torn, spoiled])
+def test_F7_P12_a_full_disk_keeps_no_broker_from_starting_after_a_power_cut(
+    tmp_path: Path, full_disk: FullDisk, how: Callable[[Path], None]
+) -> None:
+    """What no flush covers cannot be cut, as the summary could not be replaced: the log ends there all the same."""
+    manager = made(tmp_path / "data")
+    log = log_of(manager)
+    append(log, 0)
+    log.durability.flush()
+    log.active.save(flushed=True)
+    for number in range(1, 5):
+        append(log, number)
+    rows, path = scan(log), log.active.path(".log")
+    assert len(log.segments) == 1
+    manager.abandon()
+    how(path)
+    (tmp_path / "data" / "boot-id").write_text("another\n")
+    before = {name: (path.parent / name).read_bytes() for name in (path.name, f"{path.stem}.summary")}
+    full_disk.end()
+    for _ in range(2):
+        manager = opened(tmp_path / "data")
+        log = log_of(manager)
+        left = scan(log)
+        answers(log, left)
+        assert rows[:2] == left[:2]
+        assert left == rows[: len(left)] != rows
+        assert log.log_end_offset == len(left)
+        with pytest.raises(StorageError):
+            append(log, 9)
+        manager.close()
+        assert {name: (path.parent / name).read_bytes() for name in before} == before
+        assert not folder_identity.is_same_boot(tmp_path / "data")
+    manager = opened(tmp_path / "data")
+    full_disk.heal()
+    log = log_of(manager)
+    assert log.append(batch([NOW]), NOW).base_offset == len(left)
+    assert log.durability.flush() == len(left) + 1
+    assert scan(log)[:-1] == left
+    manager.abandon()
+    manager = opened(tmp_path / "data")
+    assert len(scan(log_of(manager))) == len(left) + 1
+    assert manager.close()
+    assert differences(tmp_path / "data" / "t-0", 100) == []
 
 
 def test_F7_P12_retention_makes_room_where_there_is_none_for_a_new_segment(

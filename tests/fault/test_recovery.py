@@ -724,6 +724,103 @@ def test_after_a_failed_sync_nothing_that_was_written_is_taken_for_granted(
     manager.abandon()
 
 
+@pytest.mark.parametrize(("number", "is_trusted"), [(errno.EIO, False), (errno.ENOSPC, True)])
+def test_after_a_write_that_the_disk_refused_nothing_that_was_written_is_taken_for_granted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_trusted: bool
+) -> None:
+    """The disk may have gone, with what was written to it; that there is no room says nothing of that."""
+    manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
+    manager.open()
+    log = manager.create("topic", 0, bytes(range(16)), TopicConfig(**KEEP_ALL))
+    manager._is_boot_saved = False  # As where a full disk has kept the start from it.
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.File, "append", refuse)
+        with pytest.raises(LogOffline):
+            fill(log, [[NOW]])
+    fill(log, [[NOW]])
+    at_once(manager.look_after())
+    assert folder_identity.is_same_boot(tmp_path) == is_trusted
+    manager.abandon()
+
+
+class Failing:
+    """Has the n-th sync of one log's files, or of its folder, fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+        self.left = 0
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(files.os, name, self._failing(getattr(os, name), of))
+
+    def _failing(self, real: Callable[[int], None], of: str) -> Callable[[int], None]:
+        def sync(fd: int) -> None:
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            if of in (path.name, path.parent.name):
+                self.left -= 1
+                if self.left == 0:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(fd)
+
+        return sync
+
+
+def damaged_by_a_power_cut(folder: Path) -> None:
+    """Leave logs of which one has a tail to cut, a deletion to finish and a snapshot that is of no use."""
+    manager = LogManager(folder, BrokerConfig(log_dir=folder), lambda: NOW)
+    manager.open()
+    for number in range(2):
+        log = manager.create("topic", number, bytes(range(16)), TopicConfig(**KEEP_ALL, segment_bytes=250))
+        fill(log, [[NOW + n] for n in range(4)])
+        log.durability.flush()
+    fill(log, [[NOW + n] for n in range(4)])
+    log.snapshots.write()
+    manager.checkpoint()
+    manager.abandon()
+    (folder / "boot-id").write_text("another\n")
+    last = log.active.path(".log")
+    last.write_bytes(last.read_bytes()[:-3])
+    (log.directory / f"{90:020d}.snapshot").write_bytes(b"of no use")
+    (log.directory / f"{0:020d}.index.deleted").touch()
+    (log.directory / f"{0:020d}.log").rename(log.directory / f"{0:020d}.log.deleted")
+
+
+def test_F8_P12_a_sync_that_fails_at_the_start_is_of_one_log_and_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = Failing(monkeypatch, "topic-1")
+    for nth in range(1, 20):
+        folder = tmp_path / str(nth)
+        damaged_by_a_power_cut(folder)
+        caplog.clear()
+        failing.left = nth
+        manager = LogManager(folder, BrokerConfig(log_dir=folder), lambda: NOW)
+        manager.open()
+        good, bad = (manager.logs["topic", number] for number in range(2))
+        if failing.left > 0:
+            break
+        assert "flush failed log=topic-1" in caplog.text
+        assert not folder_identity.is_same_boot(folder)
+        rows = scan(bad)
+        assert rows == fetch_all(bad) != []
+        for _ in range(2):
+            with pytest.raises(LogOffline, match="restart when the disk is well"):
+                fill(bad, [[NOW]])
+            bad.mend()
+        fill(good, [[NOW]])
+        assert not manager.close()
+        manager = LogManager(folder, BrokerConfig(log_dir=folder), lambda: NOW)
+        manager.open()
+        bad = manager.logs["topic", 1]
+        assert scan(bad) == rows
+        fill(bad, [[NOW]])
+        bad.durability.flush()
+        manager.abandon()
+    assert nth > 4
+
+
 def test_a_topic_with_the_longest_name_can_be_deleted(tmp_path: Path) -> None:
     manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
     manager.open()

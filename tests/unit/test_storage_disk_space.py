@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.storage import files
+from tidelog.storage import files, folder_identity
 from tidelog.storage.disk_space import PROBE_BYTES, DiskSpace
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -26,6 +26,40 @@ def test_only_an_error_that_says_so_fills_the_disk(tmp_path: Path, error: Except
     assert not disk.is_full
     disk.refused(error)
     assert disk.is_full == is_full
+
+
+@pytest.mark.parametrize(
+    ("error", "is_trusted"),
+    [
+        (FULL, True),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (ValueError("not of a disk"), True),
+        (OSError(errno.EIO, "Input/output error"), False),
+        (OSError(errno.EROFS, "Read-only file system"), False),
+    ],
+)
+def test_after_a_write_that_was_refused_for_more_than_space_the_next_start_takes_nothing_for_granted(
+    tmp_path: Path, error: Exception, is_trusted: bool
+) -> None:
+    folder_identity.save_boot(tmp_path)
+    disk = DiskSpace(tmp_path)
+    disk.refused(error)
+    assert (disk.is_trusted, folder_identity.is_same_boot(tmp_path)) == (is_trusted, is_trusted)
+
+
+def test_it_is_said_once_that_the_next_start_could_not_be_warned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(files, "remove", refuse)
+    disk = DiskSpace(tmp_path)
+    for _ in range(2):
+        disk.refused(OSError(errno.EROFS, "Read-only file system"))
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert f"not removed file={tmp_path / 'boot-id'}" in caplog.text
 
 
 def test_it_is_said_once_when_it_begins_and_once_when_it_is_over(

@@ -1,6 +1,7 @@
 """Many logs on disk by one sync of their file system, and when each is synced on its own."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from tests.support.logs import KEEP_ALL, NOW, crash, fill, open_log
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, folder_identity, group_sync
+from tidelog.storage import files, folder_identity, group_sync, log_manager
 from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync, Trust
@@ -472,10 +473,44 @@ def test_after_a_crash_where_much_is_dirty_each_log_is_put_on_disk_alone(tmp_pat
     assert disk.system_syncs == 0
 
 
+def test_after_a_crash_logs_that_are_put_on_disk_alone_are_so_several_at_once(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other thousands would take as long as their syncs together."""
+    crashed(tmp_path, FILES_MIN)
+    disk.dirty_bytes = 1 << 40
+    monkeypatch.setattr(log_manager.os, "cpu_count", lambda: 2)
+    both = threading.Barrier(2)
+    save = LeaderEpochs.save
+
+    def save_both(epochs: LeaderEpochs, *, durably: bool = False) -> None:
+        both.wait(20)
+        save(epochs, durably=durably)
+
+    monkeypatch.setattr(LeaderEpochs, "save", save_both)
+    assert [log.health.failure for log in started(tmp_path)] == [None] * FILES_MIN
+
+
+def test_a_start_says_what_it_waits_for_before_a_sync_that_may_be_slow(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    crashed(tmp_path, FILES_MIN)
+    caplog.set_level("INFO")
+    said: list[str] = []
+    monkeypatch.setattr(files.FileSystem, "sync", lambda _: said.append(caplog.text))
+    started(tmp_path)
+    assert len(said) == 2
+    assert (
+        f"syncing the file system, with all that anybody has written to it, for logs={FILES_MIN}" in said[0]
+    )
+
+
 def test_P12_a_log_whose_epochs_a_full_disk_refuses_after_a_crash_stops_no_other(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crashed(tmp_path, FILES_MIN)
+    calls = Calls(monkeypatch)
+    disk.system_syncs = 0
     write = files.write_aside
 
     def refuse(path: Path, data: bytes, *, durably: bool = False) -> None:
@@ -491,6 +526,7 @@ def test_P12_a_log_whose_epochs_a_full_disk_refuses_after_a_crash_stops_no_other
         2: False,
         3: True,
     }
+    assert (disk.system_syncs, calls.count) == (2, 2), "one log alone, and the data folder"
     monkeypatch.setattr(files, "write_aside", write)
     logs[2].mend()
     assert (logs[2].health.failure, saved_epochs(logs[2])) == (None, ((0, 0), (1, 1)))

@@ -540,13 +540,13 @@ def test_snapshots_that_are_of_no_use_are_removed_and_the_newest_good_one_is_tak
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync_folder", synced.append)
     state = ProducerState()
-    assert producer_snapshots.load_latest(state, tmp_path, [10, 20, 30, 40], 39) == 20
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20, 30, 40], 39, files.sync_folder) == 20
     assert state.copy() == states[20]
     assert snapshots(tmp_path) == [10, 20]
     assert synced == [tmp_path]
-    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 20) == 20
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 20, files.sync_folder) == 20
     assert synced == [tmp_path], "nothing was removed"
-    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 9) is None
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 9, files.sync_folder) is None
     assert (state.copy(), snapshots(tmp_path)) == ({}, [])
 
 

@@ -524,6 +524,33 @@ async def test_a_deletion_under_way_holds_up_no_stop_and_the_next_start_removes_
     assert served.broker.topics.by_name == {}
 
 
+async def test_P12_a_deletion_that_a_start_cannot_finish_keeps_it_from_nothing(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await create(client, "t", 3)
+    await create(client, "other", 1)
+    topics, folder = served.broker.topics, served.broker.logs.directory
+    deletion = topics.delete(topics.by_name["t"])
+    next(deletion)
+    topics.is_stopping = True
+    assert list(deletion) == []
+    await served.stop()
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(files, "rename", refuse)
+        served = await serve()
+        assert list(served.broker.topics.by_name) == ["other"]
+        await served.stop()
+    served = await serve()
+    assert not list(folder.glob("t-*"))
+    assert list(served.broker.topics.by_name) == ["other"]
+
+
 async def test_a_fetch_that_comes_while_its_topic_is_being_deleted_does_not_wait(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from tidelog.broker.topics import Topics
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
+from tidelog.storage.folder_identity import BOOT
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, DELETE_SUFFIX, LogManager
 from tidelog.storage.summary import Summary
@@ -114,6 +115,9 @@ class Process:
         """Start the process, judge what it serves, and go on from that."""
         config = CONFIG
         self.steps.append("start")
+        if not any(path == BOOT for path, _, _ in self.disk.image.tree().entries):
+            # The disk has refused something: this start takes nothing for granted, no append time either.
+            self._bound_times()
         catalogue: Any = Catalogue(self.disk)
         self.logs = LogManager(FOLDER, config, lambda: self.now_ms)
         self.topics = Topics(catalogue, self.logs, config, LOOP)
@@ -171,12 +175,19 @@ class Process:
 
     def view(self) -> Any:
         """Return what clients see, but for leader epochs."""
+        # What lies behind the end of a log that a failing disk kept from being cut nobody sees; a later start cuts it.
+        sizes = {
+            f"{part.log}/{segment.path('.log').name}": segment.size
+            for topic in self.topics.by_name.values()
+            for part in topic.partitions
+            for segment in part.log.segments
+        }
         return [
             (str(part.log), part.log.log_start_offset, part.log.log_end_offset)
             for _, topic in sorted(self.topics.by_name.items())
             for part in topic.partitions
         ], {
-            path: data
+            path: data[: sizes.get(path)]
             for path, data in self.disk.image.tree().files().items()
             # What a failing disk leaves of a deleted partition nobody sees; each start tries to remove it.
             if path.endswith(".log") and DELETE_SUFFIX + "/" not in path
@@ -200,10 +211,13 @@ class Process:
         self.steps.append("as Kafka leaves it")
         self._stop(self._forget)
 
-    def _forget(self) -> None:
+    def _bound_times(self) -> None:
         for name, known in self.ledger.items():
             logs = tuple(state._replace(bounded=len(state.sent)) for state in known.logs)
             self.ledger[name] = known._replace(logs=logs)
+
+    def _forget(self) -> None:
+        self._bound_times()
         self.mark()
         for path in self.disk.image.tree().files():
             if path.endswith((".summary", ".appendindex")):
