@@ -52,7 +52,10 @@ class Owed:
         self.writes.append(write)
 
     def write(self, write: Callable[[], object]) -> bool:
-        """Write, now or later; tell whether that is done."""
+        """Write, now or later, and never before what was refused; tell whether that is done."""
+        if self.writes:
+            self.writes.append(write)
+            return False
         try:
             write()
         except OSError as error:

@@ -58,7 +58,7 @@ _LEFTOVERS = (DELETED, ".cleaned", ".tmp")
 _DIGITS = 20
 # Does something to each of many, as `map` does.
 _Each = Callable[[Callable[[Log], None], list[Log]], Iterable[None]]
-# Of a log that is put on disk alone: where it ends, its leader epochs, their name.
+# Of a log that is put on disk alone: where it ends, its leader epochs, their name. Its append times mostly are there.
 _SYNCS_ALONE = 3
 
 _log = logging.getLogger(__name__)
@@ -197,6 +197,8 @@ def _put_alone(log: Log) -> None:
     if log.log_end_offset == log.recovery_point:
         # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
         owed.write(partial(files.sync, log.active.path(LOG)))
+    # Nor may one of its append times, by a start before this one, that was refused: what it cut is of no batch to come.
+    owed.write(partial(files.sync, log.active.path(APPEND_INDEX)))
     # Records of an epoch that a crash would begin again could not be told from those that it took.
     if not owed.write(partial(log.epochs.save, durably=True)):
         _log.warning("epochs not saved log=%s error=%r", log, str(owed.error))
@@ -396,6 +398,7 @@ def _dated(segment: Segment, modified_ms: int, now_ms: int, known: Known, owed: 
 
     What tells of batches that are not there goes, before others get their offsets.
     """
+    # Nobody was told when what came from elsewhere was appended: there the file is what says it.
     latest_ms = files.latest_ms(modified_ms) if known.ours else modified_ms
     bound_ms = append_index.bound_ms(segment.summary, latest_ms, now_ms)
     mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)

@@ -283,15 +283,20 @@ def test_after_a_sync_of_all_that_failed_the_next_start_takes_nothing_for_grante
 
 
 def test_a_flush_goes_on_where_not_even_the_next_start_can_be_told_that_a_sync_of_all_failed(
-    tmp_path: Path, disk: Disk, logs: list[Log], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    disk: Disk,
+    logs: list[Log],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def refuse(_: Path) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(folder_identity, "forget_boot", refuse)
+    monkeypatch.setattr(files, "remove", refuse)
     disk.system_fails = True
     assert GroupSync(tmp_path).flush(logs) == {}
     assert [log.recovery_point for log in logs] == [2] * FILES_MIN
+    assert f"not removed file={tmp_path / 'boot-id'}" in caplog.text
 
 
 def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(
@@ -400,7 +405,9 @@ def test_logs_that_no_sync_of_all_puts_on_disk_after_a_crash_are_put_there_one_b
         failing,
         [((0, 0), (1, 1))] * FILES_MIN,
     )
-    assert calls.count == 3 * FILES_MIN + 1, "where each ends, its epochs, their name; and the data folder"
+    assert calls.count == 4 * FILES_MIN + 1, (
+        "where each ends, its append times, its epochs, their name; the data folder"
+    )
     assert not folder_identity.is_same_boot(tmp_path), "what that sync gave up may be of any log"
     started(tmp_path)
     assert folder_identity.is_same_boot(tmp_path)
@@ -526,7 +533,7 @@ def test_P12_a_log_whose_epochs_a_full_disk_refuses_after_a_crash_stops_no_other
         2: False,
         3: True,
     }
-    assert (disk.system_syncs, calls.count) == (2, 2), "one log alone, and the data folder"
+    assert (disk.system_syncs, calls.count) == (2, 3), "one log alone, and the data folder"
     monkeypatch.setattr(files, "write_aside", write)
     logs[2].mend()
     assert (logs[2].health.failure, saved_epochs(logs[2])) == (None, ((0, 0), (1, 1)))
@@ -548,7 +555,7 @@ def test_after_a_crash_a_log_on_another_disk_is_put_there_alone(
         assert [saved_epochs(log) for log in started(folder)] == [((0, 0), (1, 1))] * 2 * FILES_MIN
         assert disk.system_syncs == 2
         needed.append(calls.count)
-    assert needed[1] == needed[0] + 3, "where it ends, its epochs, their name"
+    assert needed[1] == needed[0] + 4, "where it ends, its append times, its epochs, their name"
 
 
 @pytest.mark.parametrize("told", [False, OSError(38, "Function not implemented"), ImportError("no ctypes")])

@@ -218,6 +218,9 @@ class Process:
 
     def _forget(self) -> None:
         self._bound_times()
+        for name, known in self.ledger.items():
+            logs = tuple(state._replace(of_kafka=len(state.sent)) for state in known.logs)
+            self.ledger[name] = known._replace(logs=logs)
         self.mark()
         for path in self.disk.image.tree().files():
             if path.endswith((".summary", ".appendindex")):

@@ -56,8 +56,9 @@ class Fault(NamedTuple):
     calls: int = 1
 
 
-# Files are stamped by the system's tick, behind the clock.
-_TICK_MS = 4
+def stamped(time_ms: int) -> int:
+    """Return what a file says that was changed at a time: it is stamped by the system's tick, behind the clock."""
+    return time_ms // 4 * 4
 
 
 class Disk:
@@ -67,7 +68,7 @@ class Disk:
         self.start = start
         self.image = start.clone()
         self.journal: list[Op] = []
-        self.clock = lambda: clock() // _TICK_MS * _TICK_MS
+        self.clock = lambda: stamped(clock())
         self.fault = fault
         self.calls: Counter[str] = Counter()
         self.failed = 0  # calls that were made to fail
