@@ -231,7 +231,8 @@ class ProducerState:
         """Take over a snapshot's producers; False, and nobody is known, if it is damaged or of another version."""
         self.clear()
         rows = decode(data)
-        for producer_id, epoch, batch in sorted(rows or (), key=lambda row: row[2].append_ms):
+        # By their offsets: append times may be bounds, and then the later one may be of what was appended before.
+        for producer_id, epoch, batch in sorted(rows or (), key=lambda row: row[2].last_offset):
             delta = batch.last_offset - batch.base_offset
             packed = _BATCH.pack(batch.last_sequence, delta, batch.last_offset, batch.append_ms)
             self._add(producer_id, epoch, packed)

@@ -271,7 +271,9 @@ def _open_segment(
     if summary is None and size == 0 and known.clean:
         segment.believe(fresh, finished=_ends_as_closed(segment, fresh))
         return Opened(segment, NONE)
-    if summary is None and last_entries.tell_of(segment, modified_ms, now_ms, known.recovery_point):
+    # A power cut may have taken the other files, and names with them, of what was appended here and not by Kafka.
+    by_ms = files.latest_ms(modified_ms) if known.ours and not known.clean else modified_ms
+    if summary is None and last_entries.tell_of(segment, by_ms, now_ms, known.recovery_point):
         return Opened(segment, segment.next_offset)
     flushed_to = summary.next_offset if summary is not None and summary.flushed else NONE
     refuses = _leaves_a_gap if known.ours and is_last else None

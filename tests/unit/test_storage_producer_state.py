@@ -294,6 +294,19 @@ def test_a_snapshot_that_kafka_wrote_is_read() -> None:
     assert list(batches_of(state.producers[1])) == [(5, 9, 16, 20, NOW)]
 
 
+def test_a_snapshot_is_in_the_order_of_offsets_though_a_bound_of_append_times_is_not() -> None:
+    """After a power cut: of a sealed segment only its file told, of the one after it its append index."""
+    state = ProducerState()
+    for sequence, append_ms in enumerate((NOW + 40, NOW + 40, NOW + 14)):
+        header = read_header(
+            build_batch([Record(sequence, NOW, None, b"x")], producer_id=1, base_sequence=sequence)
+        )
+        state.note(header, sequence, append_ms)
+    again = ProducerState()
+    assert again.restore(encode(state.copy()))
+    assert again.producers == state.producers
+
+
 @pytest.mark.parametrize("position", [0, 1, 3, 8, 20, -1])
 def test_a_damaged_snapshot_is_seen(tmp_path: Path, position: int) -> None:
     log = open_log(tmp_path)
