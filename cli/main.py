@@ -24,9 +24,7 @@ from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.text import called, drop_output, note
 from tidelog.cli.verbs import configs, explain, groups, topics
 from tidelog.cli.verbs.arguments import (
-    INT_MAX,
     LOCAL,
-    LONG_MAX,
     TIME_HELP,
     Bootstrap,
     Json,
@@ -34,6 +32,7 @@ from tidelog.cli.verbs.arguments import (
     Yes,
     sent,
 )
+from tidelog.config.kinds import INT_MAX, LONG_MAX
 
 
 class _Tidelog(TyperGroup):

@@ -11,6 +11,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import confirm, counted
+from tidelog.storage.log_names import OFFSETS_TOPIC
 
 LIST = (Column("topic", "topic"), Column("partitions", "partitions", is_number=True))
 DESCRIBED = (
@@ -18,8 +19,6 @@ DESCRIBED = (
     Column("takes_writes", "writes", lambda takes_writes: "taken" if takes_writes else "refused"),
 )
 BROKER_DEFAULT = -1
-# Where brokers keep groups.
-OFFSETS = "__consumer_offsets"
 
 
 def create(name: str, partitions: int | None, options: Sequence[str], bootstrap: str) -> int:
@@ -111,7 +110,11 @@ def delete(name: str, is_sure: bool, bootstrap: str) -> int:
     """Delete a topic, after asking unless the person is sure; return the exit code."""
     with client.admin(bootstrap) as session:
         client.describe(session, name)
-        groups = ", and with them all consumer groups and what they have committed" if name == OFFSETS else ""
+        groups = (
+            ", and with them all consumer groups and what they have committed"
+            if name == OFFSETS_TOPIC
+            else ""
+        )
         if not is_sure and not confirm(f"Delete topic {name} and all its records{groups}?"):
             print(f"topic {name} kept")
             return FAILED

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, walk
-from tidelog.storage.disk_space import FULL
+from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, Segment
 from tidelog.storage.shared import Shared
@@ -43,7 +43,7 @@ class Owed:
         """Take note of an error."""
         self.error = error
         self._disk.refused(error)
-        if error.errno not in (*FULL, *files.SHORTAGES):
+        if not is_passing(error):
             self.failure = self.failure or error
 
     def put_off(self, error: OSError, write: Callable[[], object]) -> None:
@@ -193,10 +193,9 @@ def cut_torn_tail(segments: list[Segment], flushed_to: int, owed: Owed) -> None:
             return  # It was whole once: the offset after it is known.
         _cut_from(segments, holding[-1] + 1)
         torn = last.size
-        last.summary.damage, (start, *_) = last.summary.damage[:-1], last.summary.damage[-1]
-        last.size = last.summary.log_bytes = start
-        last.digests.cut(last.file, start)
-        owed.write(partial(last.file.truncate, start))
+        last.size = last.summary.forget_tail()
+        last.digests.cut(last.file, last.size)
+        owed.write(partial(last.file.truncate, last.size))
         last.shared.tally.cut(torn - last.size)
         _log.warning("torn tail cut file=%s from=%d to=%d", last.path(LOG), last.size, torn)
 

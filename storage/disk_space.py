@@ -20,6 +20,11 @@ PROBE_BYTES = 256 * 1024
 _log = logging.getLogger(__name__)
 
 
+def is_passing(error: OSError) -> bool:
+    """Tell whether what a disk was asked for may succeed later: there was no space, or no descriptor."""
+    return error.errno in (*FULL, *files.SHORTAGES)
+
+
 class DiskSpace:
     """The disk of a data folder. For any thread; `look` for one."""
 
@@ -32,11 +37,11 @@ class DiskSpace:
 
     def refused(self, error: BaseException) -> None:
         """Take note of an error of a write, whatever it says."""
-        if not isinstance(error, OSError) or error.errno in files.SHORTAGES:
+        if not isinstance(error, OSError):
             return
-        if error.errno not in FULL:
+        if not is_passing(error):
             self.distrust()
-        elif not self.is_full:
+        elif error.errno in FULL and not self.is_full:
             self._turn(
                 True, "disk full folder=%s free_bytes=%d: writes are refused, reads go on; free space there"
             )

@@ -119,8 +119,7 @@ def _segment(
 def _end_before_torn(segment: Segment) -> None:
     damage = segment.summary.damage
     if damage and damage[-1].next_offset == OFFSET_MAX:
-        segment.summary.damage = damage[:-1]
-        segment.size = segment.summary.log_bytes = damage[-1].start
+        segment.size = segment.summary.forget_tail()
 
 
 def _date(segment: Segment, modified_ms: int, now_ms: int) -> None:

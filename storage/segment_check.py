@@ -233,9 +233,8 @@ class SegmentCheck:
     def _leave_tail(self) -> None:
         """Know nothing of what is after the last batch: the next start cuts it, or has more of it."""
         found = self._found
-        found.summary.damage, tail = found.summary.damage[:-1], found.summary.damage[-1]
-        found.size = found.summary.log_bytes = tail.start
-        found.digests.cut(found.file, tail.start)
+        found.size = found.summary.forget_tail()
+        found.digests.cut(found.file, found.size)
 
     def _check_damage(self) -> None:
         found, file = self._found, self._found.file

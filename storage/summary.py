@@ -80,6 +80,12 @@ class Summary:
         """
         return cls(0, 0, base_offset, modified_ms, index_interval_bytes, is_created_bound=int(size > 0))
 
+    def forget_tail(self) -> int:
+        """Take damage at the end for a write that was never finished; return where the log ends without it."""
+        self.damage, tail = self.damage[:-1], self.damage[-1]
+        self.log_bytes = tail.start
+        return tail.start
+
     def encode(self) -> bytes:
         """Return the bytes of the file, in the latest version."""
         layout = LAYOUTS[VERSION]

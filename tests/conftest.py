@@ -10,6 +10,8 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+from tidelog.storage import files
+
 # A shared machine may stall any single example; the test's own time limit is what catches a hang.
 settings.register_profile("tidelog", deadline=None, print_blob=True)
 settings.load_profile("tidelog")
@@ -27,6 +29,12 @@ def _ctrl_c_is_heard() -> None:
     """Have what tests start hear SIGINT: a shell's job in the background ignores it, and hands that down."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def telling_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the file system take note of writes that were lost, whatever the tests run on."""
+    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
 
 
 @pytest.fixture

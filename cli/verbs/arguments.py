@@ -28,9 +28,6 @@ Bootstrap = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", callback=sent, show_default=False)]
 LOCAL: Final = "127.0.0.1:9092"
-# What a number of the protocol can be at most.
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
 TIME_HELP: Final = (
     "09:00, 'yesterday 09:00', -1h, 2024-03-01T09:00, '09:00 UTC', @1709283600; local unless it says its zone"
 )

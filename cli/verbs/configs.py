@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli.verbs.arguments import INT_MAX, LOCAL, Bootstrap, Deleted, Json, Settings, sent
+from tidelog.cli.verbs.arguments import LOCAL, Bootstrap, Deleted, Json, Settings, sent
+from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(
     help="Show and change the options of topics and of the broker while it runs.", no_args_is_help=True

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli.verbs.arguments import INT_MAX, TIME_HELP, Json, Topic
+from tidelog.cli.verbs.arguments import TIME_HELP, Json, Topic
+from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(
     help="Say why, from the data folder of a broker that runs, or none: nothing is written.",

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from tidelog.cli.verbs.arguments import INT_MAX, LOCAL, Bootstrap, Deleted, Json, Settings, Topic, Yes, sent
+from tidelog.cli.verbs.arguments import LOCAL, Bootstrap, Deleted, Json, Settings, Topic, Yes, sent
+from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 

@@ -357,27 +357,15 @@ async def test_of_two_changes_at_once_the_later_holds(serve: Serve, connect: Con
     assert topics._catalog.topics()[0].options == {"retention.ms": "2"}
 
 
-async def test_a_topic_that_is_made_while_defaults_change_has_the_new_ones(
-    serve: Serve, connect: Connect
+@pytest.mark.parametrize(("count", "steps", "is_made"), [(4, 1, False), (2, 2, True)])
+async def test_a_topic_that_is_made_or_put_on_disk_while_defaults_change_has_the_new_ones(
+    serve: Serve, connect: Connect, count: int, steps: int, is_made: bool
 ) -> None:
     topics = await alone(serve, connect)
-    making = topics.create("new", 4, {})
-    next(making)
-    finish(topics.change_defaults(topics._defaults.override({"segment.bytes": "4096"})))
-    finish(making)
-    made = topics.find("new", b"")
-    assert made.config.segment_bytes == 4096
-    assert {partition.log.config.segment_bytes for partition in made.partitions} == {4096}
-
-
-async def test_a_topic_that_is_put_on_disk_while_defaults_change_has_the_new_ones(
-    serve: Serve, connect: Connect
-) -> None:
-    topics = await alone(serve, connect)
-    making = topics.create("new", 2, {})
-    for _ in range(2):
+    making = topics.create("new", count, {})
+    for _ in range(steps):
         next(making)
-    assert ("new", 1) in topics._logs.logs, "all partitions are made"
+    assert (("new", count - 1) in topics._logs.logs) is is_made
     finish(topics.change_defaults(topics._defaults.override({"segment.bytes": "4096"})))
     finish(making)
     made = topics.find("new", b"")

@@ -643,12 +643,18 @@ async def test_a_classic_member_that_is_too_large_to_be_stored_is_refused_alone(
     assert served.broker.groups.groups["g"].members.keys() == {old.id, "m"}
 
 
+@pytest.mark.parametrize("is_by_topics", [False, True])
 async def test_a_classic_group_with_a_member_that_is_too_large_to_be_stored_in_another_stays_classic(
-    serve: Serve, connect: Connect
+    serve: Serve, connect: Connect, is_by_topics: bool
 ) -> None:
+    """The topics are in its subscription, and stored once more beside it."""
     served = await serve()
     old, new = await classic(served, connect), await member(served, connect)
-    old.protocols += large(11)
+    if is_by_topics:
+        old.protocols = [("range", written_subscription([f"{number:0240d}" for number in range(2300)]))]
+        assert len(old.protocols[0][1]) < 600_000
+    else:
+        old.protocols += large(11)
     await old.join()
     await old.sync()
     assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -671,20 +677,6 @@ async def test_a_classic_group_with_one_member_of_several_that_is_too_large_stay
     await large_one.sync()
     assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert await small.heartbeat() == await large_one.heartbeat() == NONE
-
-
-async def test_a_classic_member_whose_topics_are_too_large_to_be_stored_a_second_time_stays_classic(
-    serve: Serve, connect: Connect
-) -> None:
-    """They are in its subscription, and once more beside it."""
-    served = await serve()
-    old, new = await classic(served, connect), await member(served, connect)
-    old.protocols = [("range", written_subscription([f"{number:0240d}" for number in range(2300)]))]
-    assert len(old.protocols[0][1]) < 600_000
-    await old.join()
-    await old.sync()
-    assert (await new.heartbeat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert await old.heartbeat() == NONE
 
 
 async def test_a_classic_member_that_becomes_too_large_to_be_stored_is_refused_alone(

@@ -19,11 +19,7 @@ from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 
-
-@pytest.fixture(autouse=True)
-def _telling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file system takes note of writes that were lost, whatever the tests run on."""
-    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+pytestmark = pytest.mark.usefixtures("telling_file_system")
 
 
 class Disk:

@@ -33,6 +33,8 @@ from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
 
+pytestmark = pytest.mark.usefixtures("telling_file_system")
+
 TOPIC_ID = bytes(range(16))
 
 
@@ -56,12 +58,6 @@ class Folder:
     def restart(self) -> LogManager:
         self.manager.close()
         return self.open()
-
-
-@pytest.fixture(autouse=True)
-def _telling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file system takes note of writes that were lost, whatever the tests run on."""
-    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
 
 
 @pytest.fixture
