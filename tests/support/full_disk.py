@@ -34,7 +34,7 @@ class FullDisk:
 
     def _check(self, path: str) -> None:
         path = path.removesuffix(".tmp")
-        if self.ends and not path.startswith("/dev/") and path.endswith(self.ends):
+        if self.ends and path.endswith(self.ends) and not Path(path).is_char_device():
             self.refused.add(Path(path).name)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
