@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 # How long a turn of the loop answers fetches that are due, about: the next produce waits no longer than that.
 TURN_S = 0.002
+# By how much longer than it asked for a fetch may wait that finds nothing.
+ROUNDED_MS = 64
 # What a parked fetch takes in memory with its request, about, and what for each of its partitions.
 WAITER_BYTES = 1500
 PLACE_BYTES = 700
@@ -41,9 +43,10 @@ PARKED_WEIGHT_BYTES = 1000
 class Parked:
     """The fetches that wait, and when the time of each is up.
 
-    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most a part in
-    32, so that a thousand idle consumers wake the broker some seventy times a second and not a thousand. However many
-    are due at once, a turn of the loop answers them for TURN_S and leaves the others to the next.
+    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most an eighth,
+    and ROUNDED_MS. So a thousand idle consumers wake the broker sixteen times a second and not a thousand, and one poll
+    among sixty costs 0.6 of what it costs among fifteen. However many are due at once, a turn of the loop answers them
+    for TURN_S and leaves the others to the next.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, timers: Timers, quota: Quota) -> None:
@@ -65,7 +68,7 @@ class Parked:
 
     def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> int:
         """Let a fetch wait so long; return when it is due, in milliseconds of the monotonic clock."""
-        step_ms = max(max_wait_ms >> 5, 1)
+        step_ms = min(max(max_wait_ms >> 3, 1), ROUNDED_MS)
         due_ms = (self._now_ms() + max_wait_ms) // step_ms * step_ms + step_ms
         due = self._due.get(due_ms)
         if due is None:
