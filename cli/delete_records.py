@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, offsets, times
+from tidelog.cli import client, offsets, time_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.text import confirm, counted
+from tidelog.config import times
 
 STARTS: Final = (Column("partition", "partition", is_number=True), Column("start", "start", is_number=True))
 HIGH_WATERMARK: Final = -1
@@ -34,7 +35,7 @@ def run(
         raise CommandError("say what goes: --offset N, --before TIME or --all", USAGE)
     if offset is not None and len(partitions) != 1:
         raise CommandError("--offset N goes with one --partition", USAGE)
-    at_ms = None if before is None else times.option("--before", before, clock.now_ms())
+    at_ms = None if before is None else time_options.time_ms("--before", before, clock.now_ms())
     with client.admin(bootstrap) as session:
         described = client.describe(session, topic)
         if described["is_internal"]:

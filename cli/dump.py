@@ -16,7 +16,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.formats import TIMESTAMP_TYPES, json_content, plain_headers
 from tidelog.cli.output import plain, progress, to_json
-from tidelog.cli.times import show
+from tidelog.config.times import show
 from tidelog.protocol.records import entries, legacy, message_set
 from tidelog.protocol.records.batch import (
     HEADER_BYTES,

@@ -19,12 +19,13 @@ from tidelog.broker.catalog import (
     read_topics,
 )
 from tidelog.broker.clock import Clock
-from tidelog.cli import times
+from tidelog.cli import time_options
 from tidelog.cli.broker_options import configure
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import counted, note, shown
+from tidelog.config import times
 from tidelog.config.described import Described, Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import TopicConfig
@@ -176,7 +177,7 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
 def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print how the first record at or after a time is found; return the exit code."""
     now_ms = clock.now_ms()
-    at_ms = times.option("--at", at, now_ms)
+    at_ms = time_options.time_ms("--at", at, now_ms)
     rows: list[dict[str, Any]] = []
     answers: list[dict[str, Any]] = []
     with _errors(where):
@@ -207,7 +208,10 @@ def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, cloc
 def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:
     """Print the smallest range of offsets that has every record of a range of times; return the exit code."""
     now_ms = clock.now_ms()
-    from_ms, to_ms = times.option("--from", since, now_ms), times.option("--to", until, now_ms)
+    from_ms, to_ms = (
+        time_options.time_ms("--from", since, now_ms),
+        time_options.time_ms("--to", until, now_ms),
+    )
     if from_ms > to_ms:
         raise CommandError(
             f"--from {since} is later than --to {until}: {times.show(from_ms)} is after {times.show(to_ms)}",

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from string import Formatter
 from typing import Any, Final, NamedTuple
 
-from tidelog.cli import times
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
 from tidelog.cli.output import json_bytes, plain, to_json
+from tidelog.config import times
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, groups, offsets, times
+from tidelog.cli import client, groups, offsets, time_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import Column, print_rows
 from tidelog.cli.text import confirm, counted, note, shown
+from tidelog.config import times
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -145,9 +146,9 @@ def _wanted(target: Target, now_ms: int) -> _Wanted:
     if target.shift_by is not None:
         return _Shift(target.shift_by)
     if target.to_time is not None:
-        return _Time(times.option("--to-time", target.to_time, now_ms))
+        return _Time(time_options.time_ms("--to-time", target.to_time, now_ms))
     if target.by_duration is not None:
-        return _Time(max(0, now_ms - times.duration("--by-duration", target.by_duration)))
+        return _Time(max(0, now_ms - time_options.duration_ms("--by-duration", target.by_duration)))
     text = str(target.to_offset).strip().lower()
     if text in (EARLIEST, LATEST):
         return text

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, lag, offsets, times
+from tidelog.cli import client, lag, offsets
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import called, confirm, counted, shown
+from tidelog.config import times
 
 
 def _or_dash(value: object) -> str:

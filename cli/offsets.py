@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, times
+from tidelog.cli import client, time_options
 from tidelog.cli.exit_codes import OK
 from tidelog.cli.output import Column, print_rows
+from tidelog.config import times
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -41,7 +42,7 @@ AT: Final = (
 
 def run(topic: str, at: str | None, as_json: bool, bootstrap: str, clock: Clock) -> int:
     """Print a row for each partition; return the exit code."""
-    at_ms = None if at is None else times.option("--at", at, clock.now_ms())
+    at_ms = None if at is None else time_options.time_ms("--at", at, clock.now_ms())
     with client.admin(bootstrap) as session:
         numbers = [
             partition["partition_index"] for partition in client.describe(session, topic)["partitions"]

@@ -19,11 +19,12 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, Final, NamedTuple
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, formats, times
+from tidelog.cli import client, formats, time_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tidelog.cli.output import progress
 from tidelog.cli.text import called, note
+from tidelog.config import times
 
 POLL_MS: Final = 250
 # A partition that is ahead of the others by this much is not read further until they have caught up.
@@ -47,8 +48,8 @@ def run(
     if from_offset is not None and (since is not None or len(partitions) != 1):
         raise CommandError("--offset N goes with one --partition, and without --since", USAGE)
     now_ms = clock.now_ms()
-    since_ms = None if since is None else times.option("--since", since, now_ms)
-    until_ms = None if until is None else times.option("--until", until, now_ms)
+    since_ms = None if since is None else time_options.time_ms("--since", since, now_ms)
+    until_ms = None if until is None else time_options.time_ms("--until", until, now_ms)
     if since_ms is not None and until_ms is not None and since_ms > until_ms:
         since_shown, until_shown = times.show(since_ms), times.show(until_ms)
         raise CommandError(

@@ -59,7 +59,7 @@ def load(
 ) -> ReadOnlyLog:
     """Open the log in a folder for reading. ReadFailed if there is no segment in it."""
     shared = Shared(folder, 0)
-    found = [_segment(folder, base, config, shared, now_ms) for base in bases_in(folder)]
+    found = [open_segment(folder, base, config, shared, now_ms) for base in bases_in(folder)]
     segments: list[Segment] = [segment for segment in found if segment is not None]
     if not segments:
         raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
@@ -80,7 +80,7 @@ def load(
     return log
 
 
-def _segment(
+def open_segment(
     folder: Path, base_offset: int, config: TopicConfig, shared: Shared, now_ms: int
 ) -> ReadOnlySegment | None:
     """Return what is known of a segment, without what is being written; None if it was just deleted."""

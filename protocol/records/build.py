@@ -144,7 +144,7 @@ def read_records(
             timestamp=header.max_timestamp if header.is_log_append_time else timestamp,
             key=_cut(data, columns.key_position[row], columns.key_length[row]),
             value=_cut(data, columns.value_position[row], columns.value_length[row]),
-            headers=tuple(_headers(data, columns.headers_position[row], columns.headers_count[row])),
+            headers=tuple(read_headers(data, columns.headers_position[row], columns.headers_count[row])),
         )
 
 
@@ -179,7 +179,7 @@ def _cut(data: batch.Buffer, position: int, length: int) -> bytes | None:
     return None if length < 0 else bytes(data[position : position + length])
 
 
-def _headers(data: batch.Buffer, position: int, count: int) -> Iterator[Header]:
+def read_headers(data: batch.Buffer, position: int, count: int) -> Iterator[Header]:
     """Read count headers after their own count at position; the scan has checked every length."""
     _, position = _read_varint(data, position)
     for _ in range(count):

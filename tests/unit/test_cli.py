@@ -384,7 +384,7 @@ def test_plain_bytes_hold_no_control_characters() -> None:
 
 
 def test_format_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.cli.times.show", lambda ms: f"<{ms}>")
+    monkeypatch.setattr("tidelog.config.times.show", lambda ms: f"<{ms}>")
     line = formats.choose("text")(RECORD)
     assert line == b"<1709283600250>\t1:15\tharbour\t3.2 m\tunit=m none=null\n"
     bare = RECORD._replace(key=None, value=b"a\nb", headers=[])

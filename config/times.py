@@ -1,6 +1,6 @@
 """Times as people write them, and as they are shown: text <-> milliseconds since the epoch.
 
-Owns the forms that `--since`, `--until` and `--at` take. Refuses to know what time it is (`now_ms` is handed in) and,
+Owns the forms that commands and jobs take. Refuses to know what time it is (`now_ms` is handed in) and,
 in tests, where it is (`zone`; None is the system's zone). Times without a zone are local. A time between two
 milliseconds is the later one, so that "at or after" stays true. What is more likely a slip than a time is refused:
 a search from 1970 on answers, and answers something else.
@@ -10,10 +10,6 @@ import re
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
-
-from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import USAGE
-from tidelog.cli.text import shown
 
 ACCEPTED: Final = (
     "09:00, 'yesterday 09:00', '2 hours ago', -1h, 2024-03-01, 2024-03-01T09:00 (local unless it ends in Z, +02:00, "
@@ -87,23 +83,13 @@ def parse(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
     return found_ms
 
 
-def option(name: str, text: str, now_ms: int) -> int:
-    """Return the time that an option of the command means; CommandError if it means none."""
-    try:
-        return parse(text, now_ms)
-    except TimeError as error:
-        raise CommandError(f"{name}: {error}", USAGE) from None
-
-
-def duration(name: str, text: str) -> int:
-    """Return the length of time, in ms, that an option of the command means; CommandError if it means none."""
+def duration_ms(text: str) -> int:
+    """Return the length of time that a text means; TimeError if it means none."""
     words = " ".join(text.lower().split())
     with suppress(TimeError):
         if len(text) <= _LONGEST and words:
             return _span_ms(text, words)
-    raise CommandError(
-        f"{name}: '{shown(text[:_LONGEST])}' is no length of time; write 90s, '2 hours' or 1h30m", USAGE
-    )
+    raise TimeError(f"'{text[:_LONGEST]}' is no length of time; write 90s, '2 hours' or 1h30m")
 
 
 def show_duration(length_ms: int) -> str:

@@ -1,6 +1,7 @@
 """The forms of a time that the commands take, with the clock and the zone held."""
 
 import zoneinfo
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli import times
+from tidelog.cli import time_options
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import USAGE
+from tidelog.config import times
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2024, 3, 1, 12, 30, 15, 250_000, tzinfo=BERLIN)
@@ -214,11 +216,29 @@ def test_a_length_of_time_is_shown_in_its_two_largest_units(length_ms: int, expe
     ("text", "expected"), [("90s", 90_000), ("2 hours", 7_200_000), ("1h30m", 5_400_000)]
 )
 def test_a_length_of_time_is_read(text: str, expected: int) -> None:
-    assert times.duration("--by-duration", text) == expected
+    assert times.duration_ms(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", " ", "2", "soon", "-1h", "2x", "1h" * 200])
-def test_what_is_no_length_of_time_is_wrong_usage(text: str) -> None:
-    with pytest.raises(CommandError, match="no length of time; write 90s") as raised:
-        times.duration("--by-duration", text)
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(times.TimeError, match="is no length of time; write 90s"):
+        times.duration_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (
+            lambda text: time_options.time_ms("--at", text, 0),
+            "--at: 'so\\\\x1bon' is not a time; write 09:00",
+        ),
+        (
+            lambda text: time_options.duration_ms("--by-duration", text),
+            "--by-duration: 'so\\\\x1bon' is no length",
+        ),
+    ],
+)
+def test_as_an_option_it_is_wrong_usage(read: Callable[[str], int], words: str) -> None:
+    with pytest.raises(CommandError, match=words) as raised:
+        read("so\x1bon")
     assert raised.value.exit_code == USAGE

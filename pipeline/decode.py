@@ -1,0 +1,235 @@
+"""From the bytes of a log to Arrow: the records of batches, as columns.
+
+Owns the way from entries of every format and codec to arrays of the columns that are asked for. Knows bytes, not where
+they come from, and nothing of Spark. Invariant: rows come in the order of the log, and no row is left out but those of
+control batches and those outside the window.
+
+Bytes of keys and values are gathered by Arrow from where they lie: the positions that a walk over the records has found
+are the offsets of an array of which every second element is a value, and the others are what lies between.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog.pipeline.tables import RECORDS
+from tidelog.protocol.records import compression, kernel, legacy, message_set
+from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
+from tidelog.protocol.records.build import read_headers
+from tidelog.protocol.records.columns import Columns
+
+# Rows of a batch of Arrow's: Spark takes these fastest.
+ROWS: Final = 64 << 10
+# Decompressed bytes of which rows are made at once, at most, but for those of a larger batch.
+HELD_BYTES: Final = 64 << 20
+_US: Final = 1000
+_LARGEST_MS: Final = (1 << 63) // _US - 1
+OFFSET_MAX: Final = (1 << 63) - 1
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Window(NamedTuple):
+    """Which records are wanted: offsets and times from the first on, and before the second."""
+
+    start: int = 0
+    end: int = OFFSET_MAX
+    create: tuple[int, int] | None = None
+    append: tuple[int, int] | None = None
+
+
+# What is known of each record, in this order: its offset, its time, where its parts are.
+_OFFSET, _TIME, _KEY, _KEY_LENGTH, _VALUE, _VALUE_LENGTH, _HEADERS, _HEADER_COUNT = range(8)
+
+
+class _Rows(NamedTuple):
+    """Records of one batch. Positions are those in `data`; a length of -1 is null."""
+
+    data: Buffer
+    header: BatchHeader
+    append_ms: int
+    table: Numbers  # a line for each of the above
+
+
+class Decoder:
+    """Makes batches of Arrow's of entries, in their order, of one partition."""
+
+    def __init__(self, topic: str, partition: int, names: Sequence[str], window: Window) -> None:
+        """Make the columns of `RECORDS` that are named, in that order."""
+        self.schema = pa.schema([RECORDS.field(name) for name in names])
+        self._topic = topic
+        self._partition = partition
+        self._window = window
+        self._columns = Columns()
+        self._pending: list[_Rows] = []
+        self._count = 0
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows are to be taken before there are more."""
+        return self._count >= ROWS or self._bytes >= HELD_BYTES
+
+    def add(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
+        """Take note of the records of an entry whose checksum is right; RecordsError, RecordError if they are wrong."""
+        if header.magic != MAGIC:
+            self._add_legacy(data, position, header, append_ms)
+        elif not header.is_control:
+            self._add_batch(data, position, header, append_ms)
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of all that was added since."""
+        pending, self._pending = self._pending, []
+        count, self._count, self._bytes = self._count, 0, 0
+        if not count:
+            return
+        made = pa.record_batch(
+            _arrays(self.schema, pending, self._topic, self._partition), schema=self.schema
+        )
+        for first in range(0, count, ROWS):
+            yield made.slice(first, ROWS)
+
+    def _add_batch(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
+        if header.is_log_append_time and not self._is_in_time(header.max_timestamp):
+            return
+        start, end = position + HEADER_BYTES, position + header.size_bytes
+        if header.codec:
+            data = compression.decompress(header.codec, memoryview(data)[start:end], OFFSET_MAX)
+            start, end = 0, len(data)
+        columns = self._columns
+        kernel.scan(data, start, end, header.record_count, columns, contiguous=False)
+        # The columns are used again.
+        table = np.frombuffer(columns.block, np.int64).reshape(9, -1)[1:, : columns.count].copy()
+        table[_OFFSET] += header.base_offset
+        if header.is_log_append_time:
+            table[_TIME] = header.max_timestamp
+        else:
+            table[_TIME] += header.base_timestamp
+        self._keep(_Rows(data, header, append_ms, table))
+
+    def _add_legacy(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
+        entry = legacy.read_entry(data, position, position + header.size_bytes)
+        found = list(message_set.messages(data, entry, OFFSET_MAX))
+        parts = [part for _, _, key, value in found for part in (key, value)]
+        lengths = np.array([-1 if part is None else len(part) for part in parts], np.int64)
+        positions = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))[:-1])).astype(np.int64)
+        table = np.zeros((8, len(found)), np.int64)
+        table[_OFFSET] = [offset for offset, *_ in found]
+        table[_TIME] = [time for _, time, *_ in found]
+        table[_KEY], table[_VALUE] = positions[::2], positions[1::2]
+        table[_KEY_LENGTH], table[_VALUE_LENGTH] = lengths[::2], lengths[1::2]
+        self._keep(_Rows(b"".join(filter(None, parts)), header, append_ms, table))
+
+    def _is_in_time(self, time_ms: int) -> bool:
+        wanted = self._window.create
+        return wanted is None or wanted[0] <= time_ms < wanted[1]
+
+    def _keep(self, rows: _Rows) -> None:
+        """Hold the rows that lie in the window."""
+        window, table = self._window, rows.table
+        if not table.size:
+            return
+        if window.append is not None and not window.append[0] <= rows.append_ms < window.append[1]:
+            return
+        offsets, times = table[_OFFSET], table[_TIME]
+        if offsets[0] < window.start or offsets[-1] >= window.end:
+            table = table[:, (offsets >= window.start) & (offsets < window.end)]
+            times = table[_TIME]
+        if window.create is not None:
+            table = table[:, (times >= window.create[0]) & (times < window.create[1])]
+        if table.size:
+            self._pending.append(rows._replace(table=table))
+            self._count += table.shape[1]
+            self._bytes += len(rows.data) if rows.header.codec else 0
+
+
+def _arrays(schema: pa.Schema, pending: list[_Rows], topic: str, partition: int) -> list[pa.Array]:
+    counts = [rows.table.shape[1] for rows in pending]
+    data, shifts = _joined(pending)
+    table = np.concatenate([rows.table for rows in pending], axis=1)
+    if shifts.any():
+        table[[_KEY, _VALUE, _HEADERS]] += np.repeat(shifts, counts)
+
+    def of_batches(value: Callable[[_Rows], Any], kind: Any) -> pa.Array:
+        return pa.array(np.repeat(np.array([value(rows) for rows in pending], kind), counts))
+
+    def append_times() -> pa.Array:
+        return _timestamps(np.repeat(np.array([rows.append_ms for rows in pending], np.int64), counts))
+
+    makers: dict[str, Callable[[], pa.Array]] = {
+        "topic": lambda: pa.repeat(pa.scalar(topic), sum(counts)),
+        "partition": lambda: pa.array(np.full(sum(counts), partition, np.int32)),
+        "offset": lambda: pa.array(table[_OFFSET]),
+        "create_time": lambda: _timestamps(table[_TIME]),
+        "append_time": append_times,
+        "timestamp_type": lambda: _timestamp_types(pending, counts),
+        "key": lambda: _gathered(data, table[_KEY], table[_KEY_LENGTH]),
+        "value": lambda: _gathered(data, table[_VALUE], table[_VALUE_LENGTH]),
+        "headers": lambda: _headers(data, table[_HEADERS], table[_HEADER_COUNT]),
+        "producer_id": lambda: of_batches(lambda rows: rows.header.producer_id, np.int64),
+        "batch_base": lambda: of_batches(lambda rows: rows.header.base_offset, np.int64),
+        "leader_epoch": lambda: of_batches(lambda rows: rows.header.leader_epoch, np.int32),
+    }
+    return [makers[field.name]() for field in schema]
+
+
+def _joined(pending: list[_Rows]) -> tuple[Buffer, Numbers]:
+    """Return one buffer that has all that the rows lie in, and where in it the buffer of each begins."""
+    first = pending[0].data
+    if all(rows.data is first for rows in pending):
+        return first, np.zeros(len(pending), np.int64)
+    pieces: list[Buffer] = []
+    starts: dict[int, int] = {}
+    end = 0
+    for rows in pending:
+        if id(rows.data) not in starts:
+            starts[id(rows.data)] = end
+            pieces.append(rows.data)
+            end += len(rows.data)
+    return b"".join(pieces), np.array([starts[id(rows.data)] for rows in pending], np.int64)
+
+
+def _timestamps(times_ms: Numbers) -> pa.Array:
+    """Return times; null where there is none. What lies beyond the year 294247 is the last moment before."""
+    if len(times_ms) and (times_ms.max() > _LARGEST_MS or times_ms.min() < -_LARGEST_MS):
+        times_ms = np.clip(times_ms, -_LARGEST_MS, _LARGEST_MS)
+    unknown = times_ms == NO_TIMESTAMP
+    return pa.array(
+        (times_ms * _US).view("M8[us]"), pa.timestamp("us", "UTC"), mask=unknown if unknown.any() else None
+    )
+
+
+def _timestamp_types(pending: list[_Rows], counts: list[int]) -> pa.Array:
+    numbers = [
+        0 if rows.header.magic == 0 else 2 if rows.header.is_log_append_time else 1 for rows in pending
+    ]
+    names = pa.array(["NoTimestampType", "CreateTime", "LogAppendTime"])
+    return names.take(pa.array(np.repeat(np.array(numbers, np.int8), counts)))
+
+
+def _gathered(data: Buffer, positions: Numbers, lengths: Numbers) -> pa.Array:
+    """Return the bytes that lie at positions, which rise; null where the length is negative."""
+    count = len(positions)
+    edges = np.empty(2 * count + 1, np.int32)
+    is_null = lengths < 0
+    has_null = bool(is_null.any())
+    edges[0:-1:2] = positions
+    edges[1::2] = positions + (np.maximum(lengths, 0) if has_null else lengths)
+    edges[-1] = edges[-2] if count else 0
+    every = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    numbers = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=is_null if has_null else None)
+    return every.take(numbers)
+
+
+def _headers(data: Buffer, positions: Numbers, counts: Numbers) -> pa.Array:
+    kind = RECORDS.field("headers").type
+    if not counts.any():
+        return pa.ListArray.from_arrays(
+            np.zeros(len(counts) + 1, np.int32), pa.array([], kind.value_type), type=kind
+        )
+    found: list[Any] = []
+    for position, count in zip(positions.tolist(), counts.tolist(), strict=True):
+        found.append([{"key": name, "value": value} for name, value in read_headers(data, position, count)])
+    return pa.array(found, kind)

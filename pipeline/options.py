@@ -1,0 +1,136 @@
+"""What a reader of the source is told: the options of `spark.read.format("tidelog")`, as values.
+
+Owns their names, forms and defaults. Spark hands over text, and names in small letters. Knows nothing of Spark, and
+reads no clock: `now_ms` is handed in, for times such as "2 hours ago".
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tidelog.config import times
+from tidelog.config.nearest import nearest
+from tidelog.config.times import TimeError
+from tidelog.pipeline.errors import WrongOption
+from tidelog.pipeline.tables import TABLES
+
+RECORD, APPEND = "record", "append"
+FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
+# Of a segment a task reads so much: some seconds of one core.
+TASK_BYTES: Final = 64 << 20
+
+_NAMES: Final = (
+    "source",
+    "topic",
+    "table",
+    "clock",
+    "from",
+    "to",
+    "bad",
+    "partitions",
+    "maxRecords",
+    "taskBytes",
+)
+
+
+class Options(NamedTuple):
+    """What is read. Times are in ms since the epoch, the second one exclusive; None for no bound."""
+
+    kind: str  # segments or broker
+    place: str
+    topic: str
+    table: str = "records"
+    clock: str = RECORD
+    from_ms: int | None = None
+    to_ms: int | None = None
+    bad: str = FAIL
+    quarantine: str = ""
+    partitions: frozenset[int] | None = None
+    max_records: int | None = None
+    task_bytes: int = TASK_BYTES
+
+
+def parse(options: Mapping[str, str], now_ms: int) -> Options:
+    """Return what was asked for; WrongOption says what cannot be understood."""
+    given = {_known(name): text for name, text in options.items()}
+    kind, place = _source(given.get("source"))
+    if not given.get("topic"):
+        raise WrongOption('option topic: it is missing; write .option("topic", "NAME")')
+    bad, quarantine = _bad(given.get("bad", FAIL))
+    from_ms, to_ms = _time(given, "from", now_ms), _time(given, "to", now_ms)
+    if from_ms is not None and to_ms is not None and from_ms > to_ms:
+        raise WrongOption(
+            f"option from: {given['from']} ({times.show(from_ms)}) is after to, {given['to']} ({times.show(to_ms)})"
+        )
+    return Options(
+        kind,
+        place,
+        given["topic"],
+        _one_of(given, "table", tuple(TABLES)),
+        _one_of(given, "clock", (RECORD, APPEND)),
+        from_ms,
+        to_ms,
+        bad,
+        quarantine,
+        _partitions(given.get("partitions")),
+        _count(given, "maxRecords", 0),
+        _count(given, "taskBytes", 1) or TASK_BYTES,
+    )
+
+
+def _known(name: str) -> str:
+    found = next((known for known in _NAMES if known.lower() == name.lower()), None)
+    if found is None:
+        raise WrongOption(f"option {name}: there is none of this name{nearest(name, _NAMES)}")
+    return found
+
+
+def _source(text: str | None) -> tuple[str, str]:
+    kind, _, place = (text or "").partition(":")
+    if kind not in ("segments", "broker") or not place:
+        raise WrongOption(
+            f"option source: {text!r} is none; write segments:FOLDER, a broker's data folder, or broker:HOST:PORT"
+        )
+    return kind, place
+
+
+def _bad(text: str) -> tuple[str, str]:
+    how, _, folder = text.partition(":")
+    if how == QUARANTINE and folder:
+        return how, folder
+    if text in (FAIL, SKIP):
+        return text, ""
+    raise WrongOption(f"option bad: {text!r} is none of {FAIL}, {SKIP} and {QUARANTINE}:FOLDER")
+
+
+def _time(given: Mapping[str, str], name: str, now_ms: int) -> int | None:
+    if name not in given:
+        return None
+    try:
+        return times.parse(given[name], now_ms)
+    except TimeError as error:
+        raise WrongOption(f"option {name}: {error}") from None
+
+
+def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    text = given.get(name, known[0])
+    if text not in known:
+        raise WrongOption(f"option {name}: {text!r} is none of {', '.join(known)}")
+    return text
+
+
+def _partitions(text: str | None) -> frozenset[int] | None:
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise WrongOption(f"option partitions: {text!r} is no list of numbers; write 0,1,2")
+    return frozenset(map(int, words))
+
+
+def _count(given: Mapping[str, str], name: str, least: int) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < least:
+        raise WrongOption(f"option {name}: {text!r} is no number from {least} on")
+    return int(text)

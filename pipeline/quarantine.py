@@ -1,0 +1,51 @@
+"""What becomes of bytes that are damaged: the read fails, or goes on without them, or keeps them elsewhere.
+
+Owns the three ways there are (option `bad`), and the files of a quarantine: of each range its raw bytes, and beside
+them a note of where they came from. A range has one name, whoever reads it and however often: a task that is done again
+writes the same files.
+"""
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+from tidelog.pipeline.errors import DamagedLog
+from tidelog.pipeline.options import FAIL, QUARANTINE
+from tidelog.storage import files
+
+
+class Bad(Protocol):
+    """Takes a range of bytes of a file that are damaged, and returns if the read may go on behind them."""
+
+    def __call__(self, path: Path, start: int, data: bytes, reason: str, /) -> None:
+        """Deal with it, or raise DamagedLog."""
+
+
+def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
+    """Return what does with damaged bytes as option `bad` says."""
+
+    def fail(path: Path, start: int, data: bytes, reason: str) -> None:
+        raise DamagedLog(
+            f"{path}@{start}: {len(data)} bytes are damaged, {reason}; look at them with `tidelog fsck {path.parent}`, "
+            f"read the rest with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
+        )
+
+    def skip(path: Path, start: int, data: bytes, reason: str) -> None:
+        pass
+
+    def keep(path: Path, start: int, data: bytes, reason: str) -> None:
+        place = Path(folder) / f"{topic}-{partition}"
+        place.mkdir(parents=True, exist_ok=True)
+        note = {
+            "file": str(path),
+            "position": start,
+            "bytes": len(data),
+            "topic": topic,
+            "partition": partition,
+            "reason": reason,
+        }
+        name = f"{path.name}@{start}"
+        files.write_atomically(place / f"{name}.bin", data)
+        files.write_atomically(place / f"{name}.json", json.dumps(note, indent=1).encode())
+
+    return fail if how == FAIL else keep if how == QUARANTINE else skip

@@ -1,0 +1,64 @@
+"""What a table of the source has for columns: as Arrow has it, and Spark."""
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from tidelog.config.nearest import nearest
+from tidelog.pipeline.errors import WrongOption
+
+_TIME: Final = pa.timestamp("us", "UTC")
+_HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+RECORDS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("create_time", _TIME),
+        ("append_time", _TIME),
+        ("timestamp_type", pa.string()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(_HEADER)),
+        ("producer_id", pa.int64()),
+        ("batch_base", pa.int64()),
+        ("leader_epoch", pa.int32()),
+    ]
+)
+TABLES: Final = {"records": RECORDS}
+
+
+def ddl(schema: pa.Schema) -> str:
+    """Return the columns in Spark's words."""
+    return ", ".join(f"`{field.name}` {_spark(field.type)}" for field in schema)
+
+
+def _spark(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"array<{_spark(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return "struct<" + ", ".join(f"{field.name}: {_spark(field.type)}" for field in kind) + ">"
+    return _NAMES[kind]
+
+
+_NAMES: Final = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    _TIME: "timestamp",
+}
+
+
+def checked(schema: StructType, table: pa.Schema) -> tuple[str, ...]:
+    """Return the names of the columns that are asked for, in their order; WrongOption where one is not of the table."""
+    for field in schema.fields:
+        number = table.get_field_index(field.name)
+        if number < 0:
+            raise WrongOption(f"column {field.name}: there is none{nearest(field.name, table.names)}")
+        kind = _spark(table.field(number).type)
+        if field.dataType.simpleString() != kind.replace(": ", ":").replace(", ", ","):
+            raise WrongOption(f"column {field.name}: it is {kind}, not {field.dataType.simpleString()}")
+    return tuple(schema.fieldNames())
