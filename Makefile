@@ -14,14 +14,17 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 	--custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test run test test-all fault soak mutants check fmt fuzz bench profile docs lock clean
+.PHONY: help setup setup-pipeline setup-test run test test-all fault soak mutants check fmt fuzz bench profile docs lock clean
 
 help: ## Say what can be done
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
-		printf '  make %-11s %s\n' "$$name" "$$what"; done
+		printf '  make %-15s %s\n' "$$name" "$$what"; done
 
 setup: ## Make the environment in .venv, or renew it where something changed (PYTHON=python3.13 for another)
 	@scripts/setup $(VENV) $(PYTHON)
+
+setup-pipeline: ## Put what the pipeline on Spark needs into .venv too (Spark itself; it needs Java 17 or newer)
+	@scripts/setup $(VENV) $(PYTHON) pipeline
 
 setup-test:
 	@scripts/setup $(VENV) $(PYTHON) test
@@ -79,9 +82,10 @@ docs: setup ## Generate docs/config.md, protocol.md, compatibility.md and metric
 lock: setup-test ## Lock the dependencies anew, each with its hashes
 	@$(LOCK) --upgrade pyproject.toml -o requirements/run.txt
 	@$(LOCK) --upgrade --group build -c requirements/run.txt -o requirements/build.txt
-	@$(LOCK) --upgrade --group test -c requirements/run.txt -c requirements/build.txt -o requirements/test.txt
+	@$(LOCK) --upgrade pyproject.toml --extra pipeline -c requirements/run.txt -c requirements/build.txt \
+		-o requirements/pipeline.txt
+	@$(LOCK) --upgrade --group test -c requirements/pipeline.txt -o requirements/test.txt
 	@$(LOCK) --upgrade --group profile -o requirements/profile.txt
-	@$(LOCK) --upgrade pyproject.toml --extra pipeline -c requirements/run.txt -o requirements/pipeline.txt
 
 clean: ## Remove what was made: environments, builds, caches; never data
 	@rm -rf .venv .venv-* build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,4 +10,5 @@ def register(spark: "SparkSession") -> None:
     """Have a session know the source: `spark.read.format("tidelog")`."""
     from tidelog.pipeline.source import TidelogSource
 
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # without it Spark refuses the source
     spark.dataSource.register(TidelogSource)
