@@ -4,31 +4,31 @@ Owns the way from options and predicates to a window, and from a piece to batche
 is, `segments` knows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from tidelog.pipeline import quarantine, segments
-from tidelog.pipeline.decode import Decoder, Window
+from tidelog.pipeline.decode import Decoder
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.options import APPEND, Options
-from tidelog.pipeline.pushdown import LEAST, MOST, Bounds, Wanted
+from tidelog.pipeline.heads import Heads
+from tidelog.pipeline.options import Options
+from tidelog.pipeline.pushdown import MOST, Wanted
 from tidelog.pipeline.segments import Piece
+from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.storage.log import Log
+from tidelog.storage.search import time_range
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
+from tidelog.storage.sources import PATIENT
 
 
 def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:
     """Return pieces that have every record that is wanted, in the order of partitions and offsets."""
-    data_dir = Path(chosen.place)
-    there = segments.topics(data_dir)
-    if chosen.topic not in there:
-        raise PipelineError(
-            f"{data_dir}: no topic {chosen.topic} is in it; there are: {', '.join(there) or 'none'}"
-        )
-    partitions = chosen_partitions(chosen, found, there[chosen.topic])
+    partitions = chosen_partitions(chosen, found, _partitions(chosen))
     window = window_of(chosen, found)
-    logs = segments.logs(data_dir, chosen.topic, partitions, now_ms)
+    logs = segments.logs(Path(chosen.place), chosen.topic, partitions, now_ms)
     return [piece for log in logs for piece in segments.plan(log, window, chosen.task_bytes)]
 
 
@@ -47,27 +47,49 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
     yield from decoder.take()
 
 
-def chosen_partitions(chosen: Options, found: Wanted, there: list[int]) -> list[int]:
-    """Return the partitions that are read, of those that are there."""
-    named = chosen.partitions
-    if named is not None and not named <= set(there):
-        missing = min(named - set(there))
-        raise PipelineError(f"option partitions: {chosen.topic} has no partition {missing}; it has {there}")
-    pushed = found.partitions
-    return [each for each in there if (named is None or each in named) and (pushed is None or each in pushed)]
+def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:
+    """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
+    window = window_of(chosen, Wanted())
+    pieces: list[Piece] = []
+    for log in segments.logs(Path(chosen.place), chosen.topic, ranges, now_ms):
+        start, end = ranges[log.partition]
+        pieces += segments.plan(log, window._replace(start=start, end=end), chosen.task_bytes)
+    return pieces
 
 
-def window_of(chosen: Options, found: Wanted) -> Window:
-    """Return what options and predicates leave together."""
-    first = LEAST if chosen.from_ms is None else chosen.from_ms
-    end = MOST if chosen.to_ms is None else chosen.to_ms
-    create, append = found.create_time, found.append_time
-    if chosen.clock == APPEND:
-        append = append.narrowed(first, end)
-    else:
-        create = create.narrowed(first, end)
-    return Window(max(found.offset.first, 0), found.offset.end, _times(create), _times(append))
+def heads(chosen: Options, now_ms: int) -> Heads:
+    """Return where the partitions that are read begin and end now."""
+    found = list(_logs(chosen, now_ms))
+    topic_id = found[0].topic_id if found else None
+    return Heads(
+        topic_id.hex() if topic_id else "",
+        {log.partition: (log.log_start_offset, log.log_end_offset) for log in found},
+    )
 
 
-def _times(bounds: Bounds) -> tuple[int, int] | None:
-    return None if bounds == Bounds() else (bounds.first, bounds.end)
+def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
+    """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
+    window = window_of(chosen, Wanted())
+    firsts: dict[int, int] = {}
+    for log in segments.logs(Path(chosen.place), chosen.topic, found.spans, now_ms):
+        firsts[log.partition], end = found.spans[log.partition]
+        for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
+            if times is not None:
+                first = time_range.between(log, times[0], MOST, timeline, PATIENT).start
+                firsts[log.partition] = max(firsts[log.partition], min(first, end))
+    return firsts
+
+
+def _logs(chosen: Options, now_ms: int) -> Iterator[Log]:
+    """Yield the logs that are read."""
+    partitions = chosen_partitions(chosen, Wanted(), _partitions(chosen))
+    return segments.logs(Path(chosen.place), chosen.topic, partitions, now_ms)
+
+
+def _partitions(chosen: Options) -> list[int]:
+    there = segments.topics(Path(chosen.place))
+    if chosen.topic not in there:
+        raise PipelineError(
+            f"{chosen.place}: no topic {chosen.topic} is in it; there are: {', '.join(there) or 'none'}"
+        )
+    return there[chosen.topic]

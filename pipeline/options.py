@@ -29,6 +29,9 @@ _NAMES: Final = (
     "partitions",
     "maxRecords",
     "taskBytes",
+    "failOnDataLoss",
+    "maxRecordsPerTrigger",
+    "group",
 )
 
 
@@ -47,6 +50,9 @@ class Options(NamedTuple):
     partitions: frozenset[int] | None = None
     max_records: int | None = None
     task_bytes: int = TASK_BYTES
+    fails_on_loss: bool = True  # where retention deleted what was still to be read
+    max_records_per_trigger: int | None = None
+    group: str = ""  # to which a stream commits
 
 
 def parse(options: Mapping[str, str], now_ms: int) -> Options:
@@ -74,6 +80,9 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
         _partitions(given.get("partitions")),
         _count(given, "maxRecords", 0),
         _count(given, "taskBytes", 1) or TASK_BYTES,
+        _one_of(given, "failOnDataLoss", ("true", "false")) == "true",
+        _count(given, "maxRecordsPerTrigger", 1),
+        _group(given, kind),
     )
 
 
@@ -116,6 +125,15 @@ def _one_of(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
     if text not in known:
         raise WrongOption(f"option {name}: {text!r} is none of {', '.join(known)}")
     return text
+
+
+def _group(given: Mapping[str, str], kind: str) -> str:
+    group = given.get("group", "")
+    if group and kind != "broker":
+        raise WrongOption(
+            "option group: only a broker keeps the offsets of groups; write source=broker:HOST:PORT"
+        )
+    return group
 
 
 def _partitions(text: str | None) -> frozenset[int] | None:

@@ -6,28 +6,20 @@ where, `from_segments` and `from_broker` know. Only the columns of the schema th
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.pipeline import from_segments, options, tables
+from tidelog.pipeline import options, tables
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import Wanted, wanted
+from tidelog.pipeline.stream import StreamReader
+from tidelog.pipeline.tasks import KINDS, Task
 
 NAME: Final = "tidelog"
-
-# Each has `plan(options, wanted, now_ms)`, which returns pieces, and `rows(piece, names, options)`.
-_KINDS: Final[dict[str, Any]] = {"segments": from_segments}
-
-
-class Task(InputPartition):
-    """Pieces that one task reads, one after another."""
-
-    def __init__(self, pieces: tuple[Any, ...]) -> None:
-        self.pieces = pieces
 
 
 class TidelogSource(DataSource):
@@ -47,6 +39,11 @@ class TidelogSource(DataSource):
         chosen = options.parse(self.options, now_ms())
         return Reader(chosen, tables.checked(schema, tables.TABLES[chosen.table]))
 
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  (Spark's name)
+        """Return what plans and reads the batches of a stream of some columns."""
+        chosen = options.parse(self.options, now_ms())
+        return StreamReader(chosen, tables.checked(schema, tables.TABLES[chosen.table]))
+
 
 class Reader(DataSourceReader):
     """One scan."""
@@ -63,7 +60,7 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
-        pieces = _KINDS[self._options.kind].plan(self._options, self._wanted, now_ms())
+        pieces = KINDS[self._options.kind].plan(self._options, self._wanted, now_ms())
         if self._options.max_records is not None:
             return [Task(tuple(pieces))]  # One after another: nobody else can tell how many rows there are.
         return [Task((piece,)) for piece in pieces] or [Task(())]
@@ -71,7 +68,7 @@ class Reader(DataSourceReader):
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         assert isinstance(task, Task)
-        rows_of = _KINDS[self._options.kind].rows
+        rows_of = KINDS[self._options.kind].rows
         left = self._options.max_records
         for piece in task.pieces:
             for rows in rows_of(piece, self._names, self._options):

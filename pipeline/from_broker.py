@@ -1,0 +1,230 @@
+"""What is read of a topic from a broker: the pieces, and the rows of each.
+
+Owns the way from options and predicates to ranges of offsets, and from a piece to batches of Arrow's. What the protocol
+tells of time bounds only the start of a range: the first record at or after a time. Behind it, times come in any order,
+so what is wanted of them is chosen record by record. When a record was appended the protocol tells of topics with
+`message.timestamp.type=LogAppendTime` alone; elsewhere `append_time` is null.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tidelog.pipeline import quarantine
+from tidelog.pipeline.cluster import EARLIEST, LATEST, Cluster, Topic
+from tidelog.pipeline.decode import Decoder, Window
+from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
+from tidelog.pipeline.fetching import (
+    LEAST_BYTES,
+    RECORD_BYTES,
+    Fetched,
+    Fetcher,
+    Partition,
+    fetched,
+    whole_entries,
+)
+from tidelog.pipeline.heads import Heads
+from tidelog.pipeline.options import APPEND, FAIL, QUARANTINE, Options
+from tidelog.pipeline.pushdown import Wanted
+from tidelog.pipeline.wanted import chosen_partitions, window_of
+from tidelog.protocol.records import entries
+from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.protocol.records.errors import RecordError, RecordsError
+
+# Fewer are one task, and more are not, whatever their size.
+_LEAST_RECORDS, _MOST_RECORDS = 10_000, 1_000_000
+
+
+class Piece(NamedTuple):
+    """A range of offsets of one partition: that of the window."""
+
+    of: Partition
+    window: Window
+    record_bytes: int  # what one takes, about
+
+    @property
+    def size_bytes(self) -> int:
+        """How much is read, about."""
+        return (self.window.end - self.window.start) * self.record_bytes
+
+
+def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log has the times)
+    """Return pieces that have every record that is wanted, in the order of partitions and offsets."""
+    with Cluster(chosen.place) as cluster:
+        topic = cluster.topic(chosen.topic)
+        window = window_of(chosen, found)
+        partitions = chosen_partitions(chosen, found, list(topic.leaders))
+        ranges = dict.fromkeys(partitions, (window.start, window.end))
+        return list(_pieces(cluster, topic, chosen, window, ranges))
+
+
+def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:  # noqa: ARG001
+    """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
+    with Cluster(chosen.place) as cluster:
+        topic = cluster.topic(chosen.topic)
+        return list(_pieces(cluster, topic, chosen, window_of(chosen, Wanted()), ranges))
+
+
+def heads(chosen: Options, now_ms: int) -> Heads:  # noqa: ARG001
+    """Return where the partitions that are read begin and end now."""
+    with Cluster(chosen.place) as cluster:
+        topic = cluster.topic(chosen.topic)
+        partitions = chosen_partitions(chosen, Wanted(), list(topic.leaders))
+        starts = cluster.offsets(topic.name, dict.fromkeys(partitions, EARLIEST))
+        ends = cluster.offsets(topic.name, dict.fromkeys(partitions, LATEST))
+        topic_id = topic.topic_id.hex() if any(topic.topic_id) else ""
+        return Heads(topic_id, {each: (starts[each], ends[each]) for each in partitions})
+
+
+def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:  # noqa: ARG001
+    """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
+    with Cluster(chosen.place) as cluster:
+        window = window_of(chosen, Wanted())
+        topic = cluster.topic(chosen.topic)
+        times = _times_of(
+            cluster, topic.name, chosen, window, {each: end for each, (_, end) in found.spans.items()}
+        )
+        return {each: max(start, times.get(each, start)) for each, (start, _) in found.spans.items()}
+
+
+def commit(chosen: Options, offsets: Mapping[int, int]) -> None:
+    """Commit offsets to the group of the options."""
+    with Cluster(chosen.place) as cluster:
+        cluster.commit(chosen.group, chosen.topic, offsets)
+
+
+def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece."""
+    of, window = piece.of, piece.window
+    decoder = Decoder(of.topic, of.partition, names, window)
+    checked = _Checked(of, chosen, window)
+    with Cluster(chosen.place) as cluster:
+        found = fetched(cluster, of, window.start, window.end, piece.record_bytes, not chosen.fails_on_loss)
+        for answer in found:
+            for at, header in checked.entries(answer):
+                append_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
+                try:
+                    decoder.add(answer.data, at, header, append_ms)
+                except (RecordsError, RecordError) as error:
+                    checked.bad(answer, at, header, str(error))
+                if decoder.is_full:
+                    yield from decoder.take()
+            # Rows of one answer lie in one buffer, which nobody has to copy.
+            yield from decoder.take()
+
+
+class _Checked:
+    """Hands over the entries that are as they were written, and the others to what option `bad` says."""
+
+    def __init__(self, of: Partition, chosen: Options, window: Window) -> None:
+        self._of = of
+        self._window = window
+        self._how = chosen.bad
+        self._next_offset = window.start
+        self._needs_append_time = _asks_append_time(chosen)
+        self._handler = quarantine.handler(chosen.bad, chosen.quarantine, of.topic, of.partition)
+
+    def entries(self, answer: Fetched) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield position and header of each entry that may have rows."""
+        for at, header in answer.entries:
+            if self._next_offset >= self._window.end:
+                return
+            if not entries.check_crc(answer.data, at, header):
+                self._demand_end(header)
+                self.bad(answer, at, header, "the checksum is wrong")
+            elif header.last_offset >= self._window.start:
+                if self._needs_append_time and not (header.is_log_append_time or header.is_control):
+                    raise _no_append_time(f"{self._of}@{header.base_offset}: there are records")
+                yield at, header
+            self._next_offset = max(self._next_offset, header.last_offset + 1)
+
+    def bad(self, answer: Fetched, at: int, header: BatchHeader, reason: str) -> None:
+        """Do with an entry as option `bad` says."""
+        data = bytes(answer.data[at : at + header.size_bytes])
+        if self._how == FAIL:
+            raise DamagedLog(
+                f"{self._of}@{header.base_offset}: {len(data)} bytes that the broker sent are damaged, {reason}; read "
+                f"the rest with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
+            )
+        self._handler(Path(str(self._of)), header.base_offset, data, reason)
+
+    def _demand_end(self, header: BatchHeader) -> None:
+        """DamagedLog where an entry that is damaged does not tell for sure how many offsets it has."""
+        follows = header.base_offset <= self._next_offset <= header.last_offset
+        if self._how != FAIL and not (follows and header.last_offset_delta == header.record_count - 1):
+            raise DamagedLog(
+                f"{self._of}@{self._next_offset}: bytes that the broker sent are damaged, and nothing tells where the "
+                f"next good record is; read the segments on the broker's disk instead (source=segments:FOLDER)"
+            )
+
+
+def _pieces(
+    cluster: Cluster, topic: Topic, chosen: Options, window: Window, ranges: Mapping[int, tuple[int, int]]
+) -> Iterator[Piece]:
+    starts = cluster.offsets(topic.name, dict.fromkeys(ranges, EARLIEST))
+    ends = cluster.offsets(topic.name, dict.fromkeys(ranges, LATEST))
+    times = _times_of(cluster, topic.name, chosen, window, ends)
+    for partition, (first, end) in ranges.items():
+        first = max(first, starts[partition], times.get(partition, 0))
+        end = min(end, ends[partition])
+        if first >= end:
+            continue
+        of = Partition(topic.name, partition, topic.topic_id)
+        record_bytes = RECORD_BYTES
+        if end - first > _LEAST_RECORDS:
+            record_bytes = _record_bytes(cluster, of, first)
+        step = max(_LEAST_RECORDS, min(chosen.task_bytes // record_bytes, _MOST_RECORDS))
+        for start in range(first, end, step):
+            yield Piece(of, window._replace(start=start, end=min(start + step, end)), record_bytes)
+
+
+def _times_of(
+    cluster: Cluster, topic: str, chosen: Options, window: Window, ends: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the first offset of each partition that may have a record of the times of a window; none for any.
+
+    WrongOption where append times are asked for and the topic has none.
+    """
+    asks = _asks_append_time(chosen)
+    if not ends or not (asks or window.create or window.append):
+        return {}
+    settings = cluster.settings(topic)
+    if asks and settings.get("message.timestamp.type") == "CreateTime":
+        raise _no_append_time(
+            f"topic {topic} has message.timestamp.type=CreateTime: a broker keeps the times"
+        )
+    # Ours may be told to look up append times, and then nothing is said of the others.
+    by_append = settings.get("lookup.clock", "record") == APPEND
+    bounds = [window.append] if by_append else [window.create, window.append]
+    first = max((each[0] for each in bounds if each is not None), default=0)
+    if first <= 1 or not settings:
+        return {}
+    # Apache Kafka's index may hold the last of several records of one time: all are behind any of the time before.
+    found = cluster.offsets(topic, dict.fromkeys(ends, first - 1))
+    # Where there is none, what comes behind the end that was known before may be wanted.
+    return {each: offset if offset >= 0 else ends[each] for each, offset in found.items()}
+
+
+def _record_bytes(cluster: Cluster, of: Partition, offset: int) -> int:
+    """Return what a record takes on the wire, by the first few."""
+    answer = Fetcher(cluster, of).fetch(offset, LEAST_BYTES)
+    data = memoryview(answer.records or b"")  # type: ignore[arg-type]
+    found = whole_entries(of, data, offset)
+    if not found.entries:
+        return RECORD_BYTES
+    first = min(offset, found.entries[0][1].base_offset)
+    size = sum(header.size_bytes for _, header in found.entries)
+    return max(1, size // (found.next_offset - first))
+
+
+def _asks_append_time(chosen: Options) -> bool:
+    return chosen.clock == APPEND and (chosen.from_ms is not None or chosen.to_ms is not None)
+
+
+def _no_append_time(what: str) -> PipelineError:
+    return WrongOption(
+        f"option clock=append: {what} of which Kafka's protocol does not tell when they were appended; read the "
+        "segments on the broker's disk instead (source=segments:FOLDER), or choose by clock=record"
+    )

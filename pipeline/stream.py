@@ -1,0 +1,174 @@
+"""`spark.readStream.format("tidelog")`: the log as a table that grows.
+
+Owns offsets, as Spark keeps them in its checkpoint, and which of them a batch takes. An offset is
+`{"topic_id": "...", "partitions": {"0": 17}}`: of each partition the next offset to read. A partition that is not named
+there begins at 0. Between two offsets lie the same records whenever they are read, or the read fails: so each record is
+in one batch, and a sink that writes a batch once writes each record once.
+
+Invariant: what a stream has not read and retention has deleted is an error, and so is a topic that was made anew. With
+`failOnDataLoss=false` the first is not; the second is always.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tidelog.pipeline import from_broker
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.heads import Heads
+from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import Options
+from tidelog.pipeline.tasks import KINDS, Task
+
+Offsets = dict[int, int]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One stream."""
+
+    def __init__(self, chosen: Options, names: tuple[str, ...]) -> None:
+        """WrongOption where an option is for tables that do not grow."""
+        if chosen.max_records is not None:
+            raise WrongOption(
+                "option maxRecords: a stream has no end; write maxRecordsPerTrigger for its batches"
+            )
+        self._options = chosen
+        self._names = names
+        self._kind = KINDS[chosen.kind]
+        self._targets: Offsets | None = None  # of Trigger.AvailableNow
+        self._committed: Offsets = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, here and below)
+        """Return the log start of each partition, or the first offset of the time of option `from`."""
+        found = self._heads()
+        return _written(found.topic_id, self._kind.first_offsets(self._options, found, now_ms()))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return option `maxRecordsPerTrigger`."""
+        limit = self._options.max_records_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Have the stream end where the log ends now."""
+        self._targets = _ends(self._heads())
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the log end of each partition."""
+        found = self._heads()
+        return _written(found.topic_id, _ends(found))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends, which begins at `start`: what lies before that has been written."""
+        at = _read(start)
+        self._commit(at)
+        found = self._heads()
+        self._demand_same(start, found)
+        at = {partition: at.get(partition, 0) for partition in found.spans}
+        self._demand_kept({partition: (offset, offset) for partition, offset in at.items()}, found)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return _written(found.topic_id, _next(at, found.spans, self._targets, most))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of a batch; PipelineError if some of its records are not there any more."""
+        first, last = _read(start), _read(end)
+        ranges = {
+            partition: (first.get(partition, 0), offset)
+            for partition, offset in last.items()
+            if offset > first.get(partition, 0)
+        }
+        pieces = self._kind.between(self._options, ranges, now_ms()) if ranges else []
+        # Behind it: what had been deleted before was not planned, and is not there now.
+        found = self._heads()
+        self._demand_same(end, found)
+        self._demand_kept(ranges, found)
+        return [Task((piece,)) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        assert isinstance(partition, Task)
+        for piece in partition.pieces:
+            yield from self._kind.rows(piece, self._names, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Commit to the consumer group of option `group`: what lies before `end` has been written."""
+        self._commit(_read(end))
+
+    def _commit(self, offsets: Offsets) -> None:
+        """Commit what the group has not been told yet."""
+        if self._options.group and offsets and offsets != self._committed:
+            from_broker.commit(self._options, offsets)
+            self._committed = offsets
+
+    def _heads(self) -> Heads:
+        found: Heads = self._kind.heads(self._options, now_ms())
+        return found
+
+    def _demand_same(self, offset: Mapping[str, Any], found: Heads) -> None:
+        """PipelineError if the offsets are of another topic, of the same name."""
+        was = offset.get("topic_id", "")
+        if was != found.topic_id:
+            raise PipelineError(
+                f"topic {self._options.topic} was deleted and made anew (its id was {was or 'none'}, and is "
+                f"{found.topic_id or 'none'}): the checkpoint is of the one before; start with a new checkpoint"
+            )
+        gone = sorted(set(_read(offset)) - set(found.spans))
+        if gone:
+            raise PipelineError(
+                f"topic {self._options.topic}: the stream has read partition {gone[0]}, and there is none now among "
+                f"those that are read, {sorted(found.spans)}; see option partitions, or start with a new checkpoint"
+            )
+
+    def _demand_kept(self, ranges: Mapping[int, tuple[int, int]], found: Heads) -> None:
+        """PipelineError if records that are to be read, or were, are not there any more."""
+        for partition, (start, end) in ranges.items():
+            log_start, log_end = found.spans[partition]
+            name = f"{self._options.topic}-{partition}@{start}"
+            if start < log_start and self._options.fails_on_loss:
+                raise PipelineError(
+                    f"{name}: retention has deleted offsets {start} to {log_start - 1} before the stream has read "
+                    "them; go on without them with failOnDataLoss=false, or start with a new checkpoint"
+                )
+            if end > log_end:
+                raise PipelineError(
+                    f"{name}: the stream is at offset {end}, and the log ends at {log_end}: records that were there "
+                    "have been lost; start with a new checkpoint"
+                )
+
+
+def _next(
+    at: Offsets, spans: Mapping[int, tuple[int, int]], targets: Offsets | None, most: int | None
+) -> Offsets:
+    """Return offsets behind `at`, so many at most: as many of each partition as of any other that has them."""
+    firsts = {partition: max(at[partition], spans[partition][0]) for partition in at}
+    ends = {partition: spans[partition][1] for partition in at}
+    if targets is not None:
+        ends = {partition: min(end, targets.get(partition, 0)) for partition, end in ends.items()}
+    behind = {partition: max(ends[partition] - firsts[partition], 0) for partition in at}
+    left = sum(behind.values()) if most is None else most
+    found: Offsets = {}
+    for number, partition in enumerate(sorted(behind, key=lambda each: behind[each])):
+        taken = min(behind[partition], left // (len(behind) - number))
+        found[partition] = firsts[partition] + taken
+        left -= taken
+    return found
+
+
+def _ends(found: Heads) -> Offsets:
+    return {partition: end for partition, (_, end) in found.spans.items()}
+
+
+def _written(topic_id: str, offsets: Offsets) -> dict[str, Any]:
+    """Return offsets as Spark keeps them, which takes two of them for one if they read alike."""
+    return {"topic_id": topic_id, "partitions": {str(each): offsets[each] for each in sorted(offsets)}}
+
+
+def _read(offset: Mapping[str, Any]) -> Offsets:
+    return {int(partition): at for partition, at in offset["partitions"].items()}
