@@ -47,8 +47,9 @@ class Partition(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole entries, one after another, and where each lies. The next offset that may have a record."""
+    """Whole entries, one after another, and where each lies; the offset that was asked for, and the next to ask for."""
 
+    start: int
     data: memoryview
     entries: list[tuple[int, BatchHeader]]
     next_offset: int
@@ -160,7 +161,7 @@ def whole_entries(partition: Partition, data: memoryview, offset: int) -> Fetche
         found.append((at, header))
         next_offset = max(next_offset, header.last_offset + 1)
         at += header.size_bytes
-    return Fetched(data, found, next_offset)
+    return Fetched(offset, data, found, next_offset)
 
 
 def _after_loss(partition: Partition, cluster: Cluster, offset: int, end: int, may_lose: bool) -> int:

@@ -103,6 +103,8 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
     with Cluster(chosen.place) as cluster:
         found = fetched(cluster, of, window.start, window.end, piece.record_bytes, not chosen.fails_on_loss)
         for answer in found:
+            if answer.start > checked.next_offset:  # what lay between is lost
+                decoder = Decoder(of.topic, of.partition, names, window._replace(start=answer.start))
             for at, header in checked.entries(answer):
                 append_ms = header.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
                 try:
@@ -122,23 +124,23 @@ class _Checked:
         self._of = of
         self._window = window
         self._how = chosen.bad
-        self._next_offset = window.start
+        self.next_offset = window.start
         self._needs_append_time = _asks_append_time(chosen)
         self._handler = quarantine.handler(chosen.bad, chosen.quarantine, of.topic, of.partition)
 
     def entries(self, answer: Fetched) -> Iterator[tuple[int, BatchHeader]]:
         """Yield position and header of each entry that may have rows."""
         for at, header in answer.entries:
-            if self._next_offset >= self._window.end:
+            if self.next_offset >= self._window.end:
                 return
             if not entries.check_crc(answer.data, at, header):
                 self._demand_end(header)
                 self.bad(answer, at, header, "the checksum is wrong")
             elif header.last_offset >= self._window.start:
                 if self._needs_append_time and not (header.is_log_append_time or header.is_control):
-                    raise _no_append_time(f"{self._of}@{header.base_offset}: there are records")
+                    raise _no_append_time(f"at {self._of}@{header.base_offset} are records")
                 yield at, header
-            self._next_offset = max(self._next_offset, header.last_offset + 1)
+            self.next_offset = max(self.next_offset, header.last_offset + 1)
 
     def bad(self, answer: Fetched, at: int, header: BatchHeader, reason: str) -> None:
         """Do with an entry as option `bad` says."""
@@ -152,10 +154,10 @@ class _Checked:
 
     def _demand_end(self, header: BatchHeader) -> None:
         """DamagedLog where an entry that is damaged does not tell for sure how many offsets it has."""
-        follows = header.base_offset <= self._next_offset <= header.last_offset
+        follows = header.base_offset <= self.next_offset <= header.last_offset
         if self._how != FAIL and not (follows and header.last_offset_delta == header.record_count - 1):
             raise DamagedLog(
-                f"{self._of}@{self._next_offset}: bytes that the broker sent are damaged, and nothing tells where the "
+                f"{self._of}@{self.next_offset}: bytes that the broker sent are damaged, and nothing tells where the "
                 f"next good record is; read the segments on the broker's disk instead (source=segments:FOLDER)"
             )
 
@@ -192,9 +194,7 @@ def _times_of(
         return {}
     settings = cluster.settings(topic)
     if asks and settings.get("message.timestamp.type") == "CreateTime":
-        raise _no_append_time(
-            f"topic {topic} has message.timestamp.type=CreateTime: a broker keeps the times"
-        )
+        raise _no_append_time(f"topic {topic} has message.timestamp.type=CreateTime, so it has records")
     # Ours may be told to look up append times, and then nothing is said of the others.
     by_append = settings.get("lookup.clock", "record") == APPEND
     bounds = [window.append] if by_append else [window.create, window.append]
