@@ -22,8 +22,10 @@ from tidelog.protocol.records.columns import Columns
 
 # Rows of a batch of Arrow's: Spark takes these fastest.
 ROWS: Final = 64 << 10
-# Decompressed bytes of which rows are made at once, at most, but for those of a larger batch.
+# Bytes that rows lie in, of which rows are made at once, at most, but for those of a larger batch.
 HELD_BYTES: Final = 64 << 20
+# What a batch may take decompressed: positions are of 32 bits.
+BATCH_BYTES_MAX: Final = 1 << 30
 _US: Final = 1000
 _LARGEST_MS: Final = (1 << 63) // _US - 1
 OFFSET_MAX: Final = (1 << 63) - 1
@@ -96,7 +98,7 @@ class Decoder:
             return
         start, end = position + HEADER_BYTES, position + header.size_bytes
         if header.codec:
-            data = compression.decompress(header.codec, memoryview(data)[start:end], OFFSET_MAX)
+            data = compression.decompress(header.codec, memoryview(data)[start:end], BATCH_BYTES_MAX)
             start, end = 0, len(data)
         columns = self._columns
         kernel.scan(data, start, end, header.record_count, columns, contiguous=False)
@@ -111,7 +113,7 @@ class Decoder:
 
     def _add_legacy(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
         entry = legacy.read_entry(data, position, position + header.size_bytes)
-        found = list(message_set.messages(data, entry, OFFSET_MAX))
+        found = list(message_set.messages(data, entry, BATCH_BYTES_MAX))
         parts = [part for _, _, key, value in found for part in (key, value)]
         lengths = np.array([-1 if part is None else len(part) for part in parts], np.int64)
         positions = np.concatenate(([0], np.cumsum(np.maximum(lengths, 0))[:-1])).astype(np.int64)
@@ -140,9 +142,10 @@ class Decoder:
         if window.create is not None:
             table = table[:, (times >= window.create[0]) & (times < window.create[1])]
         if table.size:
+            if not self._pending or self._pending[-1].data is not rows.data:
+                self._bytes += len(rows.data)
             self._pending.append(rows._replace(table=table))
             self._count += table.shape[1]
-            self._bytes += len(rows.data) if rows.header.codec else 0
 
 
 def _arrays(schema: pa.Schema, pending: list[_Rows], topic: str, partition: int) -> list[pa.Array]:
@@ -225,11 +228,16 @@ def _gathered(data: Buffer, positions: Numbers, lengths: Numbers) -> pa.Array:
 
 def _headers(data: Buffer, positions: Numbers, counts: Numbers) -> pa.Array:
     kind = RECORDS.field("headers").type
-    if not counts.any():
-        return pa.ListArray.from_arrays(
-            np.zeros(len(counts) + 1, np.int32), pa.array([], kind.value_type), type=kind
-        )
-    found: list[Any] = []
-    for position, count in zip(positions.tolist(), counts.tolist(), strict=True):
-        found.append([{"key": name, "value": value} for name, value in read_headers(data, position, count)])
-    return pa.array(found, kind)
+    edges = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=edges[1:])
+    keys: list[str] = []
+    values: list[bytes | None] = []
+    some = np.flatnonzero(counts)  # messages of older formats have not even a place for headers
+    for position, count in zip(positions[some].tolist(), counts[some].tolist(), strict=True):
+        for key, value in read_headers(data, position, count):
+            keys.append(key)
+            values.append(value)
+    items = pa.StructArray.from_arrays(
+        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], fields=list(kind.value_type)
+    )
+    return pa.ListArray.from_arrays(edges, items, type=kind)
