@@ -14,12 +14,12 @@ from tidelog.pipeline.decode import Decoder
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pushdown import MOST, Wanted
+from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.segments import Piece
 from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage.log import Log
-from tidelog.storage.search import time_range
+from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.sources import PATIENT
 
@@ -75,8 +75,9 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
         firsts[log.partition], end = found.spans[log.partition]
         for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
             if times is not None:
-                first = time_range.between(log, times[0], MOST, timeline, PATIENT).start
-                firsts[log.partition] = max(firsts[log.partition], min(first, end))
+                first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
+                offset = end if first is None else min(first.offset, end)
+                firsts[log.partition] = max(firsts[log.partition], offset)
     return firsts
 
 

@@ -204,11 +204,11 @@ def test_append_times_that_the_protocol_does_not_tell(broker: Broker, client: Ra
     client.create(topic)
     client.produce(topic, batch([NOW]))
     asked = chosen(broker, topic, clock="append", from_=str(NOW))
-    with pytest.raises(WrongOption, match=rf"topic {topic} .* source=segments:FOLDER"):
+    with pytest.raises(WrongOption, match=rf"topic {topic} .*source=segments:FOLDER"):
         read(asked)
     # Nor where the topic has them now, and had not when the batch was appended.
     (piece,) = from_broker.plan(chosen(broker, topic), Wanted(), NOW)
-    with pytest.raises(WrongOption, match=rf"{topic}-0@0: .* source=segments:FOLDER"):
+    with pytest.raises(WrongOption, match=rf"{topic}-0@0 are records .*source=segments:FOLDER"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
 
 
@@ -253,7 +253,7 @@ def test_damage_that_the_broker_knows_of(tmp_path: Path, topic: str) -> None:
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
         broker.start()
-        with pytest.raises(PipelineError, match=rf"{topic}-0@\d+: .*CORRUPT_MESSAGE|damaged"):
+        with pytest.raises(PipelineError, match=rf"{topic}-0@\d+: the broker answers CORRUPT_MESSAGE"):
             read(chosen(broker, topic))
 
 

@@ -1,0 +1,227 @@
+"""A topic as a stream: which offsets a batch takes, from brokers and segments; and what must not pass in silence."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from tests.pipeline.test_from_broker import delete_before, remake, rows_of
+from tests.support.broker import Broker
+from tests.support.logs import NOW, batch
+from tests.support.raw_client import RawClient
+from tidelog.pipeline import cluster, options
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.stream import StreamReader
+from tidelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+
+pytestmark = pytest.mark.e2e
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("broker") / "data", {"log.retention.ms": "-1"}) as broker:
+        yield broker.start()
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[RawClient]:
+    with RawClient(broker) as client:
+        yield client
+
+
+@pytest.fixture(params=["broker", "segments"])
+def source(request: pytest.FixtureRequest, broker: Broker) -> str:
+    return f"broker:{broker.address}" if request.param == "broker" else f"segments:{broker.data_dir}"
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return "".join(each if each.isalnum() else "-" for each in request.node.name)
+
+
+def stream(source: str, topic: str, **given: str) -> StreamReader:
+    renamed = {"from" if name == "from_" else name: text for name, text in given.items()}
+    return StreamReader(
+        options.parse({"source": source, "topic": topic, **renamed}, NOW), ("partition", "offset")
+    )
+
+
+def at(offset: dict[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = offset["partitions"]
+    return found
+
+
+def read(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [row for task in reader.partitions(start, end) for row in rows_of(reader.read(task))]
+
+
+def test_batches_follow_one_another(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic, 2)
+    client.produce(topic, batch([NOW] * 3), 0)
+    reader = stream(source, topic)
+    start = reader.initialOffset()
+    assert at(start) == {"0": 0, "1": 0}
+    first = reader.latestOffset(start, ALL)
+    assert read(reader, start, first) == [(0, 0), (0, 1), (0, 2)]
+    assert reader.latestOffset(first, ALL) == first
+    assert list(reader.partitions(first, first)) == []
+    client.produce(topic, batch([NOW] * 2), 1)
+    client.produce(topic, batch([NOW]), 0)
+    second = reader.latestOffset(first, ALL)
+    assert at(reader.reportLatestOffset()) == at(second) == {"0": 4, "1": 2}
+    assert read(reader, first, second) == [(0, 3), (1, 0), (1, 1)]
+    # What was read once is read again, whatever has come since.
+    client.produce(topic, batch([NOW]), 0)
+    assert read(stream(source, topic), start, first) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_batch_takes_so_many_records_at_most(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic, 3)
+    for partition, count in enumerate([10, 1, 4]):
+        client.produce(topic, batch([NOW] * count), partition)
+    reader = stream(source, topic, maxRecordsPerTrigger="7")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(7)
+    assert stream(source, topic).getDefaultReadLimit() == ALL
+    offset, seen, sizes = reader.initialOffset(), [], []
+    while (end := reader.latestOffset(offset, limit)) != offset:
+        rows = read(reader, offset, end)
+        offset, seen, sizes = end, seen + rows, [*sizes, len(rows)]
+    assert sizes == [7, 7, 1]
+    assert sorted(seen) == [(p, n) for p, count in enumerate([10, 1, 4]) for n in range(count)]
+
+
+def test_one_record_a_batch_starves_no_partition(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic, 3)
+    for partition in range(3):
+        client.produce(topic, batch([NOW] * 2), partition)
+    reader = stream(source, topic)
+    offset = reader.initialOffset()
+    for _ in range(3):
+        offset = reader.latestOffset(offset, ReadMaxRows(1))
+    assert at(offset) == {"0": 1, "1": 1, "2": 1}
+
+
+def test_available_now_ends_where_the_log_ended(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic, 1)
+    client.produce(topic, batch([NOW] * 5))
+    reader = stream(source, topic)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    client.produce(topic, batch([NOW] * 5))
+    grow(client, topic, 2)
+    client.produce(topic, batch([NOW]), 1)
+    end = reader.latestOffset(start, ALL)
+    assert at(end) == {"0": 5, "1": 0}
+    assert reader.latestOffset(end, ALL) == end
+
+
+def grow(client: RawClient, topic: str, count: int) -> None:
+    wanted = CreatePartitionsTopic(name=topic, count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[wanted], timeout_ms=20_000, validate_only=False)
+    assert client.ask(37, 2, request).results[0].error_code == 0
+
+
+def test_partitions_of_a_topic_that_grows_are_read_from_their_beginning(
+    source: str, client: RawClient, topic: str
+) -> None:
+    client.create(topic)
+    client.produce(topic, batch([NOW]))
+    reader = stream(source, topic)
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    grow(client, topic, 2)
+    client.produce(topic, batch([NOW] * 2), 1)
+    end = reader.latestOffset(start, ALL)
+    assert read(reader, start, end) == [(1, 0), (1, 1)]
+
+
+def test_from_a_time_on(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic, 2)
+    client.produce(topic, batch([NOW, NOW + 1000, NOW + 10, NOW + 2000]), 0)
+    client.produce(topic, batch([NOW]), 1)
+    reader = stream(source, topic, from_=str(NOW + 500))
+    start = reader.initialOffset()
+    assert at(start) == {"0": 1, "1": 1}
+    client.produce(topic, batch([NOW + 600]), 1)
+    assert read(reader, start, reader.latestOffset(start, ALL)) == [(0, 1), (0, 3), (1, 1)]
+
+
+def test_what_retention_deleted_before_it_was_read(
+    source: str, client: RawClient, topic: str, broker: Broker
+) -> None:
+    client.create(topic)
+    for _ in range(4):
+        client.produce(topic, batch([NOW] * 5))
+    start = stream(source, topic).initialOffset()
+    end = stream(source, topic).latestOffset(start, ReadMaxRows(8))
+    delete_before(client, topic, 7)
+    if source.startswith("segments"):
+        broker.restart()  # it writes the checkpoint
+    deleted = rf"{topic}-0@0: retention has deleted offsets 0 to 6 .*failOnDataLoss=false"
+    with pytest.raises(PipelineError, match=deleted):
+        stream(source, topic).latestOffset(start, ALL)
+    with pytest.raises(PipelineError, match=deleted):
+        stream(source, topic).partitions(start, end)
+    reader = stream(source, topic, failOnDataLoss="false")
+    assert read(reader, start, end) == [(0, 7)]
+    assert at(reader.latestOffset(start, ReadMaxRows(3))) == {"0": 10}
+
+
+def test_a_topic_that_was_made_anew(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic)
+    client.produce(topic, batch([NOW] * 5))
+    reader = stream(source, topic)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    remake(client, topic)
+    client.produce(topic, batch([NOW] * 5))
+    for ask in (lambda: reader.latestOffset(end, ALL), lambda: reader.partitions(start, end)):
+        with pytest.raises(PipelineError, match=rf"topic {topic} was deleted and made anew .*new checkpoint"):
+            ask()
+
+
+def test_a_log_that_ends_before_what_was_read(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic)
+    client.produce(topic, batch([NOW] * 5))
+    reader = stream(source, topic)
+    start = reader.initialOffset()
+    ahead = {**start, "partitions": {"0": 9}}
+    for ask in (lambda: reader.latestOffset(ahead, ALL), lambda: reader.partitions(start, ahead)):
+        with pytest.raises(
+            PipelineError, match=rf"{topic}-0@.: the stream is at offset 9, and the log ends at 5"
+        ):
+            ask()
+
+
+def test_a_partition_that_is_not_read_any_more(source: str, client: RawClient, topic: str) -> None:
+    client.create(topic, 2)
+    start = stream(source, topic).initialOffset()
+    with pytest.raises(PipelineError, match=r"the stream has read partition 1, .* \[0\]"):
+        stream(source, topic, partitions="0").latestOffset(start, ALL)
+
+
+def test_what_was_written_is_committed_to_a_group(client: RawClient, broker: Broker, topic: str) -> None:
+    client.create(topic)
+    client.produce(topic, batch([NOW] * 5))
+    reader = stream(f"broker:{broker.address}", topic, group=f"g-{topic}")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(3))
+    assert committed(broker, topic) == {0: 0}
+    reader.commit(end)
+    assert committed(broker, topic) == {0: 3}
+    last = reader.latestOffset(end, ALL)
+    # The end of the last batch is told by the question for the next one.
+    assert reader.latestOffset(last, ALL) == last
+    assert committed(broker, topic) == {0: 5}
+
+
+def committed(broker: Broker, topic: str) -> dict[int, int]:
+    with cluster.Cluster(broker.address) as asked:
+        return asked.committed(f"g-{topic}", topic, [0])
+
+
+def test_an_option_of_tables() -> None:
+    with pytest.raises(WrongOption, match=r"option maxRecords: .*maxRecordsPerTrigger"):
+        stream("segments:/x", "t", maxRecords="5")
