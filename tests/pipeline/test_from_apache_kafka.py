@@ -41,16 +41,21 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def made(client: RawClient, topic: str, partitions: int = 1, **configs: str) -> None:
-    """Make a topic and wait until it has leaders: the controller tells its brokers a moment later."""
+    """Make a topic and wait until it takes records: the controller tells its brokers a moment later."""
     assert client.create(topic, partitions, configs).error_code == 0
-    while any(part.error_code for part in client.metadata(topic, create=False).topics[0].partitions):
-        pass
+    for partition in range(partitions):
+        while client.list_offsets(topic, -1, partition).error_code:
+            pass
+
+
+def produce(client: RawClient, topic: str, records: bytes, partition: int = 0) -> None:
+    assert client.produce(topic, records, partition).error_code == 0
 
 
 def test_every_record_in_every_codec(kafka: Any, client: RawClient, topic: str) -> None:
     made(client, topic, 2)
     for codec in range(5):
-        client.produce(topic, batch(range(NOW, NOW + 300), codec=codec), codec % 2)
+        produce(client, topic, batch(range(NOW, NOW + 300), codec=codec), codec % 2)
     rows = read(chosen(kafka, topic))
     assert [row[:2] for row in rows] == [(0, n) for n in range(900)] + [(1, n) for n in range(600)]
     assert {row[2] for row in rows} == {b"v%d" % n for n in range(300)}
@@ -61,7 +66,7 @@ def test_times_out_of_order(kafka: Any, client: RawClient, topic: str, bounds: t
     topic = f"{topic}-{bounds[0]}-{bounds[1]}"
     made(client, topic)
     for each in TIMES:
-        client.produce(topic, batch([NOW + at for at in each]))
+        produce(client, topic, batch([NOW + at for at in each]))
     rows = read(chosen(kafka, topic, from_=str(NOW + bounds[0]), to=str(NOW + bounds[1])), ("offset",))
     flat = [at for each in TIMES for at in each]
     assert [row[0] for row in rows] == [n for n, at in enumerate(flat) if bounds[0] <= at < bounds[1]]
@@ -70,7 +75,7 @@ def test_times_out_of_order(kafka: Any, client: RawClient, topic: str, bounds: t
 def test_append_times(kafka: Any, client: RawClient, topic: str) -> None:
     made(client, topic, **{"message.timestamp.type": "LogAppendTime"})
     made(client, topic + "-none")
-    client.produce(topic, batch([5, 6]))
+    produce(client, topic, batch([5, 6]))
     (first, _) = read(chosen(kafka, topic), ("create_time", "append_time"))
     assert first[0] == first[1]
     at = int(first[0].timestamp() * 1000)
@@ -82,7 +87,7 @@ def test_append_times(kafka: Any, client: RawClient, topic: str) -> None:
 def test_what_is_not_there(kafka: Any, client: RawClient, topic: str) -> None:
     made(client, topic)
     for _ in range(2):
-        client.produce(topic, batch([NOW] * 5))
+        produce(client, topic, batch([NOW] * 5))
     with pytest.raises(PipelineError, match=rf"there is no topic {topic}s; did you mean {topic}\?"):
         read(chosen(kafka, topic + "s"))
     asked = chosen(kafka, topic)
@@ -98,7 +103,7 @@ def test_what_is_not_there(kafka: Any, client: RawClient, topic: str) -> None:
 
 def test_a_stream_and_the_offsets_of_its_group(kafka: Any, client: RawClient, topic: str) -> None:
     made(client, topic)
-    client.produce(topic, batch([NOW] * 5))
+    produce(client, topic, batch([NOW] * 5))
     reader = stream(f"broker:{kafka.address}", topic, group=f"g-{topic}")
     start = reader.initialOffset()
     middle = reader.latestOffset(start, ReadMaxRows(3))

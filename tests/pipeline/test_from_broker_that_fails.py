@@ -19,10 +19,12 @@ from tests.pipeline.fake import (
 )
 from tests.support.batches import changed
 from tests.support.logs import NOW, batch
-from tidelog.pipeline import cluster, from_broker, options
+from tidelog.pipeline import cluster, decode, from_broker, options
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.frame import response_encoder
+from tidelog.protocol.messages.fetch import FETCH as FETCH_API
 
 Answers = dict[int, Callable[[Any], Any]]
 
@@ -79,6 +81,17 @@ def test_rows_before_and_behind_the_range_are_left_out() -> None:
         assert offsets_read(fake) == list(range(7))
 
 
+def test_damage_behind_the_range_is_none_of_its() -> None:
+    with one_broker(5, lambda _: records(at(0) + spoiled(at(5)))) as fake:
+        assert offsets_read(fake) == list(range(5))
+
+
+def test_rows_are_handed_over_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "ROWS", 5)
+    with one_broker(15, lambda _: records(at(0) + at(5) + at(10))) as fake:
+        assert offsets_read(fake) == list(range(15))
+
+
 def test_gaps_that_compaction_left() -> None:
     with one_broker(20, lambda start: records(at(3, 2) if start < 5 else at(18, 2))) as fake:
         assert offsets_read(fake) == [3, 4, 18, 19]
@@ -127,6 +140,23 @@ def test_a_leader_that_moves() -> None:
     ):
         assert offsets_read(first) == list(range(10))
         assert FETCH in dict(second.asked)
+
+
+def test_a_partition_without_a_leader_for_a_while() -> None:
+    leaders = iter([-1, 5])
+    found = one_broker(
+        5, lambda start: records(at(start)), _3=lambda _: metadata(fake.port, leader=next(leaders, 0))
+    )
+    with found as fake:
+        assert offsets_read(fake) == list(range(5))
+
+
+def test_an_answer_to_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "WAIT_S", 0.1)
+    frame = b"".join(response_encoder(FETCH_API, 12)(99, records(at(0)))[0])
+    wrong = r"it answered request 99 where \d+ was due"
+    with one_broker(5, lambda _: frame) as fake, pytest.raises(PipelineError, match=wrong):
+        offsets_read(fake)
 
 
 def test_an_error_that_does_not_pass_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

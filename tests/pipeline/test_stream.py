@@ -215,6 +215,11 @@ def test_what_was_written_is_committed_to_a_group(client: RawClient, broker: Bro
     # The end of the last batch is told by the question for the next one.
     assert reader.latestOffset(last, ALL) == last
     assert committed(broker, topic) == {0: 5}
+    # And told once.
+    with cluster.Cluster(broker.address) as asked:
+        asked.commit(f"g-{topic}", topic, {0: 1})
+    reader.latestOffset(last, ALL)
+    assert committed(broker, topic) == {0: 1}
 
 
 def committed(broker: Broker, topic: str) -> dict[int, int]:
