@@ -10,12 +10,11 @@ Invariant: what a stream has not read and retention has deleted is an error, and
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -29,6 +28,9 @@ from tidelog.pipeline.options import Options
 from tidelog.pipeline.tasks import KINDS, Task
 
 Offsets = dict[int, int]
+
+# Unless another number is asked for: a stream that has much to catch up with commits after each second or so.
+RECORDS_A_BATCH: Final = 1_000_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,9 +54,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _written(found.topic_id, self._kind.first_offsets(self._options, found, now_ms()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return option `maxRecordsPerTrigger`."""
-        limit = self._options.max_records_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """Return option `maxRecordsPerTrigger`, or what takes no more than some seconds."""
+        return ReadMaxRows(self._options.max_records_per_trigger or RECORDS_A_BATCH)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Have the stream end where the log ends now."""

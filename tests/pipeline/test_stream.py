@@ -12,7 +12,7 @@ from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
 from tidelog.pipeline import cluster, options
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.stream import StreamReader
+from tidelog.pipeline.stream import RECORDS_A_BATCH, StreamReader
 from tidelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
 pytestmark = pytest.mark.e2e
@@ -84,7 +84,7 @@ def test_a_batch_takes_so_many_records_at_most(source: str, client: RawClient, t
     reader = stream(source, topic, maxRecordsPerTrigger="7")
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(7)
-    assert stream(source, topic).getDefaultReadLimit() == ALL
+    assert stream(source, topic).getDefaultReadLimit() == ReadMaxRows(RECORDS_A_BATCH)
     offset, seen, sizes = reader.initialOffset(), [], []
     while (end := reader.latestOffset(offset, limit)) != offset:
         rows = read(reader, offset, end)
