@@ -74,6 +74,10 @@ class Decoder:
         """Whether rows are to be taken before there are more."""
         return self._count >= ROWS or self._bytes >= HELD_BYTES
 
+    def is_better_taken(self, data: Buffer) -> bool:
+        """Tell whether rows are to be taken before there are some of another buffer: to join the two costs more."""
+        return self._count >= ROWS // 4 and self._pending[-1].data is not data
+
     def add(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
         """Take note of the records of an entry whose checksum is right; RecordsError, RecordError if they are wrong."""
         if header.magic != MAGIC:
@@ -144,7 +148,7 @@ class Decoder:
         if table.size:
             if not self._pending or self._pending[-1].data is not rows.data:
                 self._bytes += len(rows.data)
-            self._pending.append(rows._replace(table=table))
+            self._pending.append(rows if table is rows.table else rows._replace(table=table))
             self._count += table.shape[1]
 
 
@@ -192,6 +196,11 @@ def _joined(pending: list[_Rows]) -> tuple[Buffer, Numbers]:
             pieces.append(rows.data)
             end += len(rows.data)
     return b"".join(pieces), np.array([starts[id(rows.data)] for rows in pending], np.int64)
+
+
+def timestamps(times: Sequence[int | None]) -> pa.Array:
+    """Return times that are given in ms; null where there is none."""
+    return _timestamps(np.array([NO_TIMESTAMP if time is None else time for time in times], np.int64))
 
 
 def _timestamps(times_ms: Numbers) -> pa.Array:

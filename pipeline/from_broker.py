@@ -8,7 +8,7 @@ so what is wanted of them is chosen record by record. When a record was appended
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import RecordError, RecordsError
 
+RECORDS_TABLE: Final = "records"
 # Fewer are one task, and more are not, whatever their size.
 _LEAST_RECORDS, _MOST_RECORDS = 10_000, 1_000_000
 
@@ -52,6 +53,10 @@ class Piece(NamedTuple):
 
 def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log has the times)
     """Return pieces that have every record that is wanted, in the order of partitions and offsets."""
+    if chosen.table != RECORDS_TABLE:
+        raise WrongOption(
+            f"option table: a broker gives records; {chosen.table} are read from segments:FOLDER"
+        )
     with Cluster(chosen.place) as cluster:
         topic = cluster.topic(chosen.topic)
         window = window_of(chosen, found)

@@ -42,6 +42,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise WrongOption(
                 "option maxRecords: a stream has no end; write maxRecordsPerTrigger for its batches"
             )
+        if chosen.table != from_broker.RECORDS_TABLE:
+            raise WrongOption(f"option table: a stream is of records; {chosen.table} are read as a table")
         self._options = chosen
         self._names = names
         self._kind = KINDS[chosen.kind]

@@ -10,8 +10,9 @@ from tests.pipeline.test_from_broker import delete_before, remake, rows_of
 from tests.support.broker import Broker
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline import cluster, options
+from tidelog.pipeline import cluster, from_broker, options
 from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.stream import RECORDS_A_BATCH, StreamReader
 from tidelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
@@ -230,3 +231,15 @@ def committed(broker: Broker, topic: str) -> dict[int, int]:
 def test_an_option_of_tables() -> None:
     with pytest.raises(WrongOption, match=r"option maxRecords: .*maxRecordsPerTrigger"):
         stream("segments:/x", "t", maxRecords="5")
+
+
+def test_a_table_that_is_no_stream_nor_had_from_a_broker() -> None:
+    chosen = options.parse({"source": "broker:localhost:1", "topic": "t"}, NOW)._replace(table="segments")
+    with pytest.raises(
+        WrongOption, match="option table: a stream is of records; segments are read as a table"
+    ):
+        StreamReader(chosen, ("offset",))
+    with pytest.raises(
+        WrongOption, match="option table: a broker gives records; segments are read from segments:"
+    ):
+        from_broker.plan(chosen, Wanted(), NOW)
