@@ -79,6 +79,7 @@ class Sender:
                 allow_auto_create_topics=False,  # a name that is mistyped makes no topic
                 bootstrap_timeout_ms=_ANSWER_MS,
                 delivery_timeout_ms=_DELIVERY_S * 1000,
+                request_timeout_ms=_DELIVERY_S * 250,  # so a request that is lost is sent again
                 batch_size=256 << 10,
                 linger_ms=5,
                 max_request_size=100 << 20,  # how large a record may be the broker says

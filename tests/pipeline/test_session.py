@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tidelog.pipeline import register, session
+from tests.support.java import needs_java
+from tests.support.logs import NOW, fill, open_log
+from tidelog.pipeline import session
 from tidelog.pipeline.errors import PipelineError
 
 
@@ -102,12 +104,27 @@ def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
-def test_a_session_of_the_users_own_knows_the_source_once_it_is_registered(
-    spark: Any, tmp_path: Path
-) -> None:
-    theirs = spark.newSession()
-    theirs.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    register(theirs)
-    assert theirs.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
-    reader = theirs.read.format("tidelog").option("source", f"segments:{tmp_path}").option("topic", "t")
-    assert "append_time" in reader.load().columns
+_OF_THE_USER = """
+import sys
+from pyspark.sql import SparkSession
+from tidelog.pipeline import register
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+register(spark)  # twice does no harm
+reader = spark.read.format("tidelog").option("source", "segments:" + sys.argv[1]).option("topic", "t")
+print(reader.load().where("offset > 3").columns, reader.load().count())
+"""
+
+
+@needs_java
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_session_of_the_users_own_knows_the_source_once_it_is_registered(tmp_path: Path) -> None:
+    """In a process of its own: of several sessions in one process only the first can be told."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, [[NOW, NOW], [NOW]])
+    log.close()
+    command = [sys.executable, "-c", _OF_THE_USER, str(tmp_path)]
+    environ = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=170)
+    assert done.stdout.endswith("'leader_epoch'] 3\n"), done.stderr

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,10 +16,13 @@ from pyspark.sql import types
 
 from tests.pipeline import topics
 from tests.support.broker import Broker
+from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import unique_topic
 from tidelog.pipeline import produce, rate, sink, target
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.source import TidelogSource
+
+pytestmark = LEAVES_SOCKETS
 
 # As Spark has each column, and as its batches have it.
 ARROW: dict[str, tuple[pa.DataType, types.DataType]] = {
@@ -223,10 +227,7 @@ def test_a_topic_that_is_not_there_is_an_error_before_anything_is_read(target_br
         a_writer(target_broker, [of(1)], topic="nowhere")
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # `tests.support.sockets`
-def test_a_broker_that_does_not_answer_is_an_error_that_names_it(
-    monkeypatch: pytest.MonkeyPatch, collect_sockets: None
-) -> None:
+def test_a_broker_that_does_not_answer_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "_ANSWER_MS", 200)
     monkeypatch.setattr(produce, "_ANSWER_MS", 200)
     source = TidelogSource({"target": "broker:127.0.0.1:1", "topic": "t"})
@@ -263,6 +264,48 @@ def test_a_write_is_no_faster_than_is_said(target_broker: Broker, topic: str) ->
         begin = time.monotonic()
         write(target_broker, rows, topic=topic, maxRecordsPerSecond="1000", **options)
         assert expected * 0.9 < time.monotonic() - begin < expected + 3
+
+
+def test_a_broker_that_is_killed_and_started_again_in_the_midst_has_each_row_once(tmp_path: Path) -> None:
+    rows = [{"value": b"%d" % i, "key": b"%d" % i} for i in range(1000)]
+    with Broker(tmp_path / "data").start() as broker:
+        topics.make(broker, "t", 2)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, 1000, 100):
+                if start == 500:
+                    broker.kill()
+                    broker.start()
+                yield batch(rows[start : start + 100])
+
+        assert a_writer(broker, rows, topic="t").write(batches()).written == 1000
+        found = topics.read(broker, "t")
+        assert sorted(int(one.value or b"") for one in found) == list(range(1000))
+        for number in range(2):  # and in their order
+            of_one = [int(one.value or b"") for one in found if one.partition == number]
+            assert of_one == sorted(of_one)
+        broker.stop()
+
+
+def test_a_broker_that_is_gone_fails_the_task_and_nothing_is_sent_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "_DELIVERY_S", 2)
+    monkeypatch.setattr(produce, "_ABANDON_S", 1)
+    with Broker(tmp_path / "data").start() as broker:
+        topics.make(broker, "t")
+        threads = threading.active_count()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield batch([of(1)])
+            broker.kill()
+            yield batch([of(2), of(3)])
+
+        with pytest.raises(PipelineError, match=r"row \d of task 0: not written to t at .*is it running\?"):
+            a_writer(broker, [of(1)], topic="t").write(batches())
+        assert threading.active_count() == threads  # none that sends on
+        broker.start()
+        assert len(topics.values(broker, "t")) <= 1
 
 
 def rows_of(source: str, numbers: Sequence[int]) -> list[dict[str, Any]]:
