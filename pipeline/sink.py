@@ -175,7 +175,7 @@ def _records(
     """Yield each row as a record, and where it came from."""
     number = 0
     for batch in batches:
-        step = min(_SLICE_ROWS, max(1, _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes)))
+        step = _rows_at_once(batch)
         for start in range(0, batch.num_rows, step):
             for row in _rows(batch.slice(start, step)):
                 place = f"row {number} of {task}"
@@ -184,6 +184,12 @@ def _records(
                     place += f" ({origin})"
                 yield _record(row, origin, topic, place), origin
                 number += 1
+
+
+def _rows_at_once(batch: pa.RecordBatch) -> int:
+    """Return how many rows become objects of Python's at a time: fewer where they are large."""
+    fit: int = _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes)
+    return min(_SLICE_ROWS, max(1, fit))
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

@@ -66,8 +66,8 @@ def checked(schema: StructType, options: WriteOptions) -> None:
         kinds = COLUMNS.get(field.name)
         if kinds is None:
             raise WrongOption(
-                f"column {field.name}: it cannot be written{nearest(field.name, COLUMNS)}; drop it, or rename it to "
-                f"one of {', '.join(COLUMNS)}"
+                f"column {field.name}: it cannot be written; drop it, or rename it to one of {', '.join(COLUMNS)}"
+                f"{nearest(field.name, COLUMNS)}"
             )
         if field.dataType.simpleString() not in kinds:
             raise WrongOption(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -157,6 +158,12 @@ def test_memory_is_bounded(target_broker: Broker, topic: str, monkeypatch: pytes
     assert len(topics.read(target_broker, topic)) == 1000
 
 
+def test_of_large_rows_few_become_objects_at_a_time() -> None:
+    assert sink._rows_at_once(batch([of(1)])) == 1024
+    assert 100 <= sink._rows_at_once(batch([of(10_000)] * 300)) <= 105
+    assert sink._rows_at_once(batch([of(3 << 20)] * 2)) == 1
+
+
 def of(size: int) -> dict[str, Any]:
     return {"value": b"x" * size, "key": b"k"}
 
@@ -257,13 +264,53 @@ def test_tasks_share_a_rate(target_broker: Broker, topic: str) -> None:
     assert 1.4 < ends[1] < 4  # 600 / 400 s; if they did not share, 1.25
 
 
-def test_a_write_is_no_faster_than_is_said(target_broker: Broker, topic: str) -> None:
+def test_a_rate_that_was_not_used_is_not_made_up_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now, slept = 100.0, 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now, slept
+        now, slept = now + seconds, slept + seconds
+
+    monkeypatch.setattr(rate.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(rate, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    shared = [rate.Rate("one", 100), rate.Rate("one", 100)]
+    for _ in range(100):
+        shared[0].wait()
+        shared[1].wait()
+    assert slept == pytest.approx(1.9, abs=0.1)  # 200 records, of which the first 10 at once
+    now += 60
+    slept = 0
+    for _ in range(100):
+        shared[0].wait()
+    assert slept == pytest.approx(0.95, abs=0.06)
+
+
+def test_a_write_is_no_faster_than_is_said(
+    target_broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topics.make(target_broker, topic)
+    monkeypatch.setattr(rate.tempfile, "tempdir", str(tmp_path))
     rows = [{"value": b"%d" % i} for i in range(500)]
     for options, expected in (({}, 0.5), ({"machines": "2"}, 1.0)):
         begin = time.monotonic()
         write(target_broker, rows, topic=topic, maxRecordsPerSecond="1000", **options)
         assert expected * 0.9 < time.monotonic() - begin < expected + 3
+    assert not list(tmp_path.iterdir())  # nothing is left of it
+
+
+def test_a_name_that_is_mistyped_makes_no_topic(tmp_path: Path) -> None:
+    """On a broker that makes topics of whatever it is asked about."""
+    with Broker(tmp_path / "data", {"auto.create.topics.enable": "true"}).start() as broker:
+        rows = [{"value": b"", "topic": "mistyped"}]
+        for attempt in (
+            lambda: a_writer(broker, [of(1)], topic="mistyped"),
+            lambda: write(broker, rows),
+            lambda: write(broker, rows_of("a-0", range(3)), topic="mistyped"),
+        ):
+            with pytest.raises(PipelineError, match="topic mistyped is not on"):
+                attempt()
+        assert not list((tmp_path / "data").glob("mistyped*"))
+        broker.stop()
 
 
 def test_a_broker_that_is_killed_and_started_again_in_the_midst_has_each_row_once(tmp_path: Path) -> None:
@@ -325,6 +372,16 @@ def test_a_write_that_resumes_leaves_out_what_is_there(target_broker: Broker, to
     found = [one for one in topics.read(target_broker, topic) if one.key is not None]
     assert sorted(int(one.value or b"") for one in found) == sorted([*range(30), *range(5)])
     assert {one.headers[-1][1] for one in found if one.value == b"7"} == {b"orders-1@7"}
+
+
+def test_a_copy_of_a_copy_says_both_and_is_known_by_the_last(target_broker: Broker, topic: str) -> None:
+    topics.make(target_broker, topic)
+    first = {"key": "tidelog.source", "value": b"orders-0@7"}
+    for written in (1, 0):
+        rows = [{"value": b"v", "headers": [first], "source": "copy-0@3"}]
+        assert write(target_broker, rows, topic=topic, job=topic, resume="true").written == written
+    [one] = topics.read(target_broker, topic)
+    assert one.headers == [("tidelog.source", b"orders-0@7"), ("tidelog.source", b"copy-0@3")]
 
 
 def test_a_write_that_does_not_resume_writes_anew_and_the_next_that_does_looks_no_further_back(

@@ -111,9 +111,8 @@ def test_a_stream_goes_on_behind_its_checkpoint(
         numbered(spark, 1000, 2).where(f"int(value) % 2 = {run}").write.mode("append").parquet(
             str(tmp_path / "in")
         )
-        rows = spark.readStream.schema("value string, key binary, source string").parquet(
-            str(tmp_path / "in")
-        )
+        files = spark.readStream.schema("value string, key binary, source string")
+        rows = files.option("maxFilesPerTrigger", "1").parquet(str(tmp_path / "in"))
         query = rows.writeStream.format("tidelog").options(**options).trigger(availableNow=True).start()
         query.awaitTermination()
         assert query.exception() is None

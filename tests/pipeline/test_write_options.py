@@ -73,7 +73,11 @@ PLAIN = WriteOptions("h:1", "t")
             PLAIN,
             "column key: it must be binary or string, not bigint",
         ),
-        ({"value": BINARY, "Key": BINARY}, PLAIN, "column Key: it cannot be written"),
+        (
+            {"value": BINARY, "Key": BINARY},
+            PLAIN,
+            "column Key: it cannot be written; drop it, or .*; did you mean key",
+        ),
         (
             {"value": BINARY, "offset": types.LongType()},
             PLAIN,
