@@ -1,5 +1,7 @@
 """The data pipeline on Spark, over the log's own files or a broker."""
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -7,8 +9,20 @@ if TYPE_CHECKING:
 
 
 def register(spark: "SparkSession") -> None:
-    """Have a session know the source: `spark.read.format("tidelog")`."""
+    """Have a session know the source and the sink: `spark.read.format("tidelog")`, and `df.write`.
+
+    Of several sessions in one process Spark takes it from one only.
+    """
     from tidelog.pipeline.source import TidelogSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # without it Spark refuses the source
-    spark.dataSource.register(TidelogSource)
+    context = spark.sparkContext
+    theirs = context.pythonExec
+    if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
+        context.pythonExec = (
+            sys.executable
+        )  # for the source alone: another interpreter may not have this package
+    try:
+        spark.dataSource.register(TidelogSource)
+    finally:
+        context.pythonExec = theirs

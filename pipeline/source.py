@@ -12,10 +12,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.pipeline import options, tables
+from tidelog.pipeline import options, tables, write_options
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import Wanted, wanted
+from tidelog.pipeline.sink import StreamWriter, Writer
 from tidelog.pipeline.stream import StreamReader
 from tidelog.pipeline.tasks import KINDS, Task
 
@@ -43,6 +44,14 @@ class TidelogSource(DataSource):
         """Return what plans and reads the batches of a stream of some columns."""
         chosen = options.parse(self.options, now_ms())
         return StreamReader(chosen, tables.checked(schema, tables.TABLES[chosen.table]))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        """Return what appends a frame to a topic."""
+        return Writer(schema, write_options.parse(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802  (Spark's name)
+        """Return what appends a micro-batch of a stream to a topic."""
+        return StreamWriter(schema, write_options.parse(self.options), overwrite)
 
 
 class Reader(DataSourceReader):

@@ -2,11 +2,17 @@
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.java import needs_java
+from tests.support.broker import Broker
+from tests.support.java import jars, needs_java
+
+CONNECTOR = Path(__file__).with_name(
+    "connector"
+)  # Spark's own, which a session knows from its start, or never
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,7 +29,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from tidelog.pipeline.session import session
 
     folder = tmp_path_factory.mktemp("spark")
-    made = session({"spark.master": "local[2]", "spark.sql.warehouse.dir": str(folder / "warehouse")})
+    conf = {
+        "spark.master": "local[2]",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.jars": ",".join(map(str, sorted(jars(CONNECTOR).glob("*.jar")))),
+    }
+    made = session(conf)
     yield made
     made.stop()
     gc.collect()  # its sockets, here
+
+
+@pytest.fixture(scope="session")
+def target_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all that write: tests keep apart by their topics. It keeps records of years ago."""
+    overrides = {"log.retention.ms": "-1", "auto.create.topics.enable": "false"}
+    with Broker(tmp_path_factory.mktemp("target") / "data", overrides) as broker:
+        yield broker.start()
+        broker.stop()

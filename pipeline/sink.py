@@ -1,0 +1,238 @@
+"""`df.write.format("tidelog")` and `writeStream`: rows appended to topics of a broker.
+
+Owns what Spark asks of a sink: a task's rows become records, each acknowledged before Spark hears that the task is
+done; else the task fails and says which row. At least once: a task that is done again, as after a failure, writes its
+rows again, because what it wrote at first cannot be taken back. With option `resume` a task leaves out what is there
+already, by the column `source`, which becomes a header: `target` knows how. Nothing is made of topics here, and no
+more of a task is in memory than a batch of Arrow's and what is under way.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tidelog.pipeline import target
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.produce import Record, Sender
+from tidelog.pipeline.rate import Rate
+from tidelog.pipeline.target import LookedAt, Written
+from tidelog.pipeline.write_options import ORIGIN, WriteOptions, checked
+
+# Of a batch of Arrow's so much becomes objects of Python's at a time.
+_SLICE_ROWS: Final = 1024
+_SLICE_BYTES: Final = 1 << 20
+
+
+def rewritten(records: DataFrame, keep_partition: bool = False) -> DataFrame:
+    """Return rows of the table `records` as the sink takes them: create time as `timestamp`, and `source`.
+
+    The partition is that of the key, or with `keep_partition` the one that a record had.
+    """
+    origin = f.concat(
+        "topic", f.lit("-"), f.col("partition").cast("string"), f.lit("@"), f.col("offset").cast("string")
+    )
+    columns = [f.col("value"), f.col("key"), f.col("headers"), f.col("create_time").alias("timestamp")]
+    partition = [f.col("partition")] if keep_partition else []
+    return records.select(*columns, *partition, origin.alias(ORIGIN))
+
+
+class Done(WriterCommitMessage):
+    """What a task did: rows written, and rows left out because they were there."""
+
+    def __init__(self, written: int, left_out: int) -> None:
+        self.written = written
+        self.left_out = left_out
+
+
+class _Tasks:
+    """What the tasks of one write have in common; Spark sends it to them."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+        checked(schema, options)
+        if overwrite:
+            raise WrongOption('mode overwrite: a log is only appended to; write .mode("append")')
+        self.options = options
+        self.looked: LookedAt | None = None
+        if ORIGIN in schema.fieldNames():
+            assert options.topic is not None  # so it was checked
+            self.looked = target.look(options.address, options.topic, options.job, read=options.resume)
+        elif options.topic is not None:
+            target.partitions(options.address, options.topic)
+        self._rate_name = uuid4().hex
+
+    def mark(self, offsets: dict[int, int]) -> None:
+        """Have a write that resumes this one look from there on."""
+        assert self.options.topic is not None
+        target.mark(self.options.address, self.options.topic, self.options.job, offsets)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Done:
+        """Write the rows of a task; PipelineError says of which row it could not be done."""
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        seen = self._seen(again=context is not None and context.attemptNumber() > 0)
+        rate = self._rate()
+        left_out = 0
+        sender = Sender(self.options.address)
+        try:
+            for record, origin in _records(batches, self.options.topic, f"task {task}"):
+                if origin is not None and any(written.has(origin) for written in seen):
+                    left_out += 1
+                    continue
+                if rate is not None:
+                    rate.wait()
+                sender.send(record)
+            sender.finish()
+        except BaseException:
+            sender.abandon()
+            raise
+        return Done(sender.sent, left_out)
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        if (rate := self._rate()) is not None:
+            rate.forget()
+
+    def _rate(self) -> Rate | None:
+        limit = self.options.records_per_second
+        return None if limit is None else Rate(self._rate_name, limit)
+
+    def _seen(self, again: bool) -> tuple[Written, ...]:
+        """Return what is there: as the write began, and, for a task that is done again, since then."""
+        if self.looked is None or not self.options.resume:
+            return ()
+        if not again:
+            return (self.looked.written,)
+        assert self.options.topic is not None
+        since = target.look_again(self.options.address, self.options.topic, self.looked.ends)
+        return (self.looked.written, since)
+
+
+class Writer(DataSourceArrowWriter):
+    """Appends a frame, once."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+        self._tasks = _Tasks(schema, options, overwrite)
+        if self._tasks.looked is not None:
+            # A write that resumes keeps the mark of the one that it resumes.
+            self._tasks.mark(self._tasks.looked.starts)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
+        """Write a task's rows; all are acknowledged when it returns."""
+        return self._tasks.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002  (Spark's)
+        """Tidy up; there is nothing that would have to become visible."""
+        self._tasks.end()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002  (Spark's)
+        """Tidy up; what was written stays."""
+        self._tasks.end()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Appends one micro-batch of a stream."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, overwrite: bool) -> None:
+        self._tasks = _Tasks(schema, options, overwrite)
+        if self._tasks.looked is not None and not options.resume:
+            self._tasks.mark(self._tasks.looked.starts)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Done:
+        """Write a task's rows; all are acknowledged when it returns."""
+        return self._tasks.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  (Spark's)
+        """Have the next look begin where this batch did: Spark may do it again until it has written it down."""
+        looked, resume = self._tasks.looked, self._tasks.options.resume
+        # Of a batch that was there already nobody knows where it began: the mark stays where it was found from.
+        if (
+            looked is not None
+            and resume
+            and not any(isinstance(one, Done) and one.left_out for one in messages)
+        ):
+            self._tasks.mark(looked.ends)
+        self._tasks.end()
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  (Spark's)
+        """Tidy up; what was written stays."""
+        self._tasks.end()
+
+
+def _records(
+    batches: Iterator[pa.RecordBatch], topic: str | None, task: str
+) -> Iterator[tuple[Record, str | None]]:
+    """Yield each row as a record, and where it came from."""
+    number = 0
+    for batch in batches:
+        step = _rows_at_once(batch)
+        for start in range(0, batch.num_rows, step):
+            for row in _rows(batch.slice(start, step)):
+                place = f"row {number} of {task}"
+                origin = row.get(ORIGIN)
+                if origin is not None:
+                    place += f" ({origin})"
+                yield _record(row, origin, topic, place), origin
+                number += 1
+
+
+def _rows_at_once(batch: pa.RecordBatch) -> int:
+    """Return how many rows become objects of Python's at a time: fewer where they are large."""
+    fit: int = _SLICE_BYTES * batch.num_rows // max(1, batch.nbytes)
+    return min(_SLICE_ROWS, max(1, fit))
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    names = batch.schema.names
+    columns = [
+        column.cast(pa.int64()) if name == "timestamp" else column
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
+    for values in zip(*(column.to_pylist() for column in columns), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _record(row: dict[str, Any], origin: str | None, topic: str | None, place: str) -> Record:
+    to = row.get("topic") or topic
+    if to is None:
+        raise PipelineError(f"{place}: column topic is null, and there is no option topic")
+    time_us = row.get("timestamp")
+    if time_us is not None and time_us < 0:
+        raise PipelineError(f"{place}: column timestamp is {time_us} us, before 1970, which a log cannot say")
+    headers = []
+    for header in row.get("headers") or ():
+        if header is None or header["key"] is None or header["value"] is None:
+            raise PipelineError(
+                f"{place}: column headers has {header}; the client that writes wants a key and a value, an empty one "
+                "for none"
+            )
+        headers.append((header["key"], bytes(header["value"])))
+    if origin is not None:
+        try:
+            target.parsed(origin)
+        except ValueError as error:
+            raise PipelineError(f"{place}: column {ORIGIN}: {error}") from None
+        headers.append((target.HEADER, origin.encode()))
+    return Record(
+        place,
+        to,
+        _bytes(row["value"]),
+        _bytes(row.get("key")),
+        tuple(headers),
+        row.get("partition"),
+        None if time_us is None else time_us // 1000,
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else None if value is None else bytes(value)

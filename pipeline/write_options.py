@@ -1,0 +1,126 @@
+"""What a writer is told: the options and the columns of `df.write.format("tidelog")`.
+
+Owns their names, forms and defaults, and what a column must be. Spark hands over options as text, with names in small
+letters. Knows nothing of brokers.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pyspark.sql.types import StructType
+
+from tidelog.config.nearest import nearest
+from tidelog.pipeline.errors import WrongOption
+
+# The column that says where a record came from, as NAME@NUMBER.
+ORIGIN: Final = "source"
+
+COLUMNS: Final = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+    "topic": ("string",),
+    ORIGIN: ("string",),
+}
+_NAMES: Final = ("target", "source", "topic", "maxRecordsPerSecond", "machines", "resume", "job")
+# What Spark lays among the options of a stream.
+_OF_SPARK: Final = ("checkpointlocation", "queryname")
+
+
+class WriteOptions(NamedTuple):
+    """Where to, how fast, and if what is there already is looked for."""
+
+    address: str  # HOST:PORT
+    topic: str | None = None  # None: each row says it
+    records_per_second: float | None = None  # on one machine
+    resume: bool = False
+    job: str = "sink"
+
+
+def parse(options: Mapping[str, str]) -> WriteOptions:
+    """Return what was asked for; WrongOption says what cannot be understood."""
+    given = {_known(name): text for name, text in options.items() if name.lower() not in _OF_SPARK}
+    rate, machines = _count(given, "maxRecordsPerSecond"), _count(given, "machines")
+    if machines is not None and rate is None:
+        raise WrongOption(
+            "option machines: it divides maxRecordsPerSecond among machines, and that is missing"
+        )
+    resume = given.get("resume", "false").lower()
+    if resume not in ("true", "false"):
+        raise WrongOption(f"option resume: {given['resume']!r} is neither true nor false")
+    return WriteOptions(
+        _address(given),
+        given.get("topic") or None,
+        None if rate is None else rate / (machines or 1),
+        resume == "true",
+        given.get("job") or "sink",
+    )
+
+
+def checked(schema: StructType, options: WriteOptions) -> None:
+    """Raise WrongOption, which names the column, where a frame cannot be written."""
+    names = schema.fieldNames()
+    for field in schema.fields:
+        kinds = COLUMNS.get(field.name)
+        if kinds is None:
+            raise WrongOption(
+                f"column {field.name}: it cannot be written; drop it, or rename it to one of {', '.join(COLUMNS)}"
+                f"{nearest(field.name, COLUMNS)}"
+            )
+        if field.dataType.simpleString() not in kinds:
+            raise WrongOption(
+                f"column {field.name}: it must be {' or '.join(kinds)}, not {field.dataType.simpleString()}"
+            )
+    if "value" not in names:
+        raise WrongOption(f"column value: it is missing; there is {', '.join(names) or 'none'}")
+    if "topic" not in names and options.topic is None:
+        raise WrongOption(
+            'option topic: it is missing, and there is no column topic; write .option("topic", "NAME")'
+        )
+    if options.resume and ORIGIN not in names:
+        raise WrongOption(
+            f"column {ORIGIN}: it is missing; without it resume cannot tell which records are there already: "
+            "tidelog.pipeline.sink.rewritten(records) makes it of what the source reads"
+        )
+    if ORIGIN in names and options.topic is None:
+        raise WrongOption(
+            f"option topic: with column {ORIGIN} all rows go to one topic, which this option names"
+        )
+    if ORIGIN in names and "topic" in names:
+        raise WrongOption(
+            f"column topic: with column {ORIGIN} all rows go to one topic, that of option topic; drop it"
+        )
+
+
+def _known(name: str) -> str:
+    found = next((known for known in _NAMES if known.lower() == name.lower()), None)
+    if found is None:
+        raise WrongOption(f"option {name}: there is none of this name in writing{nearest(name, _NAMES)}")
+    return found
+
+
+def _address(given: Mapping[str, str]) -> str:
+    both = {given[name] for name in ("target", "source") if name in given}
+    if len(both) > 1:
+        raise WrongOption(
+            f"option target: it is {given['target']!r}, and source, its other name, {given['source']!r}"
+        )
+    name = "source" if "source" in given and "target" not in given else "target"
+    kind, _, address = "".join(both).partition(":")
+    host, _, port = address.rpartition(":")
+    if kind != "broker" or not host or not port.isdecimal():
+        raise WrongOption(
+            f"option {name}: {given.get(name)!r} is none; write broker:HOST:PORT, only a broker appends"
+        )
+    return address
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise WrongOption(f"option {name}: {text!r} is no number from 1 on")
+    return int(text)

