@@ -6,6 +6,7 @@ with a right checksum, and records that can be read. The others stay what they a
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -106,15 +107,25 @@ def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
             "--redrive sends to a broker: name it by --source broker:HOST:PORT, and the topic by --topic"
         )
     found = [(note, each) for note in notes for each in batches(_data(note))]
-    sound = [(note, record) for note, each in found for record in each.records]
+    read = [(note, record) for note, each in found for record in each.records]
+    # The client library sends no record that has neither.
+    sound = [(note, record) for note, record in read if record.key is not None or record.value is not None]
+    empty = len(read) - len(sound)
     damaged = sum(each.state not in ("sound", "marker") for _, each in found)
-    account = {"job": "deadletter", "sent": len(sound), "damaged": damaged, "topic": asked.topic}
+    account = {
+        "job": "deadletter",
+        "sent": len(sound),
+        "damaged": damaged,
+        "empty": empty,
+        "topic": asked.topic,
+    }
     if not asked.dry_run:
         _send(address, asked.topic, sound)
     output.print_account(account, as_json=asked.as_json)
-    if damaged:
-        Progress("deadletter").say(f"{damaged} ranges hold nothing that can be sent, and stay where they are")
-    return FAILED if damaged else OK
+    if damaged or empty:
+        told = f"{damaged} ranges and {empty} records with neither key nor value cannot be sent"
+        Progress("deadletter").say(f"{told}, and stay where they are")
+    return FAILED if damaged or empty else OK
 
 
 def _send(address: str, topic: str, found: list[tuple[dict[str, Any], Record]]) -> None:
@@ -123,16 +134,16 @@ def _send(address: str, topic: str, found: list[tuple[dict[str, Any], Record]]) 
     from kafka.errors import KafkaError
 
     try:
-        producer = KafkaProducer(bootstrap_servers=address, acks="all", enable_idempotence=True)
-        sent = []
-        for note, record in found:
-            place = f"{note['topic']}-{note['partition']}@{record.offset}".encode()
-            headers = [*record.headers, ("tidelog.source", place)]
-            at_ms = record.timestamp if record.timestamp >= 0 else None
-            sent.append(producer.send(topic, record.value, record.key, headers, timestamp_ms=at_ms))
-        for each in sent:
-            each.get(timeout=_WAIT_S)
-        producer.close()
+        settings = {"bootstrap_servers": address, "acks": "all", "enable_idempotence": True}
+        with closing(KafkaProducer(**settings)) as producer:
+            sent = []
+            for note, record in found:
+                place = f"{note['topic']}-{note['partition']}@{record.offset}".encode()
+                headers = [*record.headers, ("tidelog.source", place)]
+                at_ms = record.timestamp if record.timestamp >= 0 else None
+                sent.append(producer.send(topic, record.value, record.key, headers, timestamp_ms=at_ms))
+            for each in sent:
+                each.get(timeout=_WAIT_S)
     except KafkaError as error:
         raise PipelineError(
             f"not all was sent to {topic} of {address}: {error}; sending again may send twice"

@@ -14,6 +14,7 @@ from tidelog.pipeline.options import APPEND
 
 _POLL_MS: Final = 10_000
 _TIMEOUT_MS: Final = 20_000
+_CONNECT_MS: Final = 10_000
 
 
 def committed(address: str, group: str) -> dict[Reads, int]:
@@ -23,7 +24,7 @@ def committed(address: str, group: str) -> dict[Reads, int]:
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
-        with closing(KafkaAdminClient(bootstrap_servers=address, request_timeout_ms=_TIMEOUT_MS)) as admin:
+        with closing(KafkaAdminClient(**_settings(address))) as admin:
             names = [group] if group else [_name_of(each) for each in admin.list_groups()]
             found = {name: admin.list_group_offsets({name: None})[name] for name in sorted(names)}
     except KafkaError as error:
@@ -45,9 +46,10 @@ def rows(address: str, wanted: Mapping[Reads, int], clock: str, now_ms: int) -> 
         raise WrongOption(
             "--clock append: a broker does not tell when records were appended; read --source segments:FOLDER"
         )
-    settings = {"bootstrap_servers": address, "enable_auto_commit": False, "request_timeout_ms": _TIMEOUT_MS}
     try:
-        with closing(KafkaConsumer(**settings)) as consumer:
+        with closing(KafkaConsumer(**_settings(address), enable_auto_commit=False)) as consumer:
+            # To ask for a topic that is gone must not make it: kafka-python 3.0.12 does not hand its option on.
+            consumer._manager.cluster.config["allow_auto_create_topics"] = False
             for reads, offset in wanted.items():
                 key = TopicPartition(reads.topic, reads.partition)
                 row = {**reads._asdict(), "committed": offset, "end": None, "lag": None, "lag_s": None}
@@ -60,6 +62,14 @@ def rows(address: str, wanted: Mapping[Reads, int], clock: str, now_ms: int) -> 
                 yield row
     except KafkaError as error:
         raise _no_answer(address, error) from None
+
+
+def _settings(address: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": address,
+        "request_timeout_ms": _TIMEOUT_MS,
+        "bootstrap_timeout_ms": _CONNECT_MS,
+    }
 
 
 def _waits_s(consumer: Any, key: Any, position: int, now_ms: int) -> float | None:

@@ -127,17 +127,26 @@ def test_lag_in_records_and_in_time(
 
 def test_offsets_of_a_transaction_count_once_it_is_committed(capsys: Captured, tmp_path: Path) -> None:
     a_topic(tmp_path, partitions=1)
-    commit(tmp_path, 0, ("g", "t", 0, 1))
-    for producer_id, offset, is_commit in ((5, 20, False), (6, 30, True), (7, 40, None)):
-        ids = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
-        commit(tmp_path, 0, ("g", "t", 0, offset), **ids)
-        if is_commit is not None:
-            log = open_log(tmp_path / "__consumer_offsets-0")
-            end = Record(0, NOW, bytes([0, 0, 0, int(is_commit)]), bytes(6))
-            log.append(bytearray(build_batch([end], control=True, **ids)), NOW)
-            log.close()
+    written: list[bytes] = []
+
+    def write(producer_id: int, key: bytes, value: bytes, **how: bool) -> None:
+        ids = {"producer_id": producer_id, "producer_epoch": 0, "leader_epoch": 0}
+        record = Record(len(written), NOW, key, value)
+        written.append(build_batch([record], base_sequence=-1 if how.get("control") else 0, **ids, **how))
+
+    def end(producer_id: int, kind: int) -> None:
+        write(producer_id, bytes([0, 0, 0, kind]), bytes(6), transactional=True, control=True)
+
+    key = records.offset_key("g", "t", 0)
+    for producer_id, offset in ((4, 10), (5, 20), (6, 30), (7, 40)):
+        value = records.offset_value(OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW))
+        write(producer_id, key, value, transactional=producer_id != 4)
+    end(6, 1)
+    end(5, 0)
+    (tmp_path / "__consumer_offsets-0").mkdir()
+    (tmp_path / "__consumer_offsets-0" / f"{0:020d}.log").write_bytes(b"".join(written))
     ran = run(capsys, "lag", *flags(tmp_path))
-    assert [row["committed"] for row in ran.rows] == [30]
+    assert [row["committed"] for row in ran.rows] == [30], ran.err
 
 
 def test_damaged_offsets_are_an_error_with_its_place(capsys: Captured, tmp_path: Path) -> None:
