@@ -181,6 +181,8 @@ def test_places(tmp_path: Path) -> None:
     a_topic(tmp_path, partitions=1)
     found = place("--out", str(tmp_path / "t-0"))
     assert found.names("0") == [name for name in names(tmp_path / "t-0") if name[0] == "0"] != []
+    (tmp_path / "t-0" / "0-is-a-folder").mkdir()
+    assert "0-is-a-folder" not in found.names("0")
     assert found.under("x") == f"{tmp_path}/t-0/x"
     assert place("--out", f"file://{tmp_path}/none").names("") == []
     assert place("--out", f"file://{tmp_path}/").path == str(tmp_path)

@@ -72,7 +72,15 @@ def test_records_left_by_what_spark_reports(end: Any, latest: Any, left: int | N
 class Query:
     """A stream that does a batch each time that it is waited for, of which each takes two looks."""
 
-    def __init__(self, batches: int, *, is_busy: bool = False, error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        batches: int,
+        *,
+        is_busy: bool = False,
+        is_at_end: bool = False,
+        error: Exception | None = None,
+    ) -> None:
+        self._is_at_end = is_at_end
         self.recentProgress: list[dict[str, Any]] = []
         self.isActive = True
         self.status = {"isTriggerActive": is_busy}
@@ -86,7 +94,7 @@ class Query:
                 raise self._error
             return
         self._left -= 1
-        sources = [{"endOffset": '{"0": 1}', "latestOffset": '{"0": 3}'}]
+        sources = [{"endOffset": f'{{"0": {3 if self._is_at_end else 1}}}', "latestOffset": '{"0": 3}'}]
         number = len(self.recentProgress)
         self.recentProgress.append(
             {
@@ -112,6 +120,11 @@ def test_a_stream_is_told_batch_by_batch_to_its_end() -> None:
     assert is_whole
     line = "2 rows, 4 rows/s, 2 records and 2.5 s behind, ETA 0ms"
     assert lines == [f"ingest: batch 0: {line}", f"ingest: batch 1: {line}"]
+
+
+def test_who_is_at_the_end_is_not_behind_however_old_the_last_record_is() -> None:
+    _, (line,) = follow(Query(1, is_at_end=True))
+    assert "0 records and 0.0 s behind" in line
 
 
 def test_a_stream_that_fails_raises_what_it_ended_by() -> None:

@@ -15,6 +15,8 @@ from tidelog.pipeline.jobs.audit import shown
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage.checkpoints import save_offsets
+from tidelog.storage.log_manager import LOG_STARTS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -115,6 +117,10 @@ def test_lag_in_records_and_in_time(
     assert list(ran.rows[0]) == ["group", "topic", "partition", "committed", "end", "lag", "lag_s"]
     ran = run(capsys, "lag", *flags(tmp_path / "data", "--group", "g", "--clock", "append"))
     assert [row["lag_s"] for row in ran.rows] == [(60_000 - 250) / 1000]
+    # What was deleted is not waited for.
+    save_offsets(tmp_path / "data" / LOG_STARTS, {("t", 0): 100})
+    (row,) = run(capsys, "lag", *flags(tmp_path / "data", "--group", "from")).rows
+    assert (row["committed"], row["lag"], row["lag_s"]) == (0, 300, (60_000 - (TIMES[10][0] - NOW)) / 1000)
     ran = run(capsys, "lag", *flags(tmp_path / "data", "--group", "nobody"))
     assert (ran.status, ran.out) == (1, "")
     assert "group nobody has committed nothing of t" in ran.err
