@@ -359,6 +359,17 @@ def import_folder(
     return run(folder, topic, data_dir, partition, option or [], config, Clock())
 
 
+@app.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+def pipeline(context: typer.Context) -> int:
+    """Run a job over the log on Spark: backfill, ingest, audit, latency, lag, deadletter, fsck."""
+    from tidelog.cli.pipeline import run
+
+    return run(context.args)
+
+
 def main() -> None:
     """Run the command."""
     _open_what_is_closed()

@@ -13,6 +13,7 @@ from importlib import util
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from tidelog.pipeline import register
@@ -49,7 +50,7 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     """
     _choose_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = SETTINGS | dict(conf or {})
+    settings = SETTINGS | _submitted() | dict(conf or {})
     if settings["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder
@@ -59,6 +60,14 @@ def session(conf: Mapping[str, str] | None = None) -> SparkSession:
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+def _submitted() -> dict[str, str]:
+    """Return what spark-submit was told, where it runs this: a master above all."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # connects to its Java, which has the settings
+    return dict(SparkConf().getAll())
 
 
 def _choose_java() -> None:

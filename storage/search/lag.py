@@ -85,3 +85,15 @@ def lag_ms(log: Log, position: int, timeline: Timeline, source: Source) -> int |
     if last is None or NO_TIMESTAMP in (first.record_ms, last.record_ms):
         return None
     return max(0, last.record_ms - first.record_ms)
+
+
+def waits_ms(log: Log, position: int, timeline: Timeline, now_ms: int, source: Source) -> int | None:
+    """Return how long ago, by a clock, the first record that a reader has not passed was made, or appended.
+
+    There is no such record at the log's end: 0. None where its time is not known. A time that is yet to come is now.
+    """
+    first = times_of(log, position, source) if position < log.log_end_offset else None
+    if first is None:
+        return 0
+    at_ms = first.append_ms if timeline is APPEND_TIME else first.record_ms
+    return None if at_ms == NO_TIMESTAMP else max(0, now_ms - at_ms)

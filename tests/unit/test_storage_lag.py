@@ -8,7 +8,7 @@ from tests.support.logs import NOW, batch, fill, open_log
 from tidelog.storage.errors import CorruptLog, NotInMemory
 from tidelog.storage.files import File
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
-from tidelog.storage.search.lag import lag_ms, latency_ms, times_of
+from tidelog.storage.search.lag import lag_ms, latency_ms, times_of, waits_ms
 from tidelog.storage.sources import PATIENT, WARM, Source
 
 
@@ -88,3 +88,14 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     times = times_of(log, 2, PATIENT)
     assert times is not None
     assert times.record_ms == NOW + 2
+
+
+def test_how_long_the_first_record_that_is_not_passed_has_waited(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert waits_ms(log, 0, RECORD_TIME, NOW, PATIENT) == 0
+    fill(log, [[NOW - 30, NOW + 4]], NOW - 10)
+    fill(log, [[-1]], NOW)
+    assert [waits_ms(log, n, RECORD_TIME, NOW, PATIENT) for n in range(5)] == [30, 0, None, 0, 0]
+    assert [waits_ms(log, n, APPEND_TIME, NOW, PATIENT) for n in range(5)] == [10, 10, 0, 0, 0]
+    log.advance_start(1)
+    assert waits_ms(log, 0, RECORD_TIME, NOW + 9, PATIENT) == 5

@@ -1,0 +1,136 @@
+"""The jobs as commands: what the command line of each takes besides the flags of all.
+
+Owns the words of help, and how a run ends: an error is one line on standard error, and an exit code. Each job loads
+what it needs when it runs.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tidelog.pipeline import failures
+from tidelog.pipeline.exit_codes import OK
+from tidelog.pipeline.flags import Asked, Format, Group, Html, Out, Window, job
+
+app = typer.Typer(
+    help="Jobs over the log, on Spark: from the files of a broker's data folder, or from a broker.",
+    epilog="Exit codes: 0 done, 1 less was done than was asked, 2 wrong usage, 130 Ctrl-C.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _jobs() -> None:
+    pass
+
+
+@job(app, "backfill")
+def backfill(asked: Asked, out: Out = "", format_name: Format = "parquet") -> int:
+    """Write the records of a range of times to a table; what the table has of that range is replaced."""
+    from tidelog.pipeline.jobs import backfill
+
+    return backfill.run(asked, out, format_name)
+
+
+@job(app, "ingest")
+def ingest(
+    asked: Asked,
+    out: Out = "",
+    format_name: Format = "parquet",
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Stop when all is read that was there at the start.")
+    ] = False,
+    group: Annotated[
+        str, typer.Option(metavar="GROUP", help="Commit to this group what has been written.")
+    ] = "",
+    max_records: Annotated[
+        int, typer.Option(min=0, help="Of how many records a batch is, at most; 0 for the default.")
+    ] = 0,
+) -> int:
+    """Write a topic to a table as it grows, each record once, also after a hard kill; Ctrl-C ends behind a batch."""
+    from tidelog.pipeline.jobs import ingest
+
+    return ingest.run(asked, out, format_name, available_now, group, max_records)
+
+
+@job(app, "audit")
+def audit(asked: Asked, window: Window = "1m", html: Html = "") -> int:
+    """Count the records of each partition and window of create time; windows are aligned to 1970."""
+    from tidelog.pipeline.jobs import audit
+
+    return audit.run(asked, window, html)
+
+
+@job(app, "latency")
+def latency(asked: Asked, window: Window = "1m", html: Html = "") -> int:
+    """Show how long after they were made records were appended, by window of append time."""
+    from tidelog.pipeline.jobs import latency
+
+    return latency.run(asked, window, html)
+
+
+@job(app, "lag")
+def lag(asked: Asked, group: Group = "", html: Html = "") -> int:
+    """Show how far behind groups are, in records and in time: now less the time of the first record not passed."""
+    from tidelog.pipeline.jobs import lag
+
+    return lag.run(asked, group, html)
+
+
+@job(app, "deadletter")
+def deadletter(
+    asked: Asked,
+    folder: Annotated[str, typer.Option(metavar="FOLDER", help="The folder of bad=quarantine:FOLDER.")] = "",
+    inspect: Annotated[
+        str, typer.Option(metavar="NAME", help="Show the batches in the bytes of one, NAME.log@POSITION.")
+    ] = "",
+    redrive: Annotated[
+        bool, typer.Option("--redrive", help="Send the records that can be read again to --topic.")
+    ] = False,
+) -> int:
+    """List what a read has put into quarantine; look into it, or send what is whole of it to a topic."""
+    from tidelog.pipeline.jobs import deadletter
+
+    return deadletter.run(asked, folder, inspect, redrive)
+
+
+@job(app, "fsck")
+def fsck(
+    asked: Asked,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode every record too.")] = False,
+) -> int:
+    """Check the logs of a data folder and all that lies beside them, a task for each partition."""
+    from tidelog.pipeline.jobs import fsck
+
+    return fsck.run(asked, deep)
+
+
+def run(arguments: Sequence[str], name: str) -> int:
+    """Run a job by its command line; return its exit code, that of Ctrl-C too.
+
+    `name` is what the command is called in its help.
+    """
+    try:
+        status = app(list(arguments), prog_name=name, standalone_mode=False)
+    except typer.TyperException as error:
+        _complain(error.format_message())
+        return error.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        told = failures.told(error)
+        if told is None:
+            raise
+        message, status = told
+        _complain(message)
+    return status if isinstance(status, int) else OK
+
+
+def _complain(message: str) -> None:
+    if message:
+        print(f"tidelog: {' '.join(message.split())}", file=sys.stderr)

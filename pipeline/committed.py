@@ -1,0 +1,89 @@
+"""How far groups have come: what the topic `__consumer_offsets` in a data folder says, read without a broker.
+
+Owns the reading of it. What a transaction commits counts once it was committed; what is damaged is an error, as what a
+group committed there is not known. Knows nothing of lag.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.pipeline import quarantine, segments
+from tidelog.pipeline.decode import Window
+from tidelog.pipeline.errors import DamagedLog
+from tidelog.pipeline.options import FAIL, TASK_BYTES
+from tidelog.pipeline.segments import Found
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.records import message_set
+from tidelog.protocol.records.batch import MAGIC
+from tidelog.protocol.records.build import read_records
+from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.protocol.wire.errors import WireError
+from tidelog.storage.log_names import OFFSETS_TOPIC
+
+# The key of the record that ends a transaction says how: version, then type.
+_COMMIT_MARKER = 1
+
+
+class Reads(NamedTuple):
+    """What a group reads."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+def in_folder(data_dir: Path, now_ms: int) -> dict[Reads, int]:
+    """Return the offset that each group has committed of each partition; DamagedLog where that cannot be read."""
+    committed: dict[Reads, int] = {}
+    partitions = segments.topics(data_dir).get(OFFSETS_TOPIC, [])
+    bad = quarantine.handler(FAIL, "", OFFSETS_TOPIC, 0)
+    for log in segments.logs(data_dir, OFFSETS_TOPIC, partitions, now_ms):
+        undecided: dict[int, list[tuple[Reads, int | None]]] = {}
+        for piece in segments.plan(log, Window(), TASK_BYTES):
+            for found in segments.batches(piece, bad):
+                try:
+                    _note(found, undecided, committed)
+                except (RecordsError, RecordError, WireError) as error:
+                    raise DamagedLog(
+                        f"{piece.path}@{found.position}: offsets of groups cannot be read: {error}"
+                    ) from None
+    return committed
+
+
+def _note(
+    found: Found, undecided: dict[int, list[tuple[Reads, int | None]]], committed: dict[Reads, int]
+) -> None:
+    header = found.header
+    data = found.data[found.at : found.at + header.size_bytes]
+    if header.is_control:
+        ended = undecided.pop(header.producer_id, [])
+        keys = [record.key for record in read_records(data)]
+        if keys and keys[0] is not None and int.from_bytes(keys[0][2:4], "big") == _COMMIT_MARKER:
+            _apply(ended, committed)
+        return
+    said = list(_said(data, header.magic))
+    if header.is_transactional:
+        undecided.setdefault(header.producer_id, []).extend(said)
+    else:
+        _apply(said, committed)
+
+
+def _said(data: memoryview, magic: int) -> Iterator[tuple[Reads, int | None]]:
+    """Yield what a batch says of offsets; None for one that is taken back."""
+    for record in (read_records if magic == MAGIC else message_set.read_records)(data):
+        pair = None if record.key is None else records.read(record.key, record.value)
+        key, value = pair or (None, None)
+        if not isinstance(key, OffsetCommitKey):
+            continue
+        offset = value.offset if isinstance(value, OffsetCommitValue) else None
+        yield Reads(key.group, key.topic, key.partition), offset
+
+
+def _apply(said: list[tuple[Reads, int | None]], committed: dict[Reads, int]) -> None:
+    for reads, offset in said:
+        if offset is None:
+            committed.pop(reads, None)
+        else:
+            committed[reads] = offset

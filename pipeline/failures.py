@@ -1,0 +1,40 @@
+"""What is said of a job that failed: one line, whoever raised it.
+
+Owns the way from an exception to a line and an exit code. What the pipeline raises in a worker comes back from Spark as
+text with a traceback in it: the last error of ours in it is what a person can act upon.
+"""
+
+import re
+from typing import Final
+
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.exit_codes import FAILED, USAGE
+
+_OURS: Final = re.compile(r"tidelog\.pipeline\.errors\.(\w+): (.*)")
+# The last line of a traceback that came back from a worker.
+_RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+$", re.MULTILINE)
+
+
+def told(error: BaseException) -> tuple[str, int] | None:
+    """Return the line and the exit code of an error; None for one that is our fault, and to be seen whole."""
+    if isinstance(error, PipelineError):
+        return str(error), USAGE if isinstance(error, WrongOption) else FAILED
+    module = type(error).__module__.partition(".")[0]
+    if module in ("pyspark", "py4j"):
+        found = _OURS.findall(str(error))
+        if found:
+            kind, message = found[-1]
+            return message.strip(), USAGE if kind == WrongOption.__name__ else FAILED
+        raised = _RAISED.findall(str(error))
+        if raised:
+            return f"Spark: {raised[-1]}", FAILED
+        return f"Spark: {_first_line(str(error))}", FAILED
+    if isinstance(error, OSError):
+        return f"{error.filename or 'the system'}: {error.strerror or _first_line(str(error))}", FAILED
+    if module in ("deltalake", "_internal", "kafka", "pyarrow"):
+        return f"{module.strip('_')}: {_first_line(str(error))}", FAILED
+    return None
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it failed without a word")

@@ -1,0 +1,195 @@
+"""What every job is told on its command line, and what a job makes of it: a session, and the log as a table.
+
+Owns the names and meanings of the flags that all jobs have, once for all of them (`job`). Loads neither Spark nor Arrow
+before a job runs, so that help comes at once and without them. Knows no job.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from tidelog.config import times
+from tidelog.config.times import TimeError
+from tidelog.pipeline.errors import WrongOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidelog.pipeline.options import Options
+
+TIME: Final = "ISO with Z or an offset, '2 hours ago', 'yesterday 09:00', @ and epoch seconds"
+Source = Annotated[
+    str, typer.Option(metavar="SOURCE", help="segments:FOLDER, a broker's data folder, or broker:HOST:PORT.")
+]
+Topic = Annotated[str, typer.Option(metavar="NAME", help="The topic that is read.")]
+From = Annotated[str, typer.Option("--from", metavar="TIME", help=f"Records at or after it: {TIME}.")]
+To = Annotated[str, typer.Option("--to", metavar="TIME", help="Records before it.")]
+Clock = Annotated[
+    str, typer.Option(metavar="CLOCK", help="record or append: the time that --from and --to are of.")
+]
+Bad = Annotated[
+    str, typer.Option(metavar="HOW", help="What damaged bytes are for: fail, skip or quarantine:FOLDER.")
+]
+Checkpoint = Annotated[
+    str, typer.Option(metavar="FOLDER", help="Where a stream keeps how far it is; default: in --out.")
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="A setting of Spark's, spark.master among them; may be repeated."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be read, and make nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one a row.")]
+Out = Annotated[str, typer.Option(metavar="PATH", help="The folder that is written, or s3://BUCKET/PATH.")]
+Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="parquet or delta.")]
+Group = Annotated[str, typer.Option(metavar="GROUP", help="A consumer group.")]
+Window = Annotated[str, typer.Option(metavar="LENGTH", help="How long a window is: 10s, '2 hours'.")]
+Html = Annotated[str, typer.Option(metavar="FILE", help="Write a page with charts, too.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What a job is told: the flags that all jobs have. Times are fixed once, when the job begins."""
+
+    source: str = ""
+    topic: str = ""
+    from_time: str = ""
+    to_time: str = ""
+    clock: str = "record"
+    bad: str = "fail"
+    checkpoint: str = ""
+    conf: Sequence[str] = ()
+    dry_run: bool = False
+    as_json: bool = False
+
+    def fixed(self, now_ms: int) -> Asked:
+        """Return the same with times that mean the same whenever they are read; WrongOption for what is no time."""
+        found = {
+            name: times.show(_time_ms(flag, text, now_ms), UTC) if text else ""
+            for name, flag, text in (
+                ("from_time", "--from", self.from_time),
+                ("to_time", "--to", self.to_time),
+            )
+        }
+        return dataclasses.replace(self, from_time=found["from_time"], to_time=found["to_time"])
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Return the options of the source; WrongOption where the source or the topic is not named."""
+        for flag, text in (("--source", self.source), ("--topic", self.topic)):
+            if not text:
+                raise WrongOption(f"{flag} is missing; see --help")
+        given = {
+            "source": self.source,
+            "topic": self.topic,
+            "from": self.from_time,
+            "to": self.to_time,
+            "clock": self.clock,
+            "bad": self.bad,
+        }
+        return {name: text for name, text in (given | more).items() if text}
+
+    def chosen(self, now_ms: int) -> Options:
+        """Return the options of the source as values; WrongOption says what cannot be understood."""
+        from tidelog.pipeline import options
+
+        return options.parse(self.options(), now_ms)
+
+    def session(self) -> SparkSession:
+        """Return the session of this process, with the settings of `--conf`."""
+        from tidelog.pipeline.session import session
+
+        spark = session(_settings(self.conf))
+        # What fails is raised, and said once.
+        spark.sparkContext.setLogLevel("OFF")
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        return spark
+
+    def read(self, spark: SparkSession, columns: str = "") -> DataFrame:
+        """Return the log as a table; of `columns`, "offset long, key binary", if they are named."""
+        reader = spark.read.format("tidelog").options(**self.options())
+        return (reader.schema(columns) if columns else reader).load()
+
+    def stream(self, spark: SparkSession, **more: str) -> DataFrame:
+        """Return the log as a stream; `more` are options of a stream."""
+        return spark.readStream.format("tidelog").options(**self.options(**more)).load()
+
+
+def duration_ms(flag: str, text: str) -> int:
+    """Return the length of time that a flag means; WrongOption if it means none, or none at all."""
+    try:
+        found_ms = times.duration_ms(text)
+    except TimeError as error:
+        raise WrongOption(f"{flag}: {error}") from None
+    if not found_ms:
+        raise WrongOption(f"{flag}: {text} is nothing; name a length of time from 1ms on")
+    return found_ms
+
+
+def one_of(flag: str, text: str, known: Sequence[str]) -> str:
+    """Return what a flag says; WrongOption if it is none of what is known."""
+    if text not in known:
+        raise WrongOption(f"{flag}: {text!r} is none of {', '.join(known)}")
+    return text
+
+
+def job(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Register a job: a function of `Asked` and its own flags becomes a command that has the flags of all jobs too."""
+
+    def register(function: Callable[..., int]) -> Callable[..., int]:
+        common = inspect.signature(_common, eval_str=True).parameters
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+
+        def run(**given: Any) -> int:
+            from tidelog.pipeline.now import now_ms
+
+            told = {each: given.pop(each) for each in common}
+            told["conf"] = tuple(told["conf"] or ())
+            return function(Asked(**told).fixed(now_ms()), **given)
+
+        signature = inspect.Signature([*own, *common.values()])
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        run.__doc__ = function.__doc__
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def _common(
+    *,
+    source: Source = "",
+    topic: Topic = "",
+    from_time: From = "",
+    to_time: To = "",
+    clock: Clock = "record",
+    bad: Bad = "fail",
+    checkpoint: Checkpoint = "",
+    conf: Conf = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Have these flags, all by name."""
+
+
+def _time_ms(flag: str, text: str, now_ms: int) -> int:
+    try:
+        return times.parse(text, now_ms)
+    except TimeError as error:
+        raise WrongOption(f"{flag}: {error}") from None
+
+
+def _settings(words: Sequence[str]) -> dict[str, str]:
+    found = dict(word.partition("=")[::2] for word in words)
+    for word in words:
+        if "=" not in word or not word.startswith("spark."):
+            raise WrongOption(f"--conf: {word!r} is no setting of Spark's; write spark.NAME=VALUE")
+    return found

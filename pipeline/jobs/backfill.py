@@ -1,0 +1,98 @@
+"""backfill: the records of an exact range of times, into a table.
+
+Owns what takes the place of what: in Delta, the rows of that topic and range; in Parquet, the files of an earlier run
+with the same topic and range, which are told by their names. Running it again changes nothing.
+"""
+
+import re
+from datetime import UTC
+from time import monotonic
+from typing import Final
+
+from tidelog.config import times
+from tidelog.pipeline import delta, landing, output
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.exit_codes import OK
+from tidelog.pipeline.flags import Asked, one_of
+from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import APPEND, Options
+from tidelog.pipeline.place import Place, place
+from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.pushdown import MOST
+from tidelog.pipeline.scan import scan
+
+FORMATS: Final = ("parquet", "delta")
+_NAME: Final = re.compile(
+    r"(?P<topic>.+)-by-(?P<clock>\w+)-(?P<first>start|\d+)-(?P<end>end|\d+)-\d+\.parquet"
+)
+
+
+def run(asked: Asked, out: str, format_name: str) -> int:
+    """Write the range; return the exit code."""
+    one_of("--format", format_name, FORMATS)
+    chosen = asked.chosen(now_ms())
+    found = scan(chosen)
+    if asked.dry_run:
+        output.print_scan(found, as_json=asked.as_json)
+        return OK
+    target, begun = place("--out", out), monotonic()
+    if format_name == "parquet":
+        _refuse_overlap(target, chosen)
+    progress = Progress("backfill")
+    progress.say(found.words)
+    spark = asked.session()
+    folder = f"_staged-{spark.sparkContext.applicationId}"
+    try:
+        with progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most):
+            landed = landing.stage(asked.read(spark), target, folder)
+        if format_name == "delta":
+            delta.replace(target, folder, landed, _predicate(chosen))
+        else:
+            landing.put(target, folder, landed, _prefix(chosen))
+    finally:
+        landing.discard(target, folder)
+    account = {
+        "job": "backfill",
+        "rows": sum(each.rows for each in landed),
+        "files": len(landed),
+        "bytes": sum(each.bytes for each in landed),
+        "seconds": round(monotonic() - begun, 1),
+        "out": out,
+    }
+    output.print_account(account, as_json=asked.as_json)
+    return OK
+
+
+def _prefix(chosen: Options) -> str:
+    """Return what the names of the files of a topic and range begin with."""
+    first = "start" if chosen.from_ms is None else chosen.from_ms
+    end = "end" if chosen.to_ms is None else chosen.to_ms
+    return f"{chosen.topic}-by-{chosen.clock}-{first}-{end}"
+
+
+def _refuse_overlap(target: Place, chosen: Options) -> None:
+    """Raise PipelineError where files of another range may have some of the same records: they would be there twice."""
+    first, end = chosen.from_ms or 0, MOST if chosen.to_ms is None else chosen.to_ms
+    for name in target.names(f"{chosen.topic}-by-"):
+        found = _NAME.fullmatch(name)
+        if found is None or found["topic"] != chosen.topic or name.startswith(f"{_prefix(chosen)}-"):
+            continue
+        there = (
+            0 if found["first"] == "start" else int(found["first"]),
+            MOST if found["end"] == "end" else int(found["end"]),
+        )
+        if found["clock"] != chosen.clock or (first < there[1] and there[0] < end):
+            raise PipelineError(
+                f"{target.under(name)} may have some of the same records: name the range that it is of, or another "
+                "--out, or write --format delta, where a range takes the place of what it meets"
+            )
+
+
+def _predicate(chosen: Options) -> str:
+    """Return what is true of the rows of a topic and range, in SQL."""
+    column = "append_time" if chosen.clock == APPEND else "create_time"
+    told = [f"topic = '{chosen.topic}'"]
+    for sign, at_ms in ((">=", chosen.from_ms), ("<", chosen.to_ms)):
+        if at_ms is not None:
+            told.append(f"{column} {sign} '{times.show(at_ms, UTC)}'")
+    return " AND ".join(told)

@@ -1,0 +1,69 @@
+"""fsck: the check of all logs of a data folder, a task for each partition.
+
+Owns how the work is shared out. What damage is, `storage.fsck` knows: the rows are what `tidelog fsck` finds, but for
+partitions that have no folder any more, which only a look at the whole folder shows.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tidelog.pipeline import output, segments
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.exit_codes import FAILED, OK
+from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.progress import Progress
+from tidelog.storage.fsck import Fsck, NothingToCheck
+
+COLUMNS: Final = ("kind", "file", "position", "finding")
+
+
+def run(asked: Asked, is_deep: bool) -> int:
+    """Print what is found; return the exit code."""
+    kind, _, where = asked.source.partition(":")
+    if kind != "segments" or not where:
+        raise WrongOption(f"--source: {asked.source!r} is none that can be checked; write segments:FOLDER")
+    folders = [
+        f"{where}/{topic}-{partition}"
+        for topic, partitions in segments.topics(Path(where)).items()
+        for partition in partitions
+        if asked.topic in ("", topic)
+    ]
+    if not folders:
+        raise PipelineError(f"{where}: no log {f'of {asked.topic} ' * bool(asked.topic)}is in it")
+    if asked.dry_run:
+        output.print_account({"partitions": len(folders)}, as_json=asked.as_json)
+        return OK
+    context = asked.session().sparkContext
+    found = context.parallelize(folders, len(folders)).mapPartitions(_Checks(is_deep)).collect()
+    rows = [row for row in found if row["kind"] != "looked"]
+    looked = [row for row in found if row["kind"] == "looked"]
+    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    damage = sum(row["kind"] != "note" for row in rows)
+    log_bytes = sum(row["position"] for row in looked)
+    Progress("fsck").say(f"{len(looked):,} partitions, {log_bytes:,} bytes of log: {damage:,} findings")
+    return FAILED if damage else OK
+
+
+class _Checks:
+    """Checks folders in a worker."""
+
+    def __init__(self, is_deep: bool) -> None:
+        self._is_deep = is_deep
+
+    def __call__(self, folders: Iterable[str]) -> Iterator[dict[str, Any]]:
+        logging.disable(logging.CRITICAL)  # storage tells a broker's log of what it meets
+        for folder in folders:
+            try:
+                check = Fsck(Path(folder), deep=self._is_deep, repair=False)
+                for each in check.problems():
+                    kind = "note" if each.is_note else "damage" if each.is_seen else "unreadable"
+                    yield _row(kind, str(each.path), each.position, each.what)
+                yield _row("looked", folder, check.tally.log_bytes, "")
+            except (NothingToCheck, OSError) as error:
+                yield _row("unreadable", folder, 0, str(error))
+
+
+def _row(kind: str, file: str, position: int, finding: str) -> dict[str, Any]:
+    return {"kind": kind, "file": file, "position": position, "finding": finding}

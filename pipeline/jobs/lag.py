@@ -1,0 +1,82 @@
+"""lag: how far behind groups are, in records and in time.
+
+Owns the rows `group, topic, partition, committed, end, lag, lag_s`: `lag_s` is now less the time of the first record
+that the group has not passed, 0 at the end (`storage.search.lag`). Needs no Spark: an answer takes two lookups a row.
+From a data folder it is answered without a broker, as of what is on disk; from a broker through Kafka's own API.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tidelog.pipeline import committed, output, report, segments
+from tidelog.pipeline.committed import Reads
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.exit_codes import OK
+from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.jobs import lag_of_broker
+from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import APPEND, RECORD
+from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
+from tidelog.storage.search.lag import waits_ms
+from tidelog.storage.sources import PATIENT
+
+COLUMNS: Final = ("group", "topic", "partition", "committed", "end", "lag", "lag_s")
+
+
+def run(asked: Asked, group: str, html: str) -> int:
+    """Print the lag of all groups, or of one; return the exit code."""
+    kind, _, where = asked.source.partition(":")
+    if asked.clock not in (RECORD, APPEND):
+        raise WrongOption(f"--clock: {asked.clock!r} is none of {RECORD}, {APPEND}")
+    if kind == "segments" and where:
+        found = committed.in_folder(Path(where), now_ms())
+    elif kind == "broker" and where:
+        found = lag_of_broker.committed(where, group)
+    else:
+        raise WrongOption(f"--source: {asked.source!r} is none; write segments:FOLDER or broker:HOST:PORT")
+    wanted = {
+        reads: offset
+        for reads, offset in sorted(found.items())
+        if group in ("", reads.group) and asked.topic in ("", reads.topic)
+    }
+    if asked.dry_run:
+        output.print_account(
+            {"groups": len({reads.group for reads in wanted}), "rows": len(wanted)}, as_json=asked.as_json
+        )
+        return OK
+    if group and not wanted:
+        raise PipelineError(f"group {group} has committed nothing{f' of {asked.topic}' * bool(asked.topic)}")
+    if kind == "segments":
+        rows = list(in_folder(Path(where), wanted, asked.clock, now_ms()))
+    else:
+        rows = list(lag_of_broker.rows(where, wanted, asked.clock, now_ms()))
+    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    if html:
+        report.write(html, "Lag of groups", COLUMNS, rows, _charts(rows))
+    return OK
+
+
+def in_folder(
+    data_dir: Path, wanted: Mapping[Reads, int], clock: str, at_ms: int
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each offset; of a partition that is gone, without an end."""
+    there = segments.topics(data_dir)
+    timeline = APPEND_TIME if clock == APPEND else RECORD_TIME
+    for reads, offset in wanted.items():
+        row = {**reads._asdict(), "committed": offset, "end": None, "lag": None, "lag_s": None}
+        if reads.partition in there.get(reads.topic, ()):
+            (log,) = segments.logs(data_dir, reads.topic, [reads.partition], at_ms)
+            end, position = log.log_end_offset, max(offset, log.log_start_offset)
+            behind_ms = waits_ms(log, position, timeline, at_ms, PATIENT)
+            row |= {"end": end, "lag": max(0, end - position)}
+            row["lag_s"] = None if behind_ms is None else behind_ms / 1000
+        yield row
+
+
+def _charts(rows: list[dict[str, Any]]) -> list[report.Chart]:
+    names = [f"{row['group']} {row['topic']}-{row['partition']}" for row in rows]
+    return [
+        report.Chart(title, [(name, row[column] or 0) for name, row in zip(names, rows, strict=True)])
+        for title, column in (("Records behind", "lag"), ("Seconds behind", "lag_s"))
+    ]

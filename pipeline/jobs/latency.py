@@ -1,0 +1,46 @@
+"""latency: how long after they were made records were appended, by window of append time.
+
+Owns the rows and what is shown of them; the arithmetic is `transforms.windows.delays`.
+"""
+
+from typing import Final
+
+from tidelog.pipeline import output, report
+from tidelog.pipeline.exit_codes import OK
+from tidelog.pipeline.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.audit import shown
+from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.scan import scan
+
+COLUMNS: Final = ("window", "n", "unknown", "min_ms", "p50_ms", "p99_ms", "p999_ms", "max_ms")
+READ: Final = "create_time timestamp, append_time timestamp, timestamp_type string"
+
+
+def run(asked: Asked, window: str, html: str) -> int:
+    """Print the delays; return the exit code."""
+    window_ms = duration_ms("--window", window)
+    found = scan(asked.chosen(now_ms()))
+    if asked.dry_run:
+        output.print_scan(found, as_json=asked.as_json)
+        return OK
+    from tidelog.pipeline.transforms.windows import STEPS_MS, delays
+
+    progress = Progress("latency")
+    progress.say(found.words)
+    table = delays(asked.read(asked.session(), READ), window_ms)
+    rows = [row.asDict() | {"window": shown(row["window"])} for row in table.collect()]
+    progress.say(f"{sum(row['n'] for row in rows):,} records in {len(rows):,} windows")
+    # In JSON with the histogram, so that windows can be added up.
+    steps = [*(f"{step}" for step in STEPS_MS), "more"]
+    told = [row | {"histogram": dict(zip(steps, row["histogram"], strict=True))} for row in rows]
+    columns = (*COLUMNS, "histogram") if asked.as_json else COLUMNS
+    output.print_rows(columns, told, as_json=asked.as_json)
+    if html:
+        added = [sum(row["histogram"][number] for row in rows) for number in range(len(steps))]
+        charts = [
+            report.Chart("records by delay, at most so many ms", list(zip(steps, added, strict=True))),
+            report.Chart("p99 in ms, by window", [(str(row["window"]), row["p99_ms"] or 0) for row in rows]),
+        ]
+        report.write(html, f"Delay of {asked.topic} by window of {window}", COLUMNS, rows, charts)
+    return OK

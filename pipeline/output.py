@@ -1,0 +1,44 @@
+"""What a job prints: rows as a table or as JSON, a line each, and the account that it gives of itself.
+
+Owns the forms. Knows nothing of what the rows are. Invariant: it goes to standard output, and nothing else does.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tidelog.pipeline.scan import Scan
+
+Row = Mapping[str, Any]
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Row], *, as_json: bool) -> None:
+    """Print rows: as JSON a line each, else aligned under their names."""
+    if as_json:
+        for row in rows:
+            print(json.dumps({name: row[name] for name in columns}, ensure_ascii=False))
+        return
+    lines = [list(columns), *([_shown(row[name]) for name in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_account(account: Row, *, as_json: bool) -> None:
+    """Print what was done: as one JSON document, or in a line."""
+    if as_json:
+        print(json.dumps(account, ensure_ascii=False))
+        return
+    print(", ".join(f"{name} {_shown(value)}" for name, value in account.items()))
+
+
+def print_scan(found: Scan, *, as_json: bool) -> None:
+    """Print what would be read."""
+    print(json.dumps(found._asdict()) if as_json else found.words)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    text = f"{value:,}" if isinstance(value, int) else str(value)
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -1,0 +1,89 @@
+"""How a job tells how it gets on: one line a batch on standard error.
+
+Owns the line: rows, rows a second, how far behind in records and in seconds, and when it will be done. Knows nothing of
+what the rows are. Standard output is for what the job was asked for.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Final, TextIO
+
+from tidelog.config.times import show_duration
+
+EVERY_S: Final = 2.0
+
+
+class Progress:
+    """The lines of one job."""
+
+    def __init__(self, job: str, out: TextIO | None = None) -> None:
+        """Write to standard error, or elsewhere."""
+        self._job = job
+        self._out = out
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        print(f"{self._job}: {text}", file=self._out or sys.stderr, flush=True)
+
+    def batch(
+        self,
+        rows: int,
+        seconds: float,
+        left: int | None = None,
+        behind_s: float | None = None,
+        name: str = "",
+    ) -> None:
+        """Say what was done in so many seconds, and what is left: records, and seconds of the log."""
+        rate = rows / seconds if seconds > 0 else 0.0
+        told = [f"{rows:,} rows", f"{rate:,.0f} rows/s"]
+        behind = [f"{left:,} records"] if left is not None else []
+        behind += [f"{behind_s:,.1f} s"] if behind_s is not None else []
+        if behind:
+            told.append(f"{' and '.join(behind)} behind")
+        if left is not None and (rate or not left):
+            told.append(f"ETA {show_duration(round(left / rate) * 1000 if left else 0)}")
+        self.say(f"{name}{', '.join(told)}")
+
+    @contextmanager
+    def watching(
+        self, count: Callable[[], int], total: int | None, every_s: float = EVERY_S
+    ) -> Iterator[None]:
+        """Say every few seconds how many rows are done, of so many at most; and once more at the end."""
+        begun, ended = monotonic(), threading.Event()
+
+        def tell(is_over: bool) -> None:
+            rows = count()
+            left = 0 if is_over else None if total is None else max(0, total - rows)
+            self.batch(rows, monotonic() - begun, left)
+
+        def go_on() -> None:
+            while not ended.wait(every_s):
+                tell(False)
+
+        thread = threading.Thread(target=go_on, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        tell(True)
+
+
+def records_left(source: Mapping[str, Any]) -> int | None:
+    """Return how many records a stream's source has that are not read yet, by what Spark reports of it, if it tells."""
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    if end is None or latest is None:
+        return None
+    return sum(max(0, offset - end.get(partition, 0)) for partition, offset in latest.items())
+
+
+def _offsets(told: Any) -> dict[str, int] | None:
+    """Return offsets by partition, where that is what is told."""
+    found = json.loads(told) if isinstance(told, str) and told else told
+    is_known = isinstance(found, dict) and all(isinstance(each, int) for each in found.values())
+    return found if is_known else None

@@ -1,0 +1,76 @@
+"""Windows of time: how many records each has, and how late they came.
+
+Windows are aligned to the epoch; the start of one is in ms since then, null for records whose time nobody noted.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+
+# Upper ends of the steps of a histogram of delays, in ms; what is more is in one more.
+STEPS_MS: Final = (
+    0,
+    1,
+    2,
+    5,
+    10,
+    20,
+    50,
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    60_000,
+    600_000,
+    3_600_000,
+)
+
+
+def window_of(time: str, window_ms: int) -> Column:
+    """Return the start of the window that a column of times is in."""
+    at_ms = F.unix_millis(time)
+    return at_ms - F.pmod(at_ms, F.lit(window_ms))
+
+
+def counts(records: DataFrame, window_ms: int) -> DataFrame:
+    """Return `partition, window, n`: how many records of a partition were created in each window that has any."""
+    window = window_of("create_time", window_ms).alias("window")
+    return records.groupBy("partition", window).agg(F.count("*").alias("n")).orderBy("partition", "window")
+
+
+def delays(records: DataFrame, window_ms: int) -> DataFrame:
+    """Return how long after their making records were appended, by window of append time.
+
+    `window, n, unknown, min_ms, p50_ms, p99_ms, p999_ms, max_ms, histogram`: the histogram has how many took as long
+    as each of `STEPS_MS` or less, but longer than the one before, and those that took longer; it can be added up.
+    Negative where a producer's clock was ahead. Unknown where one of the two times is not told: a record that is
+    stamped when it is appended has but that one.
+    """
+    is_told = F.col("timestamp_type") == "CreateTime"
+    delay = F.when(is_told, F.unix_millis("append_time") - F.unix_millis("create_time"))
+    known = records.select(window_of("append_time", window_ms).alias("window"), delay.alias("delay"))
+    lower = (None, *STEPS_MS)
+    steps = [_between(low, high) for low, high in zip(lower, (*STEPS_MS, None), strict=True)]
+    quantiles = F.percentile_approx("delay", [0.5, 0.99, 0.999], 10_000)
+    found = known.groupBy("window").agg(
+        F.count("delay").alias("n"),
+        F.count_if(F.col("delay").isNull()).alias("unknown"),
+        F.min("delay").alias("min_ms"),
+        quantiles.alias("quantiles"),
+        F.max("delay").alias("max_ms"),
+        F.array(*steps).alias("histogram"),
+    )
+    named = [
+        F.col("quantiles")[number].alias(name) for number, name in enumerate(("p50_ms", "p99_ms", "p999_ms"))
+    ]
+    return found.select("window", "n", "unknown", "min_ms", *named, "max_ms", "histogram").orderBy("window")
+
+
+def _between(low: int | None, high: int | None) -> Column:
+    delay = F.col("delay")
+    is_over = F.lit(True) if low is None else delay > low
+    return F.count_if(is_over if high is None else is_over & (delay <= high))

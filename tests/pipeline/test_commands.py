@@ -1,0 +1,204 @@
+"""What every job has in common: flags, times, errors in a line, exit codes, dry runs. No Spark is started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.jobs import TIMES, a_topic, run, told
+from tests.support.broker import run_to_end
+from tests.support.logs import NOW
+from tidelog.cli import pipeline as cli_pipeline
+from tidelog.cli.errors import CommandError
+from tidelog.pipeline import failures
+from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
+from tidelog.pipeline.flags import Asked, duration_ms, one_of
+
+JOBS = ("backfill", "ingest", "audit", "latency")
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck"])
+def test_every_job_says_its_flags(capsys: Captured, job: str) -> None:
+    ran = run(capsys, job, "--help")
+    assert ran.status == 0
+    for flag in (
+        "--source",
+        "--topic",
+        "--from",
+        "--to",
+        "--clock",
+        "--bad",
+        "--checkpoint",
+        "--dry-run",
+        "--json",
+    ):
+        assert flag in ran.out, flag
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_dry_run_says_what_is_read_and_makes_nothing(capsys: Captured, tmp_path: Path, job: str) -> None:
+    a_topic(tmp_path / "data")
+    before = sorted(tmp_path.rglob("*"))
+    whole = run(capsys, job, "--source", f"segments:{tmp_path}/data", "--topic", "t", "--dry-run", "--json")
+    (document,) = whole.rows
+    logs = list(tmp_path.rglob("*.log"))
+    assert whole.status == 0
+    assert document["segments"] == document["tasks"] == len(logs)
+    assert document["pruned"] == 0
+    assert document["bytes"] == sum(path.stat().st_size for path in logs)
+    assert document["records_at_most"] == 800
+    first = str(NOW + 3000)
+    part = run(
+        capsys, job, "--source", f"segments:{tmp_path}/data", "--topic", "t", "--from", first, "--dry-run"
+    )
+    kept, pruned = (int(part.out.split(word)[0].split(",")[-1]) for word in (" segments kept", " pruned"))
+    assert 0 < kept < len(logs)
+    assert kept + pruned == len(logs)
+    at_most = int(part.out.split(" records at most")[0].split(",")[-1])
+    offsets = [offset for offset, _ in told(TIMES, NOW + 3000, NOW + 10**6)]
+    assert at_most == 2 * (offsets[-1] + 1 - offsets[0]) >= 2 * len(offsets)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ((), 2, "--source is missing"),
+        (("--source", "segments:{}"), 2, "--topic is missing"),
+        (("--source", "nowhere", "--topic", "t"), 2, "option source: 'nowhere' is none"),
+        (("--source", "segments:{}", "--topic", "u"), 1, "no topic u is in it; there are: t"),
+        (
+            ("--source", "segments:{}", "--topic", "t", "--clock", "wall"),
+            2,
+            "'wall' is none of record, append",
+        ),
+        (
+            ("--source", "segments:{}", "--topic", "t", "--from", "soonish"),
+            2,
+            "--from: 'soonish' is not a time",
+        ),
+        (("--source", "segments:{}", "--topic", "t", "--to", "soonish"), 2, "--to: 'soonish' is not a time"),
+        (("--source", "segments:{}", "--topic", "t", "--from", "now", "--to", "-1h"), 2, "is after to"),
+        (("--source", "segments:{}", "--topic", "t", "--bad", "ignore"), 2, "option bad: 'ignore'"),
+        (("--source", "segments:{}", "--topic", "t", "--nonsense"), 2, "No such option: --nonsense"),
+        (("--source", "segments:{}/none", "--topic", "t"), 1, "none: No such file"),
+    ],
+)
+@pytest.mark.parametrize("job", JOBS)
+def test_an_error_is_one_line_and_a_code(
+    capsys: Captured, tmp_path: Path, job: str, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    a_topic(tmp_path, partitions=1)
+    ran = run(capsys, job, *(word.format(tmp_path) for word in arguments), "--dry-run")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1)
+    assert said in ran.err
+
+
+@pytest.mark.parametrize(
+    ("job", "flags", "said"),
+    [
+        ("backfill", (), "--out is missing"),
+        ("ingest", (), "--out is missing"),
+        ("backfill", ("--format", "csv"), "--format: 'csv' is none of parquet, delta"),
+        ("ingest", ("--format", "csv"), "--format: 'csv' is none of parquet, delta"),
+        ("audit", ("--window", "long"), "--window: 'long' is no length of time"),
+        ("latency", ("--window", "0s"), "--window: 0s is nothing"),
+        ("backfill", ("--out", "moon://b/c"), "--out: 'moon://b/c' names no place"),
+        ("audit", ("--conf", "master=local"), "--conf: 'master=local' is no setting of Spark's"),
+        ("audit", ("--conf", "spark.master"), "--conf: 'spark.master' is no setting of Spark's"),
+    ],
+)
+def test_a_flag_that_cannot_be_understood(
+    capsys: Captured, tmp_path: Path, job: str, flags: tuple[str, ...], said: str
+) -> None:
+    a_topic(tmp_path, partitions=1)
+    ran = run(capsys, job, "--source", f"segments:{tmp_path}", "--topic", "t", *flags)
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err.splitlines()[-1]
+
+
+def test_no_job_is_the_help_and_an_unknown_one_an_error(capsys: Captured) -> None:
+    assert run(capsys, "backfil").status == 2
+    assert "backfill" in run(capsys).out
+
+
+def test_times_are_fixed_when_the_job_begins() -> None:
+    asked = Asked(source="segments:d", topic="t", from_time="2 hours ago", to_time="now").fixed(NOW)
+    later = asked.chosen(NOW + 10**9)
+    assert (later.from_ms, later.to_ms) == (NOW - 7_200_000, NOW)
+    assert asked.options(partitions="1")["partitions"] == "1"
+    assert "bad" in asked.options()
+    assert "from" not in Asked(source="segments:d", topic="t").options()
+
+
+def test_lengths_and_choices() -> None:
+    assert duration_ms("--window", "1m30s") == 90_000
+    assert one_of("--format", "delta", ("parquet", "delta")) == "delta"
+
+
+def test_what_is_said_of_an_error() -> None:
+    from pyspark.errors import PySparkException
+
+    traceback = "Traceback:\n  File x\ntidelog.pipeline.errors.{}: 000.log@12: is damaged\n\tat java"
+    assert failures.told(PySparkException(traceback.format("DamagedLog"))) == ("000.log@12: is damaged", 1)
+    assert failures.told(PySparkException(traceback.format("WrongOption"))) == ("000.log@12: is damaged", 2)
+    assert failures.told(PySparkException("\n out of memory\nat java")) == ("Spark: out of memory", 1)
+    chained = (
+        traceback.format("PipelineError") + "\n" + traceback.format("WrongOption").replace("damaged", "wrong")
+    )
+    assert failures.told(PySparkException(chained)) == ("000.log@12: is wrong", 2)
+    other = PySparkException("Query failed: Traceback\n  File x\nKeyError: 'k'\n\nnow what")
+    assert failures.told(other) == ("Spark: KeyError: 'k'", 1)
+    assert failures.told(DamagedLog("a")) == ("a", 1)
+    assert failures.told(PipelineError("a")) == ("a", 1)
+    assert failures.told(WrongOption("a")) == ("a", 2)
+    assert failures.told(PermissionError(13, "Permission denied", "/x")) == ("/x: Permission denied", 1)
+    assert failures.told(KeyError("a bug")) is None
+
+
+def test_a_bug_is_seen_whole_and_ctrl_c_has_its_code(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising(error: BaseException) -> None:
+        def broken(self: Asked, now_ms: int) -> Asked:
+            raise error
+
+        monkeypatch.setattr(Asked, "fixed", broken)
+
+    raising(KeyError("a bug"))
+    with pytest.raises(KeyError):
+        run(capsys, "audit")
+    raising(KeyboardInterrupt())
+    ran = run(capsys, "audit")
+    assert (ran.status, ran.err) == (130, "")
+
+
+@pytest.mark.e2e
+def test_the_command_and_the_module_are_the_same(tmp_path: Path) -> None:
+    a_topic(tmp_path, partitions=1)
+    flags = ["audit", "--source", f"segments:{tmp_path}", "--topic", "t", "--dry-run", "--json"]
+    command = run_to_end("pipeline", *flags)
+    module = subprocess.run(
+        [sys.executable, "-m", "tidelog.pipeline", *flags], capture_output=True, text=True, check=False
+    )
+    assert command.returncode == module.returncode == 0
+    assert command.stdout == module.stdout != ""
+    assert run_to_end("pipeline", "audit", "--sauce", "x").returncode == 2
+    shown = run_to_end("pipeline", "audit", "--help")
+    assert "pipeline audit" in shown.stdout
+
+
+def test_what_is_said_where_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_pipeline, "NEEDED", ("pyspark", "no_such_package"))
+    with pytest.raises(
+        CommandError, match=r"needs no_such_package: make setup-pipeline .*'tidelog\[pipeline\]'"
+    ):
+        cli_pipeline.run(["audit"])
+
+
+def test_help_loads_no_spark(tmp_path: Path) -> None:
+    code = "import sys; from tidelog.pipeline import commands; commands.run(['audit', '--help'], 'x'); "
+    code += "sys.exit('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

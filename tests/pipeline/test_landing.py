@@ -1,0 +1,188 @@
+"""Files put in place of others, and what a quarantine holds; a broker that is asked for lag, and sent what was kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.jobs import a_topic, run
+from tests.support.broker import Broker, run_to_end
+from tests.support.logs import NOW
+from tidelog.pipeline import landing
+from tidelog.pipeline.committed import Reads
+from tidelog.pipeline.jobs import deadletter, lag_of_broker
+from tidelog.pipeline.landing import Landed
+from tidelog.pipeline.place import place
+from tidelog.protocol.records.build import Record, build_batch
+
+Captured = pytest.CaptureFixture[str]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def test_files_take_the_place_of_those_with_the_same_prefix_alone(tmp_path: Path) -> None:
+    target = place("--out", str(tmp_path))
+    staged = tmp_path / "_staged"
+    for name in ("a-1-00000.parquet", "a-1-00002.parquet", "a-1-2-00000.parquet", "a-11-00000.parquet"):
+        (tmp_path / name).write_text("old")
+
+    def put(*files: tuple[str, int]) -> list[str]:
+        staged.mkdir(exist_ok=True)
+        for name, _ in files:
+            (staged / name).write_text(name)
+        return landing.put(target, "_staged", [Landed(name, task, 1, 1, None) for name, task in files], "a-1")
+
+    assert put(("y", 7), ("x", 3)) == ["a-1-00000.parquet", "a-1-00001.parquet"]
+    assert [(tmp_path / name).read_text() for name in ("a-1-00000.parquet", "a-1-00001.parquet")] == [
+        "x",
+        "y",
+    ]
+    kept = ["a-1-2-00000.parquet", "a-11-00000.parquet"]
+    assert names(tmp_path) == ["a-1-00000.parquet", "a-1-00001.parquet", *kept]
+    assert put() == []
+    assert names(tmp_path) == kept
+    landing.discard(target, "_staged")
+    landing.discard(target, "_staged")
+    assert not staged.exists()
+
+
+def a_quarantine(folder: Path) -> Path:
+    good = build_batch(
+        [
+            Record(5, NOW, b"k", b"five", (("h", b"1"),)),
+            Record(6, NOW + 1, None, b""),
+            Record(7, NOW, None, None),
+        ]
+    )
+    bad = bytearray(build_batch([Record(8, NOW, None, b"eight")]))
+    bad[-2] ^= 1
+    place_ = folder / "t-0"
+    place_.mkdir(parents=True)
+    for position, data in ((0, bytes(good) + bytes(bad) + b"torn"), (900, b"")):
+        name = f"{0:020d}.log@{position}"
+        note = {
+            "file": "f",
+            "position": position,
+            "bytes": len(data),
+            "topic": "t",
+            "partition": 0,
+            "reason": "why",
+        }
+        (place_ / f"{name}.json").write_text(json.dumps(note))
+        (place_ / f"{name}.bin").write_bytes(data)
+    return folder
+
+
+def test_a_quarantine_is_listed_and_looked_into(capsys: Captured, tmp_path: Path) -> None:
+    folder = str(a_quarantine(tmp_path / "bad"))
+    ran = run(capsys, "deadletter", "--folder", folder, "--json")
+    assert [(row["name"][-9:], row["position"], row["reason"]) for row in ran.rows] == [
+        ("000.log@0", 0, "why"),
+        ("0.log@900", 900, "why"),
+    ]
+    ran = run(capsys, "deadletter", "--folder", folder, "--inspect", f"{0:020d}.log@0", "--json")
+    assert [(row["base_offset"], row["records"], row["state"]) for row in ran.rows] == [
+        (5, 3, "sound"),
+        (8, 0, "wrong checksum"),
+        (None, 0, "no batch can be told"),
+    ]
+    assert [row["at"] for row in ran.rows] == [
+        0,
+        ran.rows[0]["bytes"],
+        ran.rows[0]["bytes"] + ran.rows[1]["bytes"],
+    ]
+    assert "sound" in run(capsys, "deadletter", "--folder", folder, "--inspect", f"{0:020d}.log@0").out
+
+
+def test_what_is_wrong_with_a_quarantine_is_said(capsys: Captured, tmp_path: Path) -> None:
+    folder = a_quarantine(tmp_path / "bad")
+    for flags, status, said in (
+        ((), 2, "--folder is missing"),
+        (("--folder", f"{tmp_path}/none"), 1, "none is no folder"),
+        (("--folder", str(folder), "--inspect", "x"), 1, "there is no x in it"),
+        (("--folder", str(folder), "--redrive"), 2, "name it by --source broker:HOST:PORT"),
+    ):
+        ran = run(capsys, "deadletter", *flags)
+        assert (ran.status, ran.out) == (status, "")
+        assert said in ran.err
+    (folder / "t-0" / "x.json").write_text("{")
+    assert "is no note of a quarantine" in run(capsys, "deadletter", "--folder", str(folder)).err
+
+
+def test_a_marker_is_no_record() -> None:
+    end = Record(0, NOW, bytes([0, 0, 0, 1]), bytes(6))
+    (found,) = deadletter.batches(
+        build_batch([end], producer_id=1, producer_epoch=0, transactional=True, control=True)
+    )
+    assert (found.state, found.records) == ("marker", [])
+
+
+@pytest.mark.e2e
+def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_path: Path) -> None:
+    from kafka import KafkaConsumer, TopicPartition
+
+    folder = str(a_quarantine(tmp_path / "bad"))
+    with Broker(tmp_path / "data").start() as broker:
+        to = ("--source", f"broker:{broker.address}", "--topic", "again", "--json")
+        ran = run(capsys, "deadletter", "--folder", folder, "--redrive", "--dry-run", *to)
+        assert ran.rows == [{"job": "deadletter", "sent": 2, "damaged": 2, "empty": 1, "topic": "again"}]
+        ran = run(capsys, "deadletter", "--folder", folder, "--redrive", *to)
+        assert (ran.status, ran.rows[0]["sent"]) == (1, 2), ran.err
+        assert "2 ranges and 1 records with neither key nor value cannot be sent" in ran.err
+        consumer = KafkaConsumer(
+            "again",
+            bootstrap_servers=broker.address,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        got = []
+        while len(got) < 2:
+            got += [record for records in consumer.poll(1000).values() for record in records]
+        assert [(each.timestamp, each.key, each.value) for each in got] == [
+            (NOW, b"k", b"five"),
+            (NOW + 1, None, b""),
+        ]
+        assert list(got[0].headers) == [("h", b"1"), ("tidelog.source", b"t-0@5")]
+        consumer.seek(TopicPartition("again", 0), 1)
+        consumer.commit()
+        consumer.close()
+        (row,) = run(capsys, "lag", *to[:2], "--group", "g", "--json").rows
+        (from_files,) = run(capsys, "lag", "--source", f"segments:{tmp_path}/data", "--json").rows
+        for each in (row, from_files):
+            assert each.pop("lag_s") > 1000
+            assert each == {
+                "group": "g",
+                "topic": "again",
+                "partition": 0,
+                "committed": 1,
+                "end": 2,
+                "lag": 1,
+            }
+        assert run(capsys, "lag", *to, "--clock", "append").status == 2
+        gone = {Reads("g", "gone", 0): 7}
+        (row,) = lag_of_broker.rows(broker.address, gone, "record", NOW)
+        assert (row["committed"], row["end"], row["lag"], row["lag_s"]) == (7, None, None, None)
+        assert not (tmp_path / "data" / "gone-0").exists(), "a question has made a topic"
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_broker_that_does_not_answer() -> None:
+    # As a process: the client library leaves sockets open.
+    ran = run_to_end("pipeline", "lag", "--source", "broker:127.0.0.1:1", timeout_s=60)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert "the broker at 127.0.0.1:1 did not answer" in ran.stderr
+
+
+def test_places(tmp_path: Path) -> None:
+    a_topic(tmp_path, partitions=1)
+    found = place("--out", str(tmp_path / "t-0"))
+    assert found.names("0") == [name for name in names(tmp_path / "t-0") if name[0] == "0"] != []
+    (tmp_path / "t-0" / "0-is-a-folder").mkdir()
+    assert "0-is-a-folder" not in found.names("0")
+    assert found.under("x") == f"{tmp_path}/t-0/x"
+    assert place("--out", f"file://{tmp_path}/none").names("") == []
+    assert place("--out", f"file://{tmp_path}/").path == str(tmp_path)

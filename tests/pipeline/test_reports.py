@@ -1,0 +1,226 @@
+"""audit, latency, lag and fsck against a look at every record; and the page that reports are written to."""
+
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.jobs import TIMES, a_topic, run
+from tests.support.logs import NOW, open_log
+from tidelog.config import times
+from tidelog.pipeline import report
+from tidelog.pipeline.jobs.audit import shown
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage.checkpoints import save_offsets
+from tidelog.storage.log_manager import LOG_STARTS
+
+Captured = pytest.CaptureFixture[str]
+
+
+def flags(folder: Path, *more: str) -> list[str]:
+    return ["--source", f"segments:{folder}", "--topic", "t", "--json", *more]
+
+
+def test_audit_counts_by_window(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+    a_topic(tmp_path / "data")
+    ran = run(capsys, "audit", *flags(tmp_path / "data", "--window", "700ms", "--html", f"{tmp_path}/a.html"))
+    counted = Counter(at // 700 * 700 for batch in TIMES for at in batch)
+    assert ran.status == 0
+    assert [(row["partition"], times.parse(row["window"], NOW), row["n"]) for row in ran.rows] == [
+        (partition, window, counted[window]) for partition in range(2) for window in sorted(counted)
+    ]
+    page = (tmp_path / "a.html").read_text()
+    assert page.count("<svg") == 2
+    assert page.count("<rect") == 2 * len(counted)
+
+
+def test_latency_by_window(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+    a_topic(tmp_path / "data", partitions=1)
+    ran = run(capsys, "latency", *flags(tmp_path / "data", "--window", "2s", "--html", f"{tmp_path}/l.html"))
+    delays: dict[int, list[int]] = {}
+    for number, batch in enumerate(TIMES):
+        append = NOW + number * 100 + 50
+        delays.setdefault(append // 2000 * 2000, []).extend(append - at for at in batch)
+    assert ran.status == 0
+    assert [times.parse(row["window"], NOW) for row in ran.rows] == sorted(delays)
+    for row, found in zip(ran.rows, (delays[window] for window in sorted(delays)), strict=True):
+        assert (row["n"], row["unknown"]) == (len(found), 0)
+        assert (row["min_ms"], row["max_ms"]) == (min(found), max(found))
+        assert row["p50_ms"] in found
+        assert sum(row["histogram"].values()) == len(found)
+        assert row["histogram"]["50"] == sum(20 < delay <= 50 for delay in found)
+    assert "<svg" in (tmp_path / "l.html").read_text()
+
+
+def test_records_without_a_time_of_their_own(spark: Any) -> None:
+    from tidelog.pipeline.transforms import windows
+
+    rows = [
+        (0, 5, 8, "CreateTime"),
+        (0, 12, 9, "CreateTime"),
+        (0, None, 9, "NoTimestampType"),
+        (0, 9, 9, "LogAppendTime"),
+        (0, -3, 9, "CreateTime"),
+    ]
+    made = spark.createDataFrame(rows, "partition int, c long, a long, timestamp_type string")
+    frame = made.selectExpr(
+        "partition",
+        "timestamp_millis(c) as create_time",
+        "timestamp_millis(a) as append_time",
+        "timestamp_type",
+    )
+    found = {row[1]: row[2] for row in windows.counts(frame, 10).collect()}
+    assert found == {None: 1, -10: 1, 0: 2, 10: 1}
+    (row,) = windows.delays(frame, 10).collect()
+    assert (row["window"], row["n"], row["unknown"], row["min_ms"], row["max_ms"]) == (0, 3, 2, -3, 12)
+    assert row["histogram"][:5] == [1, 0, 0, 1, 0]
+    assert len(row["histogram"]) == len(windows.STEPS_MS) + 1
+
+
+def commit(folder: Path, partition: int, *said: tuple[str, str, int, int | None], **options: Any) -> None:
+    """Append offsets to the topic of groups: group, topic, partition, offset or None to take it back."""
+    log = open_log(folder / f"__consumer_offsets-{partition}")
+    made = []
+    for number, (group, topic, of, offset) in enumerate(said):
+        value = (
+            None if offset is None else OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW)
+        )
+        told = None if value is None else records.offset_value(value)
+        made.append(Record(number, NOW, records.offset_key(group, topic, of), told))
+    log.append(bytearray(build_batch(made, **options)), NOW)
+    log.close()
+
+
+def test_lag_in_records_and_in_time(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_topic(tmp_path / "data", partitions=1)
+    commit(tmp_path / "data", 0, ("g", "t", 0, 3), ("g", "gone", 0, 7))
+    commit(tmp_path / "data", 0, ("g", "t", 0, 25), ("g", "other", 1, 5), ("g", "other", 1, None))
+    commit(tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0))
+    monkeypatch.setattr("tidelog.pipeline.jobs.lag.now_ms", lambda: NOW + 60_000)
+    ran = run(
+        capsys, "lag", "--source", f"segments:{tmp_path}/data", "--json", "--html", f"{tmp_path}/l.html"
+    )
+    assert ran.status == 0
+    waits = (60_000 - (TIMES[2][5] - NOW)) / 1000
+    assert [tuple(row.values()) for row in ran.rows] == [
+        ("at the end", "t", 0, 400, 400, 0, 0.0),
+        ("from", "t", 0, 0, 400, 400, 60.0),
+        ("g", "gone", 0, 7, None, None, None),
+        ("g", "t", 0, 25, 400, 375, waits),
+    ]
+    assert list(ran.rows[0]) == ["group", "topic", "partition", "committed", "end", "lag", "lag_s"]
+    ran = run(capsys, "lag", *flags(tmp_path / "data", "--group", "g", "--clock", "append"))
+    assert [row["lag_s"] for row in ran.rows] == [(60_000 - 250) / 1000]
+    # What was deleted is not waited for.
+    save_offsets(tmp_path / "data" / LOG_STARTS, {("t", 0): 100})
+    (row,) = run(capsys, "lag", *flags(tmp_path / "data", "--group", "from")).rows
+    assert (row["committed"], row["lag"], row["lag_s"]) == (0, 300, (60_000 - (TIMES[10][0] - NOW)) / 1000)
+    ran = run(capsys, "lag", *flags(tmp_path / "data", "--group", "nobody"))
+    assert (ran.status, ran.out) == (1, "")
+    assert "group nobody has committed nothing of t" in ran.err
+    ran = run(capsys, "lag", *flags(tmp_path / "data", "--dry-run"))
+    assert ran.rows == [{"groups": 3, "rows": 3}]
+    for wrong in ("segments:", "broker:", "x:y"):
+        assert run(capsys, "lag", "--source", wrong).status == 2
+    assert run(capsys, "lag", *flags(tmp_path / "data", "--clock", "wall")).status == 2
+
+
+def test_offsets_of_a_transaction_count_once_it_is_committed(capsys: Captured, tmp_path: Path) -> None:
+    a_topic(tmp_path, partitions=1)
+    written: list[bytes] = []
+
+    def write(producer_id: int, key: bytes, value: bytes, **how: bool) -> None:
+        ids = {"producer_id": producer_id, "producer_epoch": 0, "leader_epoch": 0}
+        record = Record(len(written), NOW, key, value)
+        written.append(build_batch([record], base_sequence=-1 if how.get("control") else 0, **ids, **how))
+
+    def end(producer_id: int, kind: int) -> None:
+        write(producer_id, bytes([0, 0, 0, kind]), bytes(6), transactional=True, control=True)
+
+    key = records.offset_key("g", "t", 0)
+    for producer_id, offset in ((4, 10), (5, 20), (6, 30), (7, 40)):
+        value = records.offset_value(OffsetCommitValue(offset=offset, metadata="", commit_timestamp=NOW))
+        write(producer_id, key, value, transactional=producer_id != 4)
+    end(6, 1)
+    end(5, 0)
+    (tmp_path / "__consumer_offsets-0").mkdir()
+    (tmp_path / "__consumer_offsets-0" / f"{0:020d}.log").write_bytes(b"".join(written))
+    ran = run(capsys, "lag", *flags(tmp_path))
+    assert [row["committed"] for row in ran.rows] == [30], ran.err
+
+
+def test_damaged_offsets_are_an_error_with_its_place(capsys: Captured, tmp_path: Path) -> None:
+    a_topic(tmp_path, partitions=1)
+    commit(tmp_path, 0, ("g", "t", 0, 1))
+    (log,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
+    data = bytearray(log.read_bytes())
+    data[-3] ^= 1
+    log.write_bytes(data)
+    ran = run(capsys, "lag", *flags(tmp_path))
+    assert (ran.status, ran.out) == (1, "")
+    assert f"{log.name}@0" in ran.err
+
+
+def test_fsck_finds_damage_in_each_partition(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+    a_topic(tmp_path)
+    source = f"segments:{tmp_path}"
+    ran = run(capsys, "fsck", "--source", source, "--json")
+    assert (ran.status, ran.out) == (0, "")
+    assert "2 partitions" in ran.err
+    for partition in range(2):
+        log = sorted((tmp_path / f"t-{partition}").glob("*.log"))[partition]
+        data = bytearray(log.read_bytes())
+        data[80] ^= 1
+        log.write_bytes(data)
+    ran = run(capsys, "fsck", "--source", source, "--json")
+    assert ran.status == 1
+    assert {Path(row["file"]).parent.name for row in ran.rows if row["kind"] == "damage"} == {"t-0", "t-1"}
+    assert run(capsys, "fsck", "--source", source, "--dry-run", "--json").rows == [{"partitions": 2}]
+    assert run(capsys, "fsck", "--source", source, "--topic", "u").status == 1
+    assert run(capsys, "fsck", "--source", "broker:h:1").status == 2
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.bars = 0
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+        self.bars += tag == "rect"
+        assert not {"src", "href"} & {name for name, _ in attrs}, "something is loaded from elsewhere"
+
+    def handle_data(self, data: str) -> None:
+        self.cells.append(data)
+
+
+def test_a_page_shows_text_as_text_and_few_bars(tmp_path: Path) -> None:
+    name = "<script>alert('x')</script>"
+    bars = [(name, float(number % 97)) for number in range(1000)]
+    report.write(
+        f"{tmp_path}/p.html",
+        name,
+        ("a", "b"),
+        [{"a": name, "b": None}],
+        [report.Chart(name, bars), report.Chart("-", [])],
+    )
+    page = _Page()
+    page.feed((tmp_path / "p.html").read_text())
+    assert "script" not in page.tags
+    assert name in page.cells
+    assert "-" in page.cells
+    assert 100 < page.bars <= 300
+    assert "96.0" in page.cells
+
+
+def test_the_start_of_a_window_as_text() -> None:
+    assert shown(0) == "1970-01-01T00:00:00.000Z"
+    assert shown(None) is None

@@ -1,0 +1,174 @@
+"""backfill and ingest: exactly the records of a range, or of a stream, once, whatever was there before."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.pipeline.jobs import TIMES, a_topic, run, told
+from tests.support.logs import NOW
+from tidelog.pipeline.flags import Asked
+
+Captured = pytest.CaptureFixture[str]
+FIRST, END = NOW + 1000, NOW + 2500
+
+
+def read(out: Path, format_name: str) -> list[tuple[int, int, int]]:
+    """Return partition, offset and create time of each row, in order; all columns of records are there."""
+    from deltalake import DeltaTable
+
+    from tidelog.pipeline.tables import RECORDS
+
+    table: pa.Table = DeltaTable(out).to_pyarrow_table() if format_name == "delta" else pq.read_table(out)
+    assert set(RECORDS.names) <= set(table.column_names)
+    assert pa.types.is_binary(table.schema.field("value").type)
+    columns = [table[name] for name in ("partition", "offset")] + [table["create_time"].cast(pa.int64())]
+    return sorted(
+        (partition, offset, us // 1000)
+        for partition, offset, us in zip(*(column.to_pylist() for column in columns), strict=True)
+    )
+
+
+def expected(first: int = 0, end: int = NOW + 10**9) -> list[tuple[int, int, int]]:
+    return [(partition, *each) for partition in range(2) for each in told(TIMES, first, end)]
+
+
+def backfill(capsys: Captured, source: Path, out: Path, *flags: str) -> Any:
+    return run(
+        capsys,
+        "backfill",
+        "--source",
+        f"segments:{source}",
+        "--topic",
+        "t",
+        "--out",
+        str(out),
+        "--json",
+        *flags,
+    )
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "delta"])
+def test_a_range_is_written_exactly_and_once(
+    spark: Any, capsys: Captured, tmp_path: Path, format_name: str
+) -> None:
+    source, out = a_topic(tmp_path / "data"), tmp_path / "out"
+    flags = ("--format", format_name, "--from", str(FIRST), "--to", str(END))
+    for _ in range(2):
+        ran = backfill(capsys, source, out, *flags)
+        assert ran.status == 0
+        assert ran.rows[0]["rows"] == len(expected(FIRST, END))
+        assert read(out, format_name) == expected(FIRST, END)
+    # The next range comes beside it.
+    backfill(capsys, source, out, "--format", format_name, "--from", str(END), "--to", str(END + 500))
+    assert read(out, format_name) == expected(FIRST, END + 500)
+    assert not list(out.glob("_staged*"))
+    assert "rows/s, 0 records behind, ETA 0ms" in ran.err
+
+
+def test_a_range_by_append_time(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+    source, out = a_topic(tmp_path / "data"), tmp_path / "out"
+    flags = ("--clock", "append", "--from", str(NOW + 1000), "--to", str(NOW + 2000))
+    for format_name in ("parquet", "delta"):
+        assert backfill(capsys, source, out / format_name, *flags, "--format", format_name).status == 0
+        rows = read(out / format_name, format_name)
+        assert sorted({offset // 10 for _, offset, _ in rows}) == list(range(10, 20))
+        assert len(rows) == 2 * 10 * 10
+
+
+def test_ranges_that_meet_are_refused_in_parquet_and_replaced_in_delta(
+    spark: Any, capsys: Captured, tmp_path: Path
+) -> None:
+    source, out = a_topic(tmp_path / "data"), tmp_path / "out"
+    wide, narrow = (
+        ("--from", str(FIRST), "--to", str(END)),
+        ("--from", str(FIRST + 500), "--to", str(FIRST + 900)),
+    )
+    for format_name in ("parquet", "delta"):
+        backfill(capsys, source, out / format_name, "--format", format_name, *wide)
+        ran = backfill(capsys, source, out / format_name, "--format", format_name, *narrow)
+        assert ran.status == (1 if format_name == "parquet" else 0)
+        assert read(out / format_name, format_name) == expected(FIRST, END)
+    ran = backfill(capsys, source, out / "parquet")
+    assert ran.status == 1
+    assert "may have some of the same records" in ran.err
+    ran = backfill(capsys, source, out / "parquet", "--clock", "append", "--from", str(END + 10**6))
+    assert ran.status == 1
+
+
+def test_a_range_without_records(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+    source, out = a_topic(tmp_path / "data"), tmp_path / "out"
+    for format_name in ("parquet", "delta"):
+        flags = ("--format", format_name, "--from", str(NOW + 10**7), "--to", str(NOW + 10**7 + 1))
+        ran = backfill(capsys, source, out / format_name, *flags)
+        assert (ran.status, ran.rows[0]["rows"]) == (0, 0)
+
+
+def test_damage_fails_with_its_place_and_leaves_nothing(spark: Any, capsys: Captured, tmp_path: Path) -> None:
+    source, out = a_topic(tmp_path / "data"), tmp_path / "out"
+    log = sorted((source / "t-0").glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[80] ^= 1
+    log.write_bytes(data)
+    ran = backfill(capsys, source, out)
+    assert (ran.status, ran.out) == (1, "")
+    assert f"{log.name}@0" in ran.err.splitlines()[-1]
+    assert "Traceback" not in ran.err
+    assert not list(out.rglob("*.parquet"))
+    assert not list(out.glob("_staged*"))
+    ran = backfill(capsys, source, out, "--bad", f"quarantine:{tmp_path}/bad")
+    assert ran.status == 0
+    ran = run(capsys, "deadletter", "--folder", f"{tmp_path}/bad", "--json")
+    assert [(row["topic"], row["partition"], row["position"]) for row in ran.rows] == [("t", 0, 0)]
+
+
+@pytest.fixture
+def stream(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Stand in for the log as a stream: files of records in a folder, one a batch."""
+    asked = Asked(source=f"segments:{a_topic(tmp_path / 'data')}", topic="t")
+    records, folder = asked.read(spark), tmp_path / "stream"
+    records.where("offset < 150").coalesce(1).write.parquet(str(folder))
+    records.where("offset >= 150").coalesce(1).write.mode("append").parquet(str(folder))
+
+    def of_files(self: Asked, session: Any, **more: str) -> Any:
+        reader = session.readStream.schema(records.schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(folder))
+
+    monkeypatch.setattr(Asked, "stream", of_files)
+    yield folder
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.mark.parametrize("format_name", ["parquet", "delta"])
+def test_a_stream_is_written_once_also_when_a_batch_is_done_again(
+    spark: Any, capsys: Captured, tmp_path: Path, stream: Path, format_name: str
+) -> None:
+    out = tmp_path / "out"
+    flags = [
+        "--source",
+        f"segments:{tmp_path}/data",
+        "--topic",
+        "t",
+        "--out",
+        str(out),
+        "--format",
+        format_name,
+    ]
+    ran = run(capsys, "ingest", *flags, "--available-now", "--json")
+    assert ran.status == 0, ran.err
+    assert (ran.rows[0]["rows"], ran.rows[0]["batches"]) == (800, 2)
+    assert "batch 0: " in ran.err
+    assert "batch 1: " in ran.err
+    assert " s behind" in ran.err
+    assert read(out, format_name) == expected()
+    # Killed when the rows of the last batch were there, and the checkpoint did not say so yet.
+    for path in ("1", ".1.crc"):
+        (out / "_checkpoint" / "commits" / path).unlink()
+    ran = run(capsys, "ingest", *flags, "--available-now", "--json")
+    assert ran.status == 0, ran.err
+    assert read(out, format_name) == expected()
+    assert not list(out.glob("_staged*"))
