@@ -45,7 +45,7 @@ class AppendTime(NamedTuple):
 class AppendIndex(IndexFile):
     """Entries by append time."""
 
-    __slots__ = ("__weakref__", "_file", "_opened", "_seed")
+    __slots__ = ("__weakref__", "_file", "_is_file_to_cut", "_opened", "_seed")
     entry_bytes: ClassVar[int] = ENTRY_BYTES
     key_bytes: ClassVar[int] = 8
 
@@ -55,6 +55,7 @@ class AppendIndex(IndexFile):
         self._seed = _seed(base_offset)
         self._opened = opened
         self._file: files.File | None = None
+        self._is_file_to_cut = False  # entries were dropped that the file may still hold
 
     def append_if_later(self, relative_offset: int, time_ms: int) -> None:
         """Add an entry for a batch that is about to be written, unless the one before was appended at that time too.
@@ -81,14 +82,18 @@ class AppendIndex(IndexFile):
 
     def cut(self, relative_offset: int) -> None:
         """Drop the entries of batches from an offset on, on disk as well: none may come back for another batch."""
-        if self.drop(relative_offset):
+        if self.drop(relative_offset) or self._is_file_to_cut:
             self.cut_file()
 
     def cut_file(self) -> None:
         """Have the file end where these entries do, on disk."""
+        self._is_file_to_cut = (
+            True  # Until that is done: whoever comes again after an error drops nothing any more.
+        )
         file = self._file or self._open()
         file.truncate(len(self.data))
         file.sync()
+        self._is_file_to_cut = False
 
     def drop(self, relative_offset: int) -> bool:
         """Drop the entries of batches from an offset on, in memory only; tell whether there were any."""

@@ -94,17 +94,21 @@ class Maker(NamedTuple):
             self.now_ms,
             last_append_ms,
         )
-        try:
-            return create()
-        except OSError as error:
-            self.owed.put_off(error, create)
+        if self.owed.writes:
+            # What is to be removed first may have the same names.
+            self.owed.writes.append(create)
+        else:
+            try:
+                return create()
+            except OSError as error:
+                self.owed.put_off(error, create)
         summary = Summary(0, 0, base_offset, self.now_ms, interval, last_append_ms=last_append_ms)
         segment = Segment(self.folder, base_offset, 0, summary, index_bytes, self.shared)
         segment.believe(summary, finished=False)
         return segment
 
 
-def drop_half_made(opened: list[Opened]) -> None:
+def drop_half_made(opened: list[Opened], owed: Owed) -> None:
     """Remove empty segments that begin within the one before; refuse a log where such a segment is not empty."""
     number = 1
     while number < len(opened):
@@ -117,14 +121,14 @@ def drop_half_made(opened: list[Opened]) -> None:
                 f"{segment.base_offset}: only one of them can be right there; move the other out of the folder"
             )
         else:
-            _remove(segment)
+            _remove(segment, owed)
             _log.warning("segment never begun file=%s: removed", segment.path(LOG))
             del opened[number]
 
 
-def _remove(segment: Segment) -> None:
+def _remove(segment: Segment, owed: Owed) -> None:
     for suffix in reversed(SUFFIXES):
-        files.remove(segment.path(suffix))
+        owed.write(partial(files.remove, segment.path(suffix)))
 
 
 def _ends_in_damage(segment: Segment) -> bool:
@@ -142,12 +146,12 @@ def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: in
     for number, segment in enumerate(segments[first:], first):
         before = segments[number - 1] if number > first else segment
         if flushed_to <= before.next_offset < segment.base_offset and not _ends_in_damage(before):
-            _cut_from(segments, number)
+            _cut_from(segments, number, owed)
             return
         for start, end, _ in segment.summary.damage:
             offset = _offset_before(segment, start)
             if offset >= flushed_to and start < end:
-                _cut_from(segments, number + 1)
+                _cut_from(segments, number + 1, owed)
                 _log.warning("what no flush covers is cut file=%s from=%d", segment.path(LOG), start)
                 segment.shared.tally.cut(segment.size - start)
                 segment.end_at(start)
@@ -158,7 +162,11 @@ def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: in
 def _cut_files(segment: Segment) -> None:
     """Cut off on disk what lies behind a segment's end; only then may anything be appended."""
     segment.cut_file(segment.size)
-    segment.file.sync()  # What is cut must not come back after what is appended.
+    try:
+        segment.file.sync()  # What is cut must not come back after what is appended.
+    except OSError as error:
+        # What lies before the cut may not have been on disk either.
+        raise files.SyncFailed(error.errno, error.strerror, str(segment.path(LOG))) from error
 
 
 def _offset_before(segment: Segment, position: int) -> int:
@@ -174,12 +182,12 @@ def _offset_before(segment: Segment, position: int) -> int:
     return offset if position >= start else NONE
 
 
-def _cut_from(segments: list[Segment], number: int) -> None:
+def _cut_from(segments: list[Segment], number: int, owed: Owed) -> None:
     """Remove the segments from this one on, the last first."""
     for segment in reversed(segments[number:]):
         _log.warning("what no flush covers is removed file=%s bytes=%d", segment.path(LOG), segment.size)
         segment.shared.tally.cut(segment.size)
-        _remove(segment)
+        _remove(segment, owed)
     del segments[number:]
 
 
@@ -191,7 +199,7 @@ def cut_torn_tail(segments: list[Segment], flushed_to: int, owed: Owed) -> None:
             return
         if last.summary.damage[-1].next_offset != OFFSET_MAX:
             return  # It was whole once: the offset after it is known.
-        _cut_from(segments, holding[-1] + 1)
+        _cut_from(segments, holding[-1] + 1, owed)
         torn = last.size
         last.size = last.summary.forget_tail()
         last.digests.cut(last.file, last.size)

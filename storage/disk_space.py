@@ -8,6 +8,8 @@ was written before may be gone, so the next start takes nothing for granted. Kno
 import errno
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidelog.storage import files, folder_identity
@@ -22,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def is_passing(error: OSError) -> bool:
     """Tell whether what a disk was asked for may succeed later: there was no space, or no descriptor."""
-    return error.errno in (*FULL, *files.SHORTAGES)
+    return not isinstance(error, files.SyncFailed) and error.errno in (*FULL, *files.SHORTAGES)
 
 
 class DiskSpace:
@@ -33,6 +35,8 @@ class DiskSpace:
         self.folder = folder
         self.is_full = False
         self.is_trusted = True
+        self._is_told = False
+        self._is_forgotten = False  # what tells the next start that nothing was refused
         self._lock = threading.Lock()
 
     def refused(self, error: BaseException) -> None:
@@ -46,15 +50,31 @@ class DiskSpace:
                 True, "disk full folder=%s free_bytes=%d: writes are refused, reads go on; free space there"
             )
 
+    @contextmanager
+    def may_refuse(self, what: str, where: object) -> Iterator[None]:
+        """Go on where something that can be made again could not be written, and say so in the log."""
+        try:
+            yield
+        except OSError as error:
+            if not is_passing(error):  # Where only space is missing, what has to be written will tell.
+                self.distrust()
+            _log.warning("not written what=%s at=%s error=%r", what, where, str(error))
+
     def distrust(self) -> None:
         """Let the next start take nothing that was written for granted."""
         with self._lock:
-            was_trusted, self.is_trusted = self.is_trusted, False
-        if was_trusted:
-            folder_identity.forget_boot(self.folder)
+            self.is_trusted = False
+        self._forget()
+
+    def _forget(self) -> None:
+        """Have no start find what says that memory is to be believed; tried until it is done."""
+        if not self.is_trusted and not self._is_forgotten:
+            is_told, self._is_told = self._is_told, True
+            self._is_forgotten = folder_identity.forget_boot(self.folder, is_told=is_told)
 
     def look(self) -> None:
         """See whether it is over."""
+        self._forget()
         if not self.is_full:
             return
         probe = self.folder / PROBE

@@ -212,9 +212,7 @@ class Durability:
         if not self._is_save_due(active):
             return None
         self.saved_bytes = active.size
-        try:
+        with active.shared.disk.may_refuse("state", log):
             log.copy_producers()
             return active.size, active.save()
-        except OSError as error:
-            _log.warning("state not saved log=%s error=%r", log, str(error))
-            return None
+        return None

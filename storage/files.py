@@ -35,6 +35,10 @@ class Shortage(OSError):
     """A file could not be opened for want of descriptors or memory: nothing was done, and later it may work."""
 
 
+class SyncFailed(OSError):
+    """What a sync was to put on disk may be gone, whatever the next one says, and whatever kept it from there."""
+
+
 def _open(path: Path, flags: int) -> int:
     try:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)

@@ -121,17 +121,23 @@ def save_boot(folder: Path) -> None:
         files.write_atomically(folder / BOOT, boot_id)
 
 
-def forget_boot(folder: Path) -> None:
-    """Let the next start take nothing that was written for granted: the disk has refused a write or a sync."""
+def forget_boot(folder: Path, *, is_told: bool = False) -> bool:
+    """Let the next start take nothing that was written for granted: the disk has refused a write or a sync.
+
+    Return whether that is done; unless it `is_told` already, say what to do where it is not.
+    """
     try:
         files.remove(folder / BOOT)
     except OSError as error:
-        _log.error(
-            "not removed file=%s error=%r: remove it before the next start, "
-            "which takes for granted what the disk may have lost",
-            folder / BOOT,
-            str(error),
-        )
+        if not is_told:
+            _log.error(
+                "not removed file=%s error=%r: remove it before the next start, "
+                "which takes for granted what the disk may have lost",
+                folder / BOOT,
+                str(error),
+            )
+        return False
+    return True
 
 
 def save_topic_id(folder: Path, topic_id: bytes) -> None:

@@ -7,7 +7,7 @@ has the log; the reason is read by any thread.
 from collections.abc import Callable
 
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.errors import LogOffline
+from tidelog.storage.errors import LogOffline, StorageError
 
 _UNTIL_RESTART = "; reads go on; restart when the disk is well"
 
@@ -52,7 +52,7 @@ class Health:
             while self._remedies:
                 self._remedies[0]()
                 del self._remedies[0]
-        except OSError:
+        except (OSError, StorageError):
             return False
         self.failure = None
         return True

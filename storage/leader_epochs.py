@@ -6,18 +6,16 @@ that is an unclean start, after which a client may have read records that are go
 lost file is made again from the log.
 """
 
-import logging
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
 from tidelog.storage import checkpoints, files
+from tidelog.storage.disk_space import DiskSpace
 
 FILE_NAME = "leader-epoch-checkpoint"
 NONE = -1
-
-_log = logging.getLogger(__name__)
 
 
 class LeaderEpochs:
@@ -105,19 +103,17 @@ class LeaderEpochs:
         files.put_in_place(self.path)
         self.is_saved = True
 
-    def save_first(self) -> bool:
+    def save_first(self, disk: DiskSpace) -> bool:
         """Write the file if it never was; return whether it is there.
 
         The log can do without it, so a full disk that refuses it is no failed flush.
         """
         if not self.is_saved:
-            try:
+            with disk.may_refuse("epochs", self.path):
                 self.save()
-            except OSError as error:
-                _log.warning("epochs not saved file=%s error=%r", self.path, str(error))
         return self.is_saved
 
-    def sync(self) -> None:
+    def sync(self, disk: DiskSpace) -> None:
         """Return once the file is on disk, written if it never was."""
-        if self.save_first():
+        if self.save_first(disk):
             files.sync(self.path)

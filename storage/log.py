@@ -28,13 +28,14 @@ from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, folder_identity, verification
 from tidelog.storage.batch_rules import BatchRules, Checked
+from tidelog.storage.continuity import bound_damage
 from tidelog.storage.deleted_files import DeletedFiles
 from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogDeleted, LogOffline, OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.health import Health
 from tidelog.storage.leader_epochs import LeaderEpochs
-from tidelog.storage.producer_snapshots import ProducerSnapshots, Sync
+from tidelog.storage.producer_snapshots import ProducerSnapshots, Write
 from tidelog.storage.producer_state import ProducerState
 from tidelog.storage.quick_rolls import QuickRolls
 from tidelog.storage.roll_times import RollTimes
@@ -93,7 +94,7 @@ class Log:
         self.leader_epoch = self.epochs.latest
         self.shared = shared
         self.producers = ProducerState(shared.producers)
-        self.snapshots = ProducerSnapshots(folder, str(self), self.lock)
+        self.snapshots = ProducerSnapshots(folder, str(self), self.lock, shared.disk)
         self.last_flush_ms = 0  # by `flush.ms`
         self.last_append_ms = max(segment.summary.last_append_ms for segment in segments)
         if not self.active.size:
@@ -106,7 +107,9 @@ class Log:
         self._quick_rolls = QuickRolls(str(self))
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
-        self.durability = Durability(self, self.health, recovery_point, Unflushed(folder, unflushed, names))
+        self.durability = Durability(
+            self, self.health, recovery_point, Unflushed(folder, unflushed, names, shared.disk)
+        )
         self.update_config(config)
 
     def __str__(self) -> str:
@@ -427,6 +430,7 @@ class Log:
             # What follows damage at its end has these offsets.
             found.summary.next_offset = max(found.next_offset, self.log_end_offset)
         else:
+            bound_damage([found, self.segments[self.segments.index(segment) + 1]])
             found.replace_files(flushed=bool(segment.summary.flushed))
         self.durability.unflushed.replace(segment, found)
         self._publish(tuple(found if each is segment else each for each in self.segments))
@@ -451,11 +455,11 @@ class Log:
         """Have a snapshot of the producers as of the end of the log written soon. Call with `lock` held."""
         self.snapshots.keep(self.log_end_offset, self.producers.copy())
 
-    def load_producers(self, snapshots: list[int], since: int = 0, sync: Sync | None = None) -> None:
+    def load_producers(
+        self, snapshots: list[int], since: int = 0, write: Write = lambda write: write()
+    ) -> None:
         """Take the newest good snapshot and note the batches after it; none before `since` names a producer."""
-        offset = self.snapshots.load(
-            self.producers, snapshots, self.log_end_offset, sync or files.sync_folder
-        )
+        offset = self.snapshots.load(self.producers, snapshots, self.log_end_offset, write)
         start = max(self.log_start_offset, since) if offset is None else offset
         if start < self.log_end_offset:
             for segment, _, header in self.headers(start):

@@ -168,7 +168,10 @@ class LogManager:
         """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
         for name, is_folder in files.list_folder(self.directory):
             if name.endswith(".tmp") and not is_folder:
-                files.remove(self.directory / name)
+                try:
+                    files.remove(self.directory / name)
+                except OSError as error:
+                    self.disk.refused(error)  # Whoever writes one anew replaces it.
             elif is_folder and name.endswith(DELETE_SUFFIX):
                 files.remove_folder(self.directory / name)
             elif is_folder and (named := partition_of(name)) is not None:

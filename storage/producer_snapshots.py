@@ -8,34 +8,33 @@ it. The files and the list of them are changed under `lock`, which is held while
 as by a cut, the log's lock is taken first.
 """
 
-import logging
 import threading
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 from tidelog.storage import files, producer_state
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.producer_state import Producers, ProducerState
 
 SUFFIX = ".snapshot"
 KEPT = 2
-Sync = Callable[[Path], object]  # puts the names in a folder on disk
-
-_log = logging.getLogger(__name__)
+Write = Callable[[Callable[[], None]], object]  # does it, now or later
 
 
 class ProducerSnapshots:
     """The snapshots of one log; `offsets` are those that are on disk."""
 
-    __slots__ = ("_cuts", "_folder", "_log_lock", "_name", "_unsaved", "lock", "offsets")
+    __slots__ = ("_cuts", "_disk", "_folder", "_log_lock", "_name", "_unsaved", "lock", "offsets")
 
-    def __init__(self, folder: Path, name: str, log_lock: threading.Lock) -> None:
+    def __init__(self, folder: Path, name: str, log_lock: threading.Lock, disk: DiskSpace) -> None:
         """Know of none yet; `name` is what messages call the log."""
         self.lock = threading.Lock()
         self.offsets: list[int] = []
         self._folder = folder
         self._name = name
         self._log_lock = log_lock
+        self._disk = disk
         # Of the producers as of an offset and a number of cuts; the latest is enough.
         self._unsaved: tuple[int, Producers, int] | None = None
         self._cuts = 0
@@ -62,15 +61,13 @@ class ProducerSnapshots:
             if unsaved is None or unsaved[0] in self.offsets or unsaved[2] != self._cuts:
                 return
             offset, producers, _ = unsaved
-            try:
+            with self._disk.may_refuse("producers", self._name):
                 files.write(snapshot_path(self._folder, offset), producer_state.encode(producers))
                 self.offsets = drop_older(self._folder, [*self.offsets, offset], KEPT)
-            except OSError as error:
-                _log.warning("producers not saved log=%s error=%r", self._name, str(error))
 
-    def load(self, state: ProducerState, offsets: list[int], end_offset: int, sync: Sync) -> int | None:
+    def load(self, state: ProducerState, offsets: list[int], end_offset: int, write: Write) -> int | None:
         """Restore the newest good one of these as `load_latest` does. Call with `lock` held, or as it is made."""
-        found = load_latest(state, self._folder, offsets, end_offset, sync)
+        found = load_latest(state, self._folder, offsets, end_offset, write)
         self.offsets = [known for known in offsets if found is not None and known <= found]
         return found
 
@@ -86,24 +83,30 @@ def snapshot_path(folder: Path, offset: int) -> Path:
 
 
 def load_latest(
-    state: ProducerState, folder: Path, offsets: list[int], end_offset: int, sync: Sync
+    state: ProducerState, folder: Path, offsets: list[int], end_offset: int, write: Write
 ) -> int | None:
     """Restore the newest good snapshot up to `end_offset` and return its offset, or None; remove those of no use.
 
-    They are gone durably, by `sync` of the folder: the log may reach their offsets again with other batches.
+    They are gone durably once `write` has done that: the log may reach their offsets again with other batches.
     """
-    found, are_removed = None, False
+    found: int | None = None
+    useless: list[Path] = []
     for offset in sorted(offsets, reverse=True):
         data = files.load(snapshot_path(folder, offset)) if offset <= end_offset else None
         if data is not None and state.restore(data):
             found = offset
             break
-        files.remove(snapshot_path(folder, offset))
-        are_removed = True
+        useless.append(snapshot_path(folder, offset))
     else:
         state.clear()
-    if are_removed:
-        sync(folder)
+
+    def remove() -> None:
+        for path in useless:
+            files.remove(path)
+        files.sync_folder(folder)
+
+    if useless:
+        write(remove)
     return found
 
 

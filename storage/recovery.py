@@ -41,6 +41,8 @@ from tidelog.storage import append_index, continuity, files, last_entries, time_
 from tidelog.storage.append_index import Origin
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
+from tidelog.storage.disk_space import is_passing
+from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
@@ -109,7 +111,7 @@ def find(
         _open_segment(folder, base, end, config, shared, known, n == last, now_ms, owed)
         for n, (base, end) in enumerate(zip(found.bases, ends, strict=False))
     ]
-    continuity.drop_half_made(opened)
+    continuity.drop_half_made(opened, owed)
     segments = [each.segment for each in opened]
     flushed_to = max([known.recovery_point, *(each.flushed_to for each in opened)])
     if known.ours and known.was_cut_off and not known.clean:
@@ -140,7 +142,7 @@ def find(
     nameless = list(takewhile(last_entries.names_nobody, segments))
     since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
     _load_epochs(log, known.clean, since)
-    log.load_producers(found.snapshots, since, lambda folder: owed.write(partial(files.sync_folder, folder)))
+    log.load_producers(found.snapshots, since, owed.write)
     _owe(log, owed)
     return log
 
@@ -154,7 +156,19 @@ def _owe(log: Log, owed: Owed, what: str = "what its start has found") -> None:
         _log.error("flush failed log=%s error=%r", log, str(offline))
     elif owed.writes:
         why = f"{what} could not be saved ({owed.error}); free space in {log.directory}"
-        log.health.fail(why, *owed.writes)
+        log.health.fail(why, *(partial(_pay, log, write) for write in owed.writes))
+
+
+def _pay(log: Log, write: Callable[[], object]) -> None:
+    """Write what was owed; where the disk fails, and not for want of space, a second try would prove nothing."""
+    try:
+        write()
+    except OSError as error:
+        log.shared.disk.refused(error)
+        if not is_passing(error):
+            offline = log.health.distrust(f"a flush of what its start has found failed ({error})")
+            _log.error("flush failed log=%s error=%r", log, str(offline))
+        raise
 
 
 def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: _Each = map) -> None:
@@ -231,17 +245,17 @@ def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
     if ours and deleted:
         # We delete from the front: what a crash brought back of older segments was deleted with the others.
         for base in [base for base in bases if base < max(deleted)]:
-            files.remove(folder / f"{base:020d}{LOG}")
+            owed.write(partial(files.remove, folder / f"{base:020d}{LOG}"))
             bases.remove(base)
             deleted.add(base)
     orphans = {name: base for name in sidecars if (base := int(name[:_DIGITS])) not in bases}
     for name in orphans:
-        files.remove(folder / name)
+        owed.write(partial(files.remove, folder / name))
     # The logs that are marked as deleted tell so of the others, and that nothing is lost, until that is on disk.
     if deleted and not owed.write(partial(files.sync_folder, folder)):
         leftovers.clear()
     for name in leftovers:
-        files.remove(folder / name)
+        owed.write(partial(files.remove, folder / name))
     return _Found(sorted(bases), snapshots, sorted(set(orphans.values()) - deleted))
 
 
@@ -298,7 +312,8 @@ def _open_segment(
         segment = verification.judge(segment, _epoch_at(folder))
         if not segment.summary.damage:
             flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
-        owed.write(partial(segment.save, final=not is_last, flushed=is_whole, durably=True))
+        save = partial(segment.save, final=not is_last, flushed=is_whole, durably=True)
+        owed.write(partial(_unless_gone, save))
     if not is_whole:
         segment.size = size
         _begin_to_read(segment, summary.log_bytes, size)
@@ -377,8 +392,17 @@ def _finish(segment: Segment, owed: Owed) -> None:
     A flush of anything behind it would have put that on disk.
     """
     if not _ends_as_closed(segment, segment.summary) and segment.load_indexes() is not None:
-        owed.write(partial(segment.finish, flushed=True))
+        owed.write(partial(_unless_gone, partial(segment.finish, flushed=True)))
         segment.release()
+
+
+def _unless_gone(save: Callable[[], object]) -> None:
+    """Save what is known of a segment, unless it was let go meanwhile and its files are not as far, or were deleted.
+
+    Then they are made anew by whoever reads them next.
+    """
+    with suppress(Mismatch, OffsetOutOfRange):
+        save()
 
 
 def _is_as_described(segment: Segment) -> bool:

@@ -28,7 +28,6 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
 from tidelog.storage.summary import NONE, SUFFIX, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
-from tidelog.storage.troubles import told_if_not_written
 from tidelog.storage.walk import INT32_MAX
 
 LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", SUFFIX
@@ -233,7 +232,7 @@ class Segment:
             summary.first_append_ms = now_ms
             if valid.max_timestamp == NONE:
                 # At once: without timestamps, rolling counts from the creation time, which the log does not hold.
-                with told_if_not_written(self.path(SUMMARY)):
+                with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
                     self.save()
         return position
 
@@ -334,8 +333,9 @@ class Segment:
             entry = time_index.next_entry(summary.max_timestamp, relative_offset)
         summary.log_bytes = self.size
         summary.digests = self.digests.encode(self.size)
-        summary.offset_entries, summary.offset_crc = len(offset_index), offset_index.save()
-        summary.time_entries, summary.time_crc = len(time_index) + bool(entry), time_index.save(entry)
+        # Before they are written: where that fails no file passes for them once they are let go.
+        summary.offset_entries, summary.time_entries = len(offset_index), len(time_index) + bool(entry)
+        summary.offset_crc, summary.time_crc = offset_index.save(), time_index.save(entry)
         if self._append_index is not None:  # else nothing was appended since the summary was read
             summary.append_entries, summary.append_crc = len(self._append_index), self._append_index.save()
         summary.flushed = 1
@@ -360,7 +360,7 @@ class Segment:
     def replace_files(self, *, flushed: bool) -> None:
         """Seal with files of its own: readers of the ones before keep what they have mapped."""
         self._become_sealed()
-        with told_if_not_written(self.path(INDEX)):
+        with self.shared.disk.may_refuse("indexes", self.path(INDEX)):
             self.append_index.mend_file()
             for suffix in (SUMMARY, INDEX, TIME_INDEX):
                 files.remove(self.path(suffix))
@@ -416,7 +416,7 @@ class Segment:
 
     def write_summary(self, data: bytes) -> None:
         """Replace the summary's file; a failure costs time at the next start, nothing else."""
-        with told_if_not_written(self.path(SUMMARY)):
+        with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
             self.summary.told_ms = NONE
             files.write(self.path(SUMMARY), data)
 

@@ -3,13 +3,8 @@
 Owns what was said last. Knows nothing of what is done about it.
 """
 
-import logging
 import threading
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-_log = logging.getLogger(__name__)
+from collections.abc import Hashable
 
 
 class Troubles:
@@ -35,12 +30,3 @@ class Troubles:
             was_said = self._said.pop(what, None) is not None
             self.any = bool(self._said)
         return was_said
-
-
-@contextmanager
-def told_if_not_written(path: Path) -> Iterator[None]:
-    """Go on where a file that can be made again could not be written, and say so in the log."""
-    try:
-        yield
-    except OSError as error:
-        _log.warning("not written file=%s error=%r", path, str(error))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.storage import files
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.segment import Segment
 
@@ -27,11 +28,12 @@ class Pending(NamedTuple):
 class Unflushed:
     """Changed under the log's lock, synced without it."""
 
-    __slots__ = ("_folder", "_names", "_names_synced", "_new_folder", "sealed")
+    __slots__ = ("_disk", "_folder", "_names", "_names_synced", "_new_folder", "sealed")
 
-    def __init__(self, folder: Path, sealed: list[Segment], names: bool) -> None:
+    def __init__(self, folder: Path, sealed: list[Segment], names: bool, disk: DiskSpace) -> None:
         """Begin with segments, and whether the folder and names in it may not be on disk."""
         self._folder = folder
+        self._disk = disk
         self._new_folder = names
         self.sealed = sealed
         self._names = int(names)  # how often names were added; a sync covers those added before it
@@ -73,7 +75,7 @@ class Unflushed:
     def prepare(self, pending: Pending, epochs: LeaderEpochs) -> None:
         """Write what is not written yet, for a sync of everything to put on disk."""
         if pending.names > self._names_synced:
-            epochs.save_first()
+            epochs.save_first(self._disk)
 
     def sync(self, pending: Pending, active: files.File, epochs: LeaderEpochs) -> None:
         """Return once all of it is on disk; the folder's own name in its parent once is enough."""
@@ -81,7 +83,7 @@ class Unflushed:
             segment.sync()
         active.sync()
         if pending.names > self._names_synced:
-            epochs.sync()
+            epochs.sync(self._disk)
             files.sync_folder(self._folder)
             if self._new_folder:
                 files.sync_folder(self._folder.parent)

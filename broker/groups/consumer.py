@@ -13,6 +13,7 @@ What is not said otherwise is as in Kafka's GroupMetadataManager.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from tidelog.broker.groups import consumer_records as records
@@ -27,7 +28,10 @@ from tidelog.broker.groups.consumer_member import (
     reconciled,
 )
 from tidelog.broker.groups.consumer_parts import (
+    NO_ROOM_FOR_MATCHES,
+    SUPERSEDED,
     Answer,
+    Awaiting,
     Beat,
     Changes,
     ConsumerSurroundings,
@@ -41,6 +45,7 @@ from tidelog.broker.groups.consumer_parts import (
     check_regex,
     check_room,
     epoch_problem,
+    of_member,
     updated,
 )
 from tidelog.broker.groups.matches import Matches
@@ -51,10 +56,8 @@ from tidelog.protocol.error_codes import ErrorCode
 
 # A record has to fit a batch of its topic; matches that are too many for one are found anew after a start.
 LARGEST_VALUE: Final = 512 << 10
-NO_ROOM_FOR_MATCHES: Final = Refused(
-    ErrorCode.GROUP_MAX_SIZE_REACHED,
-    "the regular expression matches more topics than there is memory for (group.state.max.bytes)",
-)
+# Who waits for a target goes on in turns of the loop: so many take a millisecond or two.
+AT_ONCE: Final = 8
 
 
 class ConsumerGroup:
@@ -80,7 +83,8 @@ class ConsumerGroup:
         self._is_topic_changed = False  # of those that are read
         self._is_torn = False  # what was stored of it: it needs another epoch, above all that were seen
         self._is_assigning = False
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[Member, Awaiting] = {}
+        self._settles_later = False
         self.writing = Writing(group_id, around.store)
         self._put = self.writing.put
 
@@ -128,11 +132,11 @@ class ConsumerGroup:
         except Refused as refused:
             answer(Answer(refused.code, str(refused)))
             return
-        before = member.current.assigned
+        before = None if beat.epoch == 0 or beat.is_full else member.current.assigned
         self._subscribe(member, updated(member.subscription, beat))
         self._lives(member)
-        self._waiting.append(partial(self._bring_on, member, beat, before, answer))
-        self._settle()
+        go_on = partial(self._bring_on, member, of_member(member, beat.owned), before, answer)
+        self._wait(member, go_on, lambda: answer(SUPERSEDED))
 
     def leave_of(self, beat: Beat, answer: Callable[[Answer], None]) -> None:
         """Let a member go, or a static one for a while."""
@@ -325,18 +329,41 @@ class ConsumerGroup:
             self._matches.look(self._resolved)
         if self.is_dead:
             self._settle_all()
-        elif self._matches.unknown:
-            return
-        elif self.target_epoch < self.epoch and self._waiting:
-            if not self._is_assigning:
+        elif not self._matches.unknown:
+            self._settle_some()
+            if self.target_epoch < self.epoch and self._waiting and not self._is_assigning:
                 self._assign()
-        else:
-            self._settle_all()
+
+    def _wait(self, member: Member, go_on: Callable[[], None], supersede: Callable[[], None]) -> None:
+        """Go on when what there is by now is shared out. What a member has asked before it has asked in vain."""
+        earlier = self._waiting.pop(member, None)
+        self._waiting[member] = Awaiting(self.epoch, go_on, supersede)
+        if earlier is not None:
+            earlier.supersede()
+        self._settle()
+
+    def _settle_some(self) -> None:
+        """Go on with those that wait for an epoch there is a target for, however many epochs came since: a few now."""
+        first = islice(
+            self._waiting.items(), AT_ONCE + 1
+        )  # Epochs only rise: who came first waits for the least.
+        due = [member for member, waits in first if waits.epoch <= self.target_epoch]
+        for member in due[:AT_ONCE]:
+            if waits := self._waiting.pop(member, None):
+                waits.go_on()
+        if len(due) > AT_ONCE and not self._settles_later:
+            self._settles_later = True
+            self._around.call_later(0, self._settle_more)
+
+    def _settle_more(self) -> None:
+        self._settles_later = False
+        self._settle()
 
     def _settle_all(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for go_on in waiting:
-            go_on()
+        """Tell everybody who waits that it is over."""
+        waiting, self._waiting = self._waiting, {}
+        for waits in waiting.values():
+            waits.go_on()
 
     def _resolved(
         self, news: Mapping[str, frozenset[str]], is_changed: bool, refused: frozenset[str]
@@ -381,9 +408,9 @@ class ConsumerGroup:
         self._put(records.target_epoch_key(self.id), records.target_epoch_value(epoch))
 
     def _bring_on(
-        self, member: Member, beat: Beat, before: Assignment, answer: Callable[[Answer], None]
+        self, member: Member, owned: Owned, before: Assignment | None, answer: Callable[[Answer], None]
     ) -> None:
-        """Bring a member as far as it comes now, and tell it."""
+        """Bring a member as far as it comes now, and tell it; `before` is what it knows that it has."""
         if self._end_code:
             answer(Answer(self._end_code))
             return
@@ -392,10 +419,10 @@ class ConsumerGroup:
             refused = member.why_gone or Refused(ErrorCode.UNKNOWN_MEMBER_ID, why)
             answer(Answer(refused.code, str(refused)))
             return
-        self._reconcile(member, beat.owned)
-        is_news = beat.epoch == 0 or beat.is_full or member.current.assigned != before
+        self._reconcile(member, owned)
         current = member.current
-        told = Answer(ErrorCode.NONE, None, member.id, current.epoch, current.assigned if is_news else None)
+        assigned = None if current.assigned == before else current.assigned
+        told = Answer(ErrorCode.NONE, None, member.id, current.epoch, assigned)
         self._flush(lambda code: answer(Answer(code) if code else told))
 
     def _reconcile(self, member: Member, owned: Owned) -> None:
@@ -441,6 +468,8 @@ class ConsumerGroup:
         self._reading.count(member.subscription.topics, -1)
         member.cancel_timers()
         self.taken.add(member.host, -member.size_bytes)
+        if (waiting := self._waiting.pop(member, None)) is not None:
+            waiting.go_on()
 
     def _forget_instance(self, member_id: str, instance_id: str | None) -> None:
         """Have an instance be nobody, unless it is another member by now."""

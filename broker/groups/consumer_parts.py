@@ -43,6 +43,12 @@ class Refused(Exception):
         self.code = code
 
 
+NO_ROOM_FOR_MATCHES: Final = Refused(
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    "the regular expression matches more topics than there is memory for (group.state.max.bytes)",
+)
+
+
 class Beat(NamedTuple):
     """What a heartbeat says; None is what has not changed."""
 
@@ -73,6 +79,18 @@ class Answer(NamedTuple):
     member_id: str | None = None
     epoch: int = 0
     assignment: Assignment | None = None
+
+
+# As while a group is loaded: ask again.
+SUPERSEDED: Final = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the member has sent another heartbeat")
+
+
+class Awaiting(NamedTuple):
+    """Who waits until there is a target for an epoch; the member may ask again before."""
+
+    epoch: int
+    go_on: Callable[[], None]
+    supersede: Callable[[], None]
 
 
 class ConsumerSurroundings(NamedTuple):
@@ -322,3 +340,17 @@ def owned_of(topic_partitions: Iterable[tuple[bytes, Iterable[int]]]) -> dict[by
     for topic, indexes in topic_partitions:
         owned.setdefault(topic, set()).update(indexes)
     return {topic: frozenset(indexes) for topic, indexes in owned.items()}
+
+
+def of_member(member: Member, owned: Owned) -> dict[bytes, frozenset[int]] | None:
+    """Return what counts of what a member says it has: what it was given. What else it names may be much."""
+    if owned is None:
+        return None
+    current = member.current
+    return {
+        topic: (
+            current.assigned.get(topic, frozenset()) | current.revoking.get(topic, frozenset())
+        ).intersection(indexes)
+        for topic, indexes in owned.items()
+        if topic in current.assigned or topic in current.revoking
+    }

@@ -32,7 +32,6 @@ from tidelog.broker.groups.memory import Memory, group_bytes
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Entry, Replayed, replay
-from tidelog.broker.groups.states import Asked
 from tidelog.broker.groups.storing import Storing
 from tidelog.broker.groups.waiting import TURN_S, Answers, Waiting
 from tidelog.broker.maintenance import Maintenance, Task
@@ -90,6 +89,9 @@ class Coordinator:
         self._cleaning: Generator[None, None, None] | None = None
         self._must_clean_again = False
         self._with_groups = False
+        self._deleting: set[str] = (
+            set()
+        )  # groups of which a part is gone: nobody joins, or commits, meanwhile
         self._around = Surroundings(
             now_ms=clock.now_ms,
             monotonic_ms=clock.monotonic_ms,
@@ -209,7 +211,8 @@ class Coordinator:
             return ErrorCode.INVALID_GROUP_ID
         if self.is_stopping:
             return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self.is_loading else ErrorCode.NONE
+        is_there = not self.is_loading and group_id not in self._deleting
+        return ErrorCode.NONE if is_there else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def group(self, group_id: str) -> Group | None:
         """Return a group, if it is there."""
@@ -366,17 +369,28 @@ class Coordinator:
         return appended
 
     def delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
-        """Delete a group that nobody is a member of, and what it has committed; some offsets a step."""
+        """Delete a group that nobody is a member of, and what it has committed; some offsets a step.
+
+        Until that is done who asks for the group is told to ask again: what is refused has changed nothing.
+        """
+        self._deleting.add(group.id)
+        try:
+            return (yield from self._delete(group))
+        finally:
+            self._deleting.discard(group.id)
+
+    def _delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
         offsets = self.offsets.get(group.id)
         while offsets is not None and offsets.topics:
             some = [(topic, partition) for topic, partition, _ in islice(offsets, COMMITTED_AT_ONCE)]
             appended = self.remove(group.id, some)
             if not isinstance(appended, Partition):
                 return appended
-            yield
+            for _ in some:  # As many steps as it took the time of.
+                yield
+            if self.groups.get(group.id) is not group:
+                return ErrorCode.GROUP_ID_NOT_FOUND  # The topic was deleted meanwhile.
             offsets = self.offsets.get(group.id)
-        if code := group.deletion_problem(Asked.DELETE):
-            return code  # Somebody has joined meanwhile.
         appended = self.storing.append_all(group.id, consumers.tombstones(group))
         if isinstance(appended, Partition):
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)

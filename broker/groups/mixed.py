@@ -19,7 +19,7 @@ from tidelog.broker.groups.consumer_member import (
     Progress,
     Subscription,
 )
-from tidelog.broker.groups.consumer_parts import Member, Refused, owned_of
+from tidelog.broker.groups.consumer_parts import Member, Refused, of_member, owned_of
 from tidelog.broker.groups.member import Joined, Joining, Protocols, Synced, refused_join
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolSubscription,
@@ -77,9 +77,9 @@ class MixedGroup(ConsumerGroup):
             member.join_timer = None
         self._subscribe(member, _subscription(asked, said, member.subscription.rack_id))
         self._lives(member)
-        owned = self._ids_of(said.owned_partitions)
-        self._waiting.append(partial(self._has_joined, member, owned, answer))
-        self._settle()
+        owned = of_member(member, self._ids_of(said.owned_partitions)) or {}
+        again = refused_join(member.id, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._wait(member, partial(self._has_joined, member, owned, answer), lambda: answer(again))
 
     def sync(
         self,

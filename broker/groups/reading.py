@@ -25,7 +25,7 @@ class Reading:
         self._ids: dict[frozenset[str], frozenset[bytes]] = {}  # of the topics of such a set that are there
         self._matched: dict[str, frozenset[str]] = {}  # the topics by regular expression
         self._found: dict[str, Found] = {}
-        self._to_look_at: set[str] = set()  # names that have come, or whose topics have changed
+        self._to_look_at: set[str] = set()  # names that have come; none is in `_ids`
         self._hash = 0
 
     def __contains__(self, name: str) -> bool:
@@ -64,9 +64,15 @@ class Reading:
         """Take note that a topic was created, has grown or was deleted; tell whether somebody reads it."""
         if name not in self._names:
             return False
-        self._to_look_at.add(name)
-        for names in [each for each in self._ids if name in each]:
-            del self._ids[names]
+        before, found = self._found.get(name), self._topic(name)
+        self._to_look_at.discard(name)
+        self._take(name, found)
+        gone = frozenset(() if before is None else before[:1])
+        come = frozenset(() if found is None else found[:1])
+        if gone != come:
+            # Whoever reads it may read many others: to find these anew takes long.
+            for names in [each for each in self._ids if name in each]:
+                self._ids[names] = (self._ids[names] - gone) | come
         return True
 
     def ids_of(self, names: frozenset[str], regex: str) -> frozenset[bytes]:
@@ -91,13 +97,14 @@ class Reading:
     def _ids_in(self, names: frozenset[str]) -> frozenset[bytes]:
         ids = self._ids.get(names)
         if ids is None:
+            self._look()
             ids = frozenset(found[0] for found in map(self._topic, names) if found is not None)
             if names in self._sets:
                 self._ids[names] = ids
         return ids
 
     def _look(self) -> None:
-        """See what became of the topics that have changed."""
+        """See which topics there are by the names that have come."""
         for name in self._to_look_at:
             self._take(name, self._topic(name))
         self._to_look_at = set()

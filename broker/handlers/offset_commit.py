@@ -153,7 +153,8 @@ class _Commit:
     def _write(self) -> None:
         if not self._next:
             return
-        written: Partition | ErrorCode = self._problem(has_written=bool(self._stored))
+        written: Partition | ErrorCode = self._groups.problem(self._request.group_id, is_member=False)
+        written = written or self._problem(has_written=bool(self._stored))
         if not written:
             written = self._groups.put(self._request.group_id, self._next, self._replaced)
         if isinstance(written, Partition):

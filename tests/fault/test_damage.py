@@ -500,7 +500,7 @@ def test_a_full_disk_keeps_no_judged_segment_from_being_read(
     assert again.read(0, 1, True, PATIENT).length
     with pytest.raises(CorruptLog, match="read on from 3"):
         again.read(2, 1, True, PATIENT)
-    assert "not written file=" in caplog.text
+    assert "not written what=" in caplog.text
 
 
 def test_an_error_of_the_disk_while_a_segment_is_judged_judges_nothing(

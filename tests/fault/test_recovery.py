@@ -747,6 +747,164 @@ def test_after_a_write_that_the_disk_refused_nothing_that_was_written_is_taken_f
     manager.abandon()
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_F8_P12_a_sync_that_fails_while_what_a_start_owes_is_paid_is_final(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """What lies before a cut was not on disk for sure: another sync would say that it is."""
+    log = open_log(tmp_path)
+    fill(log, [[NOW]] * 10)
+    path = log.active.path(".log")
+    size = path.stat().st_size
+    data = bytearray(path.read_bytes())
+    data[size * 3 // 4] ^= 1
+    path.write_bytes(data)
+    sync, truncate = files.File.sync, files.File.truncate
+
+    def refuse(file: files.File, *_: object) -> None:
+        if file.path.suffix == ".log":
+            raise OSError(number, os.strerror(number))
+        sync(file)
+
+    def no_space(file: files.File, size: int) -> None:
+        if file.path.suffix == ".log":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        truncate(file, size)
+
+    monkeypatch.setattr(files.File, "truncate", no_space)
+    again = open_log(tmp_path)
+    assert again.health.failure is not None
+    assert not again.health.is_final
+    monkeypatch.setattr(files.File, "truncate", truncate)
+    monkeypatch.setattr(files.File, "sync", refuse)
+    again.mend()
+    monkeypatch.setattr(files.File, "sync", sync)
+    for _ in range(2):
+        again.mend()
+        with pytest.raises(LogOffline, match="restart"):
+            again.append(batch([NOW]), NOW)
+    assert [row.offset for row in scan(again)] == list(range(7))
+
+
+def refuse_writes(short: str = "") -> Callable[[], None]:
+    """Have the disk take nothing but append times, and 5 bytes of each write to `short`; return what ends that."""
+    patch = pytest.MonkeyPatch()
+    left = [5]
+
+    def refusing(write: Callable[..., int]) -> Callable[..., int]:
+        def refuse(fd: int, data: bytes, *position: int) -> int:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if path.endswith(".appendindex"):
+                return write(fd, data, *position)
+            if short and path.endswith(short) and left[0]:
+                left[0] = 0
+                return write(fd, memoryview(data)[:5], *position)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        return refuse
+
+    for name in ("write", "pwrite"):
+        patch.setattr(files.os, name, refusing(getattr(os, name)))
+    return patch.undo
+
+
+def test_P12_I5_what_a_start_owes_to_a_segment_that_was_written_in_part_keeps_no_log_from_writes(
+    tmp_path: Path,
+) -> None:
+    """A full disk took a part of a last time entry; the indexes were let go, and do not fit any more."""
+    log = open_log(tmp_path, index_interval_bytes=100)
+    fill(log, [[NOW + n] for n in range(10)])
+    log.durability.flush()
+    first = log.active
+    first.save(flushed=True)
+    kept = {suffix: first.path(suffix).read_bytes() for suffix in (".summary", ".timeindex", ".index")}
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    for suffix, data in kept.items():
+        first.path(suffix).write_bytes(data)
+    undo = refuse_writes("0.timeindex")
+    try:
+        again = open_log(tmp_path, recovery_point=10, index_interval_bytes=100)
+        assert not again.takes_writes
+    finally:
+        undo()
+    again.mend()
+    assert again.health.failure is None
+    assert [row.offset for row in scan(again)] == list(range(11))
+    again.close()
+    assert differences(tmp_path, 100) == []
+
+
+def test_P12_I5_what_a_start_owes_to_a_segment_that_is_let_go_is_not_an_index_without_entries(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path, index_interval_bytes=100)
+    fill(log, [[NOW + n] for n in range(30)])
+    first = log.active
+    log.roll(NOW)
+    fill(log, [[NOW]])
+    log.durability.flush()
+    data = bytearray(first.path(".log").read_bytes())
+    data[-3] ^= 1
+    first.path(".log").write_bytes(data)
+    undo = refuse_writes()
+    try:
+        again = open_log(tmp_path, recovery_point=31, index_interval_bytes=100)
+        again.release()  # as each round of retention does
+    finally:
+        undo()
+    again.mend()
+    assert again.health.failure is None
+    assert [row.offset for row in scan(again)] == [*range(29), 30]
+    assert len(again.segments[0].offset_index) > 5
+    with pytest.raises(CorruptLog, match="read on from 30"):
+        again.read(29, 1 << 20, True, PATIENT)
+    again.close()
+    assert len(open_log(tmp_path, recovery_point=31, index_interval_bytes=100).segments[0].offset_index) > 5
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize(
+    "left",
+    [
+        "topic-0/00000000000000000099.snapshot",
+        "topic-0/00000000000000000099.index",
+        "topic-0/00000000000000000001.log",
+        "topic-0/leader-epoch-checkpoint.tmp",
+        "recovery-point-offset-checkpoint.tmp",
+    ],
+)
+def test_P12_what_a_disk_does_not_let_a_start_remove_is_of_one_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, number: int
+) -> None:
+    def started() -> LogManager:
+        manager = LogManager(tmp_path, BrokerConfig(log_dir=tmp_path), lambda: NOW)
+        manager.open(lambda _: TopicConfig(**KEEP_ALL))
+        return manager
+
+    manager = started()
+    for partition in range(2):
+        fill(manager.create("topic", partition, bytes(range(16)), TopicConfig(**KEEP_ALL)), [[NOW]] * 2)
+    manager.abandon()
+    (tmp_path / left).write_bytes(b"")
+    unlink = os.unlink
+
+    def refuse(path: Path) -> None:
+        if path == tmp_path / left:
+            raise OSError(number, os.strerror(number))
+        unlink(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "unlink", refuse)
+        manager = started()
+    for log in manager.logs.values():
+        assert [row.offset for row in scan(log)] == [0, 1]
+        log.mend()
+    is_final = number == errno.EIO and "/" in left
+    assert [log.health.failure is None for log in manager.logs.values()] == [not is_final, True]
+    manager.abandon()
+
+
 class Failing:
     """Has the n-th sync of one log's files, or of its folder, fail."""
 

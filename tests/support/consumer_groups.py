@@ -134,6 +134,7 @@ class World:
     def work(self) -> None:
         while self.undone:
             self.undone.pop(0)()
+        self.pass_(0)
 
     def pass_(self, wait_ms: int) -> None:
         """Let time pass, and what is due happen."""

@@ -23,6 +23,10 @@ from tidelog.broker.handlers import join_group, offset_commit, offset_fetch
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.consumer_group_heartbeat import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
 from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from tidelog.protocol.messages.delete_groups import DELETE_GROUPS, DeleteGroupsRequest
 from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
@@ -640,6 +644,47 @@ def test_what_is_committed_or_forgotten_while_offsets_are_told_disturbs_nobody()
     offsets.put("v", 0, Committed(5, -1, "", 0, -1, b"id"))
     ((topic, partitions),) = at_once(telling)
     assert (topic, [each["partition_index"] for each in partitions]) == ("t", [0, 1])
+
+
+@pytest.mark.parametrize("joins_as", ["consumer", "classic"])
+async def test_nobody_joins_or_commits_while_a_group_is_deleted(
+    serve: Serve, connect: Connect, joins_as: str
+) -> None:
+    """A deletion takes several turns: it is either refused, or takes all of the group and nothing of the next one."""
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t", 300)
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+
+    async def ask(epoch: int = 0) -> int:
+        joining.member_epoch = epoch
+        return (await one.client.ask(CONSUMER_GROUP_HEARTBEAT, 1, joining)).error_code  # type: ignore[no-any-return]
+
+    async def deleted() -> int:
+        response = await one.client.ask(DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=["g"]))
+        return response.results[0].error_code  # type: ignore[no-any-return]
+
+    assert (await ask(), await ask(-1)) == (NONE, NONE)
+    assert await one.commit("t", *range(300), version=9) == [NONE] * 300
+    groups = served.broker.groups
+    deleting = groups.delete(groups.groups["g"])
+    next(deleting)
+    again = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await ask() if joins_as == "consumer" else (await one.join(3)).error_code) == again
+    assert await deleted() == again
+    assert await one.commit("t", 7, version=9) == [again]
+    # A step is to take some microseconds: there are as many as offsets.
+    assert len(list(deleting)) >= 299
+    assert (groups.groups, groups.offsets, groups.memory.held_bytes) == ({}, {}, 0)
+    assert await deleted() == ErrorCode.GROUP_ID_NOT_FOUND
+    assert (await ask() if joins_as == "consumer" else (await one.join(3)).error_code) == NONE
 
 
 async def test_a_group_that_the_disk_does_not_let_go_is_not_deleted(

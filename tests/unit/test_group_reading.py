@@ -35,7 +35,8 @@ def test_what_is_kept_is_what_would_be_found_anew(changes: list[tuple]) -> None:
             kept.match(key, value)
             matched = {**matched, key: value}
         elif what == "topic":
-            topics[key] = value
+            # No two topics have one id.
+            topics[key] = value and (key.encode() + value[0][1:], value[1])
             kept.topic_changed(key)
         else:
             assert kept.counts == dict(
@@ -92,3 +93,30 @@ def test_a_change_costs_what_changes_however_much_the_others_read() -> None:
     assert (reading.topic_changed("0-0"), len(reading.counts)) == (True, 10_001)
     reading.count(little, -1)
     assert (len(reading.counts), looked_at) == (10_000, ["little", "little", "0-0"])
+
+
+def test_a_topic_that_changes_has_no_others_looked_for() -> None:
+    """Of members that read much this would take the event loop a tenth of a second for each change."""
+    topics = {name: (name.encode() * 16, 1) for name in NAMES}
+    asked: list[str] = []
+
+    def topic(name: str) -> tuple[bytes, int] | None:
+        asked.append(name)
+        return topics.get(name)
+
+    reading = Reading(topic)
+    sets = [frozenset("ab"), frozenset("abc")]
+    for names in sets:
+        reading.count(names, 1)
+    for found in ((b"a" * 16, 2), None, (b"n" * 16, 1)):
+        ids = [reading.ids_of(names, "") for names in sets]
+        asked.clear()
+        topics.pop("a")
+        if found is not None:
+            topics["a"] = found
+        assert reading.topic_changed("a")
+        after = [reading.ids_of(names, "") for names in sets]
+        new = frozenset() if found is None else {found[0]}
+        assert after == [(each - {b"a" * 16, b"n" * 16}) | new for each in ids]
+        assert (reading.counts.keys(), asked) == (frozenset().union(*after), ["a"])
+        topics.setdefault("a", (b"?", 0))

@@ -1,5 +1,7 @@
 """Consumer groups (KIP-848), step by step: epochs and fences, who gives up and who waits, static members, timers."""
 
+import weakref
+
 import pytest
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
@@ -621,3 +623,92 @@ def test_a_member_that_is_taken_out_while_it_waits_is_told_so(world: World) -> N
     world.work()
     assert one.answers[-1].code is ErrorCode.UNKNOWN_MEMBER_ID
     assert other.answers[-1].code is NONE
+
+
+def test_who_waits_is_answered_however_fast_epochs_follow_one_another() -> None:
+    world = World()
+    world.topics = {"a": (b"a" * 16, 4), "b": (b"b" * 16, 2)}
+    group = world.group()
+    restless, other = Client("m1", frozenset("a")), Client("m2", frozenset("a"))
+    for _ in range(4):
+        restless.heartbeat(group)
+        other.heartbeat(group)
+    world.is_lazy = True
+    restless.topics = frozenset("b")
+    restless.heartbeat(group)
+    assert other.heartbeat(group, is_full=False) is None
+    asked, answered = restless.epoch, len(other.answers)
+    for number in range(10):
+        # Its heartbeats say what it was told last, and that is not told it before there is a target.
+        restless.topics, restless.epoch = frozenset("ab"[number % 2]), asked
+        restless.heartbeat(group)
+        world.undone.pop(0)()
+    assert len(other.answers) == answered + 1
+    assert other.answers[-1].code is ErrorCode.NONE
+
+
+class Owns(frozenset[int]):
+    """What a member says it has, as an object of which it can be told whether it is there still."""
+
+
+def test_of_a_member_one_heartbeat_waits_and_little_of_it_is_held() -> None:
+    """Each may say 128 Ki letters, and name as many partitions as fit a request."""
+    world = World()
+    world.topics = {"a": (b"a" * 16, 4)}
+    group = world.group()
+    one = Client("m1", frozenset("a"))
+    one.heartbeat(group)
+    world.is_lazy = True
+    held = weakref.WeakSet[Owns]()
+    for number in range(10):
+        one.topics = frozenset({"a", str(number)})
+        beat = one.beat(group)
+        owned = Owns(range(4, 1000))
+        held.add(owned)
+        group.heartbeat_of(beat._replace(owned={b"a" * 16: owned, b"?" * 16: owned}), one.answers.append)
+        del beat, owned
+    codes = [answer.code for answer in one.answers[1:]]
+    assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 9
+    assert not held
+    world.work()
+    assert one.answers[-1].code is ErrorCode.NONE
+
+
+def test_who_waits_and_goes_is_answered() -> None:
+    world = World()
+    world.topics = {"a": (b"a" * 16, 4)}
+    group = world.group()
+    one, two = Client("m1", frozenset("a")), Client("m2", frozenset("a"))
+    one.heartbeat(group)
+    world.is_lazy = True
+    assert two.heartbeat(group) is None
+    two.leave(group)
+    assert [answer.code for answer in two.answers] == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_very_many_who_wait_for_one_assignment_go_on_in_turns() -> None:
+    world = World()
+    world.topics = {"a": (b"a" * 16, 100)}
+    group = world.group()
+    clients = [Client(f"m{number}", frozenset("a")) for number in range(100)]
+    for client in clients:
+        client.heartbeat(group)
+    world.is_lazy = True
+    world.topics = {"a": (b"a" * 16, 200)}
+    group.topic_changed("a", is_new=False)
+    before = [len(client.answers) for client in clients]
+    for client in clients:
+        client.heartbeat(group)
+
+    def answered() -> int:
+        return sum(len(client.answers) > count for client, count in zip(clients, before, strict=True))
+
+    assert (answered(), len(world.undone)) == (0, 1)
+    world.undone.pop()()
+    assert 0 < answered() <= 8
+    # Who comes meanwhile waits behind them, and is told of the same assignment, or a later one.
+    clients[99].heartbeat(group)
+    assert answered() <= 17
+    world.work()
+    assert answered() == 100
+    assert {client.answers[-1].code for client in clients} == {NONE}

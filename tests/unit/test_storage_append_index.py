@@ -221,6 +221,41 @@ def test_with_log_append_time_it_is_made_again_from_the_log(tmp_path: Path, lost
     assert bytes_of(again) == bytes_of(log)
 
 
+@pytest.mark.parametrize("call", ["truncate", "sync"])
+def test_P12_the_entry_of_a_batch_that_was_refused_goes_though_the_disk_refuses_that_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    log = filled(tmp_path / "a", [NOW])
+    syncs: list[Path] = []
+
+    def refusing(suffix: str, name: str, number: int) -> None:
+        real = getattr(files.File, name)
+
+        def refuse(file: files.File, *arguments: Any) -> None:
+            if file.path.suffix == suffix:
+                raise OSError(number, os.strerror(number))
+            real(file, *arguments)
+
+        patch.setattr(files.File, name, refuse)
+
+    with monkeypatch.context() as patch:
+        refusing(".log", "append", errno.ENOSPC)
+        refusing(APPEND_INDEX, call, errno.EIO)
+        with pytest.raises(LogOffline):
+            log.append(batch([NOW]), NOW + 10)
+        log.mend()
+        assert not log.takes_writes
+    sync = files.File.sync
+    monkeypatch.setattr(files.File, "sync", lambda file: (syncs.append(file.path), sync(file)))
+    log.mend()
+    assert log.active.path(APPEND_INDEX) in syncs
+    for at in (NOW + 5000, NOW + 6000):
+        log.append(batch([NOW]), at)
+    again = open_log(crash(log, tmp_path / "b"), was_cut_off=False)
+    assert times_of(again) == exact([NOW, NOW + 5000, NOW + 6000])
+    assert again.last_append_ms == NOW + 6000
+
+
 def test_a_cut_takes_what_was_appended_after_it(tmp_path: Path) -> None:
     log = filled(tmp_path / "a", RISING, segment_bytes=300)
     log.truncate(3)

@@ -3,9 +3,11 @@
 import errno
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.logs import NOW, batch, open_log
 from tidelog.storage import files, folder_identity
 from tidelog.storage.disk_space import PROBE_BYTES, DiskSpace
 
@@ -60,6 +62,24 @@ def test_it_is_said_once_that_the_next_start_could_not_be_warned(
         disk.refused(OSError(errno.EROFS, "Read-only file system"))
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert f"not removed file={tmp_path / 'boot-id'}" in caplog.text
+
+
+@pytest.mark.parametrize("again", ["refused", "look"])
+def test_the_next_start_is_warned_as_soon_as_the_disk_takes_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    folder_identity.save_boot(tmp_path)
+    disk, error = DiskSpace(tmp_path), OSError(errno.EIO, "Input/output error")
+
+    def refuse(_: Path) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove", refuse)
+        disk.refused(error)
+    assert folder_identity.is_same_boot(tmp_path)
+    disk.refused(error) if again == "refused" else disk.look()
+    assert not folder_identity.is_same_boot(tmp_path)
 
 
 def test_it_is_said_once_when_it_begins_and_once_when_it_is_over(
@@ -136,3 +156,24 @@ def test_a_disk_that_does_not_tell_what_is_free_is_full_all_the_same(
     disk.refused(FULL)
     assert disk.is_full
     assert "free_bytes=-1:" in caplog.text
+
+
+@pytest.mark.parametrize("suffix", [".snapshot", ".summary", "leader-epoch-checkpoint"])
+def test_P12_an_error_of_a_file_that_can_be_made_again_is_one_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr("tidelog.storage.durability.SAVE_INTERVAL_BYTES", 1)
+    log = open_log(tmp_path / "t-0")
+    log.epochs.is_saved = False
+    log.append(batch([NOW], producer_id=1, producer_epoch=0, base_sequence=0), NOW)
+    write = files.write
+
+    def failing(path: Path, data: Any) -> None:
+        if path.name.endswith(suffix):
+            raise OSError(errno.EIO, "no")
+        write(path, data)
+
+    monkeypatch.setattr(files, "write", failing)
+    log.durability.flush()
+    log.snapshots.write()
+    assert not log.shared.disk.is_trusted

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.logs import NOW, batch, fill, open_log, scan
 from tidelog.storage import files, leader_epochs
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.leader_epochs import LeaderEpochs
 
@@ -176,13 +177,13 @@ def test_a_flush_writes_what_was_never_saved_and_nothing_twice(
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync", synced.append)
-    epochs.sync()
+    epochs.sync(DiskSpace(epochs.path.parent))
     assert epochs.path.read_text() == "0\n3\n1 0\n3 10\n4 25\n"
     loaded = LeaderEpochs.load(epochs.path.parent)
     assert loaded is not None
     monkeypatch.setattr(files, "write", None)
-    epochs.sync()
-    loaded.sync()
+    epochs.sync(DiskSpace(epochs.path.parent))
+    loaded.sync(DiskSpace(epochs.path.parent))
     assert synced == [epochs.path] * 3
 
 

@@ -14,6 +14,7 @@ from tidelog.protocol.records.batch import BatchHeader, read_header
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import files, producer_snapshots, producer_state
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import InvalidProducerEpoch, OutOfOrderSequence
 from tidelog.storage.log import Appended, Log
 from tidelog.storage.producer_snapshots import ProducerSnapshots
@@ -224,7 +225,7 @@ def test_a_snapshot_is_written_without_the_lock_of_the_log_and_with_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = Lock()
-    waiting = ProducerSnapshots(tmp_path, "t-0", cast(Any, lock))
+    waiting = ProducerSnapshots(tmp_path, "t-0", cast(Any, lock), DiskSpace(tmp_path))
     held: list[tuple[bool, bool]] = []
     write = files.write
 
@@ -241,7 +242,7 @@ def test_a_snapshot_is_written_without_the_lock_of_the_log_and_with_its_own(
 
 def test_the_latest_snapshot_that_waits_is_written_and_none_that_a_cut_overtakes(tmp_path: Path) -> None:
     lock = Lock(before=lambda: waiting.keep(7, {}))
-    waiting = ProducerSnapshots(tmp_path, "t-0", cast(Any, lock))
+    waiting = ProducerSnapshots(tmp_path, "t-0", cast(Any, lock), DiskSpace(tmp_path))
     waiting.keep(5, {})
     waiting.write()
     assert (snapshots(tmp_path), waiting.offsets) == ([7], [7])
@@ -553,13 +554,13 @@ def test_snapshots_that_are_of_no_use_are_removed_and_the_newest_good_one_is_tak
     synced: list[Path] = []
     monkeypatch.setattr(files, "sync_folder", synced.append)
     state = ProducerState()
-    assert producer_snapshots.load_latest(state, tmp_path, [10, 20, 30, 40], 39, files.sync_folder) == 20
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20, 30, 40], 39, lambda write: write()) == 20
     assert state.copy() == states[20]
     assert snapshots(tmp_path) == [10, 20]
     assert synced == [tmp_path]
-    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 20, files.sync_folder) == 20
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 20, lambda write: write()) == 20
     assert synced == [tmp_path], "nothing was removed"
-    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 9, files.sync_folder) is None
+    assert producer_snapshots.load_latest(state, tmp_path, [10, 20], 9, lambda write: write()) is None
     assert (state.copy(), snapshots(tmp_path)) == ({}, [])
 
 

@@ -22,7 +22,7 @@ from tidelog.storage import files
 from tidelog.storage.errors import StorageError
 from tidelog.storage.folder_identity import BOOT
 from tidelog.storage.group_sync import GroupSync
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, DELETE_SUFFIX, LogManager
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LogManager
 from tidelog.storage.summary import Summary
 
 CONFIG = BrokerConfig(log_dir=FOLDER)
@@ -189,8 +189,8 @@ class Process:
         ], {
             path: data[: sizes.get(path)]
             for path, data in self.disk.image.tree().files().items()
-            # What a failing disk leaves of a deleted partition nobody sees; each start tries to remove it.
-            if path.endswith(".log") and DELETE_SUFFIX + "/" not in path
+            # What a failing disk leaves of a deleted partition or segment nobody sees; each start tries to remove it.
+            if path in sizes
         }
 
     def start_twice(self) -> None:
