@@ -1,4 +1,4 @@
-"""Columns of Arrow's against the readers of `protocol`: the same records, whatever the format, the codec and the window."""
+"""Columns of Arrow's against the readers of `protocol`: the same records, whatever the format and the window."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -19,6 +19,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.errors import CorruptBatch, RecordError, RecordsError, UnsupportedCodec
 from tidelog.protocol.records.message_set import build_message_set
 
+ALL = Window()
 LARGEST_MS = (1 << 63) // 1000 - 1
 TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
@@ -32,7 +33,7 @@ def each_entry(data: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def decoded(
-    data: bytes, names: Iterable[str] = RECORDS.names, window: Window = Window(), append_ms: int = 7
+    data: bytes, names: Iterable[str] = RECORDS.names, window: Window = ALL, append_ms: int = 7
 ) -> list[dict[str, Any]]:
     decoder = Decoder("t", 3, tuple(names), window)
     for at, header in each_entry(data):
@@ -155,7 +156,9 @@ def test_an_empty_batch_that_compaction_left_has_no_rows() -> None:
 
 
 def test_a_delete_horizon_is_what_times_of_records_count_from() -> None:
-    data = bytes(changed(build_batch([Record(0, NOW_MS, b"k", None)]), attributes=0x40, base_timestamp=NOW_MS + 5))
+    data = bytes(
+        changed(build_batch([Record(0, NOW_MS, b"k", None)]), attributes=0x40, base_timestamp=NOW_MS + 5)
+    )
     assert decoded(data)[0]["create_time"] == NOW_MS + 5
 
 
@@ -207,7 +210,9 @@ def test_a_batch_that_would_take_too_much_memory_is_refused(monkeypatch: pytest.
     ],
     ids=["unknown codec", "not gzip", "too few records", "a negative count", "bytes left over"],
 )
-def test_records_that_are_wrong_are_refused_and_nothing_of_them_is_kept(data: bytes, error: type[Exception]) -> None:
+def test_records_that_are_wrong_are_refused_and_nothing_of_them_is_kept(
+    data: bytes, error: type[Exception]
+) -> None:
     decoder = Decoder("t", 0, ["offset"], Window())
     with pytest.raises(error):
         decoder.add(data, 0, entries.peek(data), 0)
