@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from tidelog.pipeline import lost, pieces
+from tidelog.pipeline import lost, pieces, remote
 from tidelog.pipeline.decode import BATCH_BYTES_MAX, ROWS, Window, timestamps
 from tidelog.pipeline.pieces import Found, Piece
 from tidelog.pipeline.quarantine import Bad
@@ -54,7 +54,7 @@ def _segment(log: Log, number: int, root: str, window: Window) -> list[dict[str,
             "partition": log.partition,
             "base_offset": segment.base_offset,
             "next_offset": segment.next_offset,
-            "file": f"{root}/{path.parent.name}/{path.name}" if root else str(path),
+            "file": f"{remote.shown(root)}/{path.parent.name}/{path.name}" if root else str(path),
             "bytes": segment.size if status is None else status.size,
             "min_timestamp": _known(summary.min_timestamp, UNKNOWN, BEYOND),
             "max_timestamp": _known(summary.max_timestamp),
@@ -95,7 +95,7 @@ _CELLS: Final[dict[str, Callable[[Piece, Found], Any]]] = {
     "base_offset": lambda _, found: found.header.base_offset,
     "last_offset": lambda _, found: found.header.last_offset,
     "position": lambda _, found: found.position,
-    "file": lambda piece, _: str(piece.path),
+    "file": lambda piece, _: f"{remote.shown(piece.root)}/{piece.path}" if piece.root else str(piece.path),
     "bytes": lambda _, found: found.header.size_bytes,
     "codec": lambda _, found: codec_name(found.header.codec),
     "magic": lambda _, found: found.header.magic,

@@ -41,11 +41,13 @@ def _store(root: str) -> tuple[Any, str]:
     try:
         store, path = fs.FileSystem.from_uri(root)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise PipelineError(f"{shown(root)}: {error}; write segments:s3://BUCKET/PREFIX") from None
+        raise PipelineError(
+            f"{shown(root)}: {str(error).replace(root, shown(root))}; write segments:s3://BUCKET/PREFIX"
+        ) from None
     return store, str(path).rstrip("/")
 
 
-class _Log(files.File):
+class RemoteLog(files.File):
     """The file of a log in the store."""
 
     __slots__ = ("_input",)
@@ -67,7 +69,7 @@ def open_file(root: str, path: Path) -> files.File:
     """Open a file in the store to read; PipelineError if it is not there."""
     store, prefix = _store(root)
     try:
-        return _Log(path, store.open_input_file(f"{prefix}/{path}"))
+        return RemoteLog(path, store.open_input_file(f"{prefix}/{path}"))
     except FileNotFoundError:
         raise PipelineError(f"{shown(root)}/{path} is not there any more; read again") from None
     except OSError as error:
