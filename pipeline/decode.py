@@ -144,7 +144,7 @@ class Decoder:
         if table.size:
             if not self._pending or self._pending[-1].data is not rows.data:
                 self._bytes += len(rows.data)
-            self._pending.append(rows._replace(table=table))
+            self._pending.append(rows if table is rows.table else rows._replace(table=table))
             self._count += table.shape[1]
 
 

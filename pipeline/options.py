@@ -29,6 +29,7 @@ _NAMES: Final = (
     "partitions",
     "maxRecords",
     "taskBytes",
+    "pushdown",
 )
 
 
@@ -47,6 +48,7 @@ class Options(NamedTuple):
     partitions: frozenset[int] | None = None
     max_records: int | None = None
     task_bytes: int = TASK_BYTES
+    pushdown: bool = False  # predicates narrow what is read: for a frame that is used once
 
 
 def parse(options: Mapping[str, str], now_ms: int) -> Options:
@@ -74,6 +76,7 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
         _partitions(given.get("partitions")),
         _count(given, "maxRecords", 0),
         _count(given, "taskBytes", 1) or TASK_BYTES,
+        _one_of(given, "pushdown", ("false", "true")) == "true",
     )
 
 

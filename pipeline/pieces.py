@@ -130,7 +130,7 @@ def _open(piece: Piece) -> files.File:
         except OSError as error:
             raise PipelineError(f"{piece.path}: it cannot be opened: {error.strerror}") from error
     raise PipelineError(
-        f"{piece.path} is not there any more: retention has deleted it since the read was planned; read again"
+        f"{piece.path} is not there any more: retention has deleted it since the read was planned; load it anew"
     )
 
 
@@ -188,7 +188,7 @@ def _judged(piece: Piece, position: int) -> Piece:
         found = () if segment is None else segment.summary.damage
     damage = tuple(each for each in found if each.start < piece.end and each.end > position)
     if not damage and not piece.digests:
-        raise PipelineError(f"{piece.path}@{position}: the file has changed while it was read; read again")
+        raise PipelineError(f"{piece.path}@{position}: the file has changed while it was read; load it anew")
     return piece._replace(damage=damage, digests=b"")
 
 

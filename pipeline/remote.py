@@ -71,7 +71,7 @@ def open_file(root: str, path: Path) -> files.File:
     try:
         return RemoteLog(path, store.open_input_file(f"{prefix}/{path}"))
     except FileNotFoundError:
-        raise PipelineError(f"{shown(root)}/{path} is not there any more; read again") from None
+        raise PipelineError(f"{shown(root)}/{path} is not there any more; load it anew") from None
     except OSError as error:
         raise PipelineError(f"{shown(root)}/{path}: it cannot be opened: {error}") from None
 

@@ -26,10 +26,11 @@ def test_all_of_them_by_names_in_any_case_as_spark_hands_them_over() -> None:
         "partitions": "0, 2,2",
         "maxrecords": "0",
         "taskBytes": "1",
+        "pushdown": "true",
     }
     assert parse(given, NOW) == Options(
         "broker", "127.0.0.1:9092", "orders", "records", "append", NOW, NOW + 1500, "quarantine", "/q:1",
-        frozenset({0, 2}), 0, 1,
+        frozenset({0, 2}), 0, 1, True,
     )  # fmt: skip
 
 
@@ -63,6 +64,7 @@ def test_times_have_the_forms_of_the_commands(text: str, time_ms: int) -> None:
         ({"partitions": ""}, "option partitions: '' is no list of numbers"),
         ({"maxRecords": "-1"}, "option maxRecords: '-1' is no number from 0 on"),
         ({"maxRecords": "many"}, "option maxRecords: 'many' is no number from 0 on"),
+        ({"pushdown": "yes"}, "option pushdown: 'yes' is none of false, true"),
         ({"taskBytes": "0"}, "option taskBytes: '0' is no number from 1 on"),
         ({"from": "yesterdayish"}, "option from: "),
         ({"to": "14/11/2023"}, "option to: "),

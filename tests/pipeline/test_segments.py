@@ -325,7 +325,7 @@ def test_what_changes_while_it_is_read_is_not_taken_for_another(tmp_path: Path) 
         read(data, made=made)
     path.unlink()
     with pytest.raises(
-        PipelineError, match="retention has deleted it since the read was planned; read again"
+        PipelineError, match="retention has deleted it since the read was planned; load it anew"
     ):
         read(data, made=made)
 
@@ -432,3 +432,33 @@ def test_what_is_appended_meanwhile_is_not_read(tmp_path: Path) -> None:
     assert read(tmp_path, made=made) == model(OUT_OF_ORDER)
     assert len(read(tmp_path)) == 170
     assert len(read(crash(log, tmp_path / "c" / "t-0").parent)) == 170
+
+
+def as_kafka_leaves_it(data: Path) -> Path:
+    """Leave what Kafka has, too: logs and the indexes that a clean stop completes."""
+    for suffix in (".summary", ".appendindex"):
+        for path in data.glob(f"t-0/*{suffix}"):
+            path.unlink()
+    return data
+
+
+def test_a_folder_of_kafka_is_read_and_damage_in_it_is_found(tmp_path: Path) -> None:
+    data = as_kafka_leaves_it(closed(a_log(tmp_path, OUT_OF_ORDER)))
+    made = planned(data)
+    rows = [row[:2] for row in model(OUT_OF_ORDER)]
+    assert [row[:2] for row in read(data, made=made)] == rows
+    assert [row[:2] for row in read(data, taskBytes=400)] == rows
+    ranged = read(data, **{"from": NOW + 30, "to": NOW + 40})
+    assert [row[:2] for row in ranged] == [row for row in rows if NOW + 30 <= row[1] < NOW + 40]
+    path = sorted(data.glob("t-0/*.log"))[1]
+    known = positions(path)
+    for place in (7, 0, 8, 66):
+        before = path.read_bytes()
+        at, first, last = known[2]
+        flip(path, at + place)
+        with pytest.raises(DamagedLog, match=f"{path.name}@{at}: "):
+            read(data)
+        assert [row[:2] for row in read(data, bad="skip")] == [
+            row for row in rows if not first <= row[0] <= last
+        ]
+        path.write_bytes(before)
