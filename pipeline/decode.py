@@ -74,6 +74,10 @@ class Decoder:
         """Whether rows are to be taken before there are more."""
         return self._count >= ROWS or self._bytes >= HELD_BYTES
 
+    def is_better_taken(self, data: Buffer) -> bool:
+        """Tell whether rows are to be taken before there are some of another buffer: to join the two costs more."""
+        return self._count >= ROWS // 4 and self._pending[-1].data is not data
+
     def add(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
         """Take note of the records of an entry whose checksum is right; RecordsError, RecordError if they are wrong."""
         if header.magic != MAGIC:

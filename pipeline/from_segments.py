@@ -140,6 +140,8 @@ def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Itera
 def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(piece.topic, piece.partition, names, piece.window)
     for found in pieces.batches(piece, bad):
+        if decoder.is_better_taken(found.data):
+            yield from decoder.take()
         try:
             decoder.add(found.data, found.at, found.header, found.append_ms)
         except (RecordsError, RecordError) as error:

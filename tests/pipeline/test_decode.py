@@ -223,3 +223,14 @@ def test_positions_that_rise_are_gathered_with_nulls() -> None:
     data = b"abcdef"
     found = decode._gathered(data, np.array([0, 2, 2, 5]), np.array([2, -1, 0, 1]))
     assert found.to_pylist() == [b"ab", None, b"", b"f"]
+
+
+def test_rows_of_another_buffer_wait_where_there_are_many() -> None:
+    many = build_batch([Record(n, NOW_MS, None, b"") for n in range(ROWS // 4)])
+    other = bytes(bytearray(many))
+    decoder = Decoder("t", 0, ["offset"], Window())
+    assert not decoder.is_better_taken(many)
+    decoder.add(many, 0, entries.peek(many), 0)
+    assert decoder.is_better_taken(other)
+    assert not decoder.is_better_taken(many)
+    assert not decoder.is_full
