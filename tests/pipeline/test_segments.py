@@ -315,6 +315,13 @@ def test_damage_that_may_have_been_in_a_range_of_times_is_not_left_out(tmp_path:
     assert len(read(data, **{"from": NOW, "to": NOW + 20})) == 2  # another segment's, as all summaries say
     assert len(read(data, Wanted(offset=Bounds(0, first)))) == first
     assert len(read(data, Wanted(offset=Bounds(first + 1)))) == 59 - first
+    path.with_suffix(".summary").unlink()  # so that the plan knows of the damage
+    every = planned(data, **{"from": NOW, "to": NOW * 2})
+    assert sum(piece.size_bytes for piece in every) == sum(p.stat().st_size for p in data.glob("t-0/*.log"))
+    open_log(data / "t-0", index_interval_bytes=200, segment_bytes=1500).close()
+    assert path.with_suffix(".summary").exists()  # and tells only of what could be read then
+    with pytest.raises(DamagedLog, match=f"{path.name}@{at}"):
+        read(data, **inside)
 
 
 def test_what_changes_while_it_is_read_is_not_taken_for_another(tmp_path: Path) -> None:
@@ -335,6 +342,32 @@ def test_batches_larger_than_a_read_are_read_whole(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(pieces, "READ_BYTES", 100)
     data = closed(a_log(tmp_path, OUT_OF_ORDER))
     assert read(data) == model(OUT_OF_ORDER)
+
+
+@pytest.mark.parametrize("place", [7, 66])
+def test_offsets_that_fall_and_wrong_checksums_are_seen_where_nothing_else_is_known(
+    tmp_path: Path, place: int
+) -> None:
+    data = closed(a_log(tmp_path, OUT_OF_ORDER))
+    path = sorted(data.glob("t-0/*.log"))[1]
+    made = [piece._replace(digests=b"") for piece in planned(data)]
+    flip(path, positions(path)[2][0] + place)
+    with (
+        pytest.raises(PipelineError, match=path.name)
+        if place == 7
+        else pytest.raises(DamagedLog, match=path.name)
+    ):
+        read(data, made=made)
+
+
+def test_tasks_are_cut_wherever_the_index_allows_and_what_is_lost_is_told_once(tmp_path: Path) -> None:
+    data = closed(a_log(tmp_path, OUT_OF_ORDER))
+    save_offsets(data / RECOVERY_POINTS, {("t", 0): 125})
+    made = planned(data, taskBytes=1)
+    assert len(made) > 3 * len(planned(data))
+    path = sorted(data.glob("t-0/*.log"))[1]
+    path.unlink()
+    assert sum(bool(piece.lost) for piece in planned(data, taskBytes=1)) == 2  # the hole, and the end
 
 
 def test_a_length_that_reaches_beyond_the_log_ends(tmp_path: Path) -> None:
