@@ -126,10 +126,10 @@ def test_tasks_are_of_about_the_size_that_is_asked_for(tmp_path: Path) -> None:
 
 def test_records_without_a_time_are_in_no_range_of_times(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
-    log.append(batch([-1, NOW, -1]), NOW)
+    log.append(batch([NOW, -1, NOW]), NOW)
     closed(log)
-    assert offsets(read(tmp_path, to=NOW + 1)) == [1]
-    assert read(tmp_path) == [(0, None, NOW), (1, NOW, NOW), (2, None, NOW)]
+    assert offsets(read(tmp_path, to=NOW + 1)) == [0, 2]
+    assert read(tmp_path) == [(0, NOW, NOW), (1, None, NOW), (2, NOW, NOW)]
 
 
 def test_a_log_begins_at_its_start_offset_and_ends_at_the_last_whole_batch(tmp_path: Path) -> None:
@@ -474,6 +474,22 @@ def test_where_no_links_can_be_made_files_are_read_as_they_are(
     assert caplog.text.count("no hard links can be made") == 1
     assert not snapshots(tmp_path)
     assert read(tmp_path, made=made) == model(OUT_OF_ORDER)
+
+
+def test_what_retention_deletes_before_it_is_linked_was_never_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = closed(a_log(tmp_path, OUT_OF_ORDER))
+    first, second = sorted(data.glob("t-0/*.log"))[:2]
+    link = files.link
+
+    def delete_first(source: Path, target: Path) -> None:
+        first.unlink(missing_ok=True)
+        link(source, target)
+
+    monkeypatch.setattr(files, "link", delete_first)
+    assert offsets(read(data, made=planned(data, keep=True))) == list(range(int(second.stem), 120))
+    assert not snapshots(data)
 
 
 def test_a_snapshot_disturbs_no_broker(tmp_path: Path) -> None:
