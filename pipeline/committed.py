@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.pipeline import quarantine, segments
+from tidelog.pipeline import from_segments, pieces, quarantine
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import DamagedLog
 from tidelog.pipeline.options import FAIL, TASK_BYTES
-from tidelog.pipeline.segments import Found
+from tidelog.pipeline.pieces import Found
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tidelog.protocol.records import message_set
@@ -37,18 +37,19 @@ class Reads(NamedTuple):
 def in_folder(data_dir: Path, now_ms: int) -> dict[Reads, int]:
     """Return the offset that each group has committed of each partition; DamagedLog where that cannot be read."""
     committed: dict[Reads, int] = {}
-    partitions = segments.topics(data_dir).get(OFFSETS_TOPIC, [])
+    partitions = from_segments.topics(str(data_dir)).get(OFFSETS_TOPIC, [])
     bad = quarantine.handler(FAIL, "", OFFSETS_TOPIC, 0)
-    for log in segments.logs(data_dir, OFFSETS_TOPIC, partitions, now_ms):
-        undecided: dict[int, list[tuple[Reads, int | None]]] = {}
-        for piece in segments.plan(log, Window(), TASK_BYTES):
-            for found in segments.batches(piece, bad):
-                try:
-                    _note(found, undecided, committed)
-                except (RecordsError, RecordError, WireError) as error:
-                    raise DamagedLog(
-                        f"{piece.path}@{found.position}: offsets of groups cannot be read: {error}"
-                    ) from None
+    with from_segments.opened(str(data_dir), OFFSETS_TOPIC, partitions, now_ms) as logs:
+        for log in logs:
+            undecided: dict[int, list[tuple[Reads, int | None]]] = {}
+            for piece in from_segments.planned(log, Window(), TASK_BYTES):
+                for found in pieces.batches(piece, bad):
+                    try:
+                        _note(found, undecided, committed)
+                    except (RecordsError, RecordError, WireError) as error:
+                        raise DamagedLog(
+                            f"{piece.path}@{found.position}: offsets of groups cannot be read: {error}"
+                        ) from None
     return committed
 
 

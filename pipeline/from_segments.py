@@ -1,66 +1,80 @@
 """What is read of a topic from the files of its log: the pieces, and the rows of each.
 
-Owns the way from options and predicates to a window, and from a piece to batches of Arrow's. Where in the files that
-is, `segments` knows.
+Owns the way from options and predicates to a window, from a place to the logs in it, and from a piece to batches of
+Arrow's. Where in the files that is, `segments` knows; how their bytes are read, `pieces`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidelog.pipeline import quarantine, segments
-from tidelog.pipeline.decode import Decoder
+from tidelog.config.topic_options import TopicConfig
+from tidelog.pipeline import listings, pieces, quarantine, remote, segments, snapshot
+from tidelog.pipeline.decode import Decoder, Window
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.heads import Heads
+from tidelog.pipeline.listings import Listing
+from tidelog.pipeline.lost import Known
 from tidelog.pipeline.options import Options
+from tidelog.pipeline.pieces import Piece
 from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.segments import Piece
+from tidelog.pipeline.quarantine import Bad
 from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.storage import files, read_only
+from tidelog.storage.checkpoints import load_offsets
+from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
+from tidelog.storage.log_names import partition_of
 from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.sources import PATIENT
 
 
-def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:
-    """Return pieces that have every record that is wanted, in the order of partitions and offsets."""
-    partitions = chosen_partitions(chosen, found, _partitions(chosen))
+class Opened(NamedTuple):
+    """A log as it is now, what its data folder tells of it, and the URI of the store that it lies in, or nothing."""
+
+    log: Log
+    known: Known
+    root: str
+
+
+def plan(chosen: Options, found: Wanted, now_ms: int, *, keep: bool = True) -> list[Piece] | list[Listing]:
+    """Return pieces that have every record that is wanted, in the order of partitions and offsets.
+
+    Their files are kept from retention until they are read, unless that is not to be: a dry run makes nothing.
+    """
     window = window_of(chosen, found)
-    logs = segments.logs(Path(chosen.place), chosen.topic, partitions, now_ms)
-    return [piece for log in logs for piece in segments.plan(log, window, chosen.task_bytes)]
-
-
-def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a piece."""
-    bad = quarantine.handler(chosen.bad, chosen.quarantine, piece.topic, piece.partition)
-    decoder = Decoder(piece.topic, piece.partition, names, piece.window)
-    for found in segments.batches(piece, bad):
-        try:
-            decoder.add(found.data, found.at, found.header, found.append_ms)
-        except (RecordsError, RecordError) as error:
-            data = bytes(found.data[found.at :][: found.header.size_bytes])
-            bad(piece.path, found.position, data, str(error))
-        if decoder.is_full:
-            yield from decoder.take()
-    yield from decoder.take()
+    if chosen.table == "segments":
+        with opened(chosen.place, chosen.topic, _wanted(chosen, found), now_ms) as logs:
+            return [listings.segments_of(log, root, window) for log, _, root in logs]
+    with opened(chosen.place, chosen.topic, _wanted(chosen, found), now_ms) as logs:
+        made = [piece for each in logs for piece in planned(each, window, chosen.task_bytes)]
+        return snapshot.taken(made, now_ms) if keep else made
 
 
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:
     """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
     window = window_of(chosen, Wanted())
-    pieces: list[Piece] = []
-    for log in segments.logs(Path(chosen.place), chosen.topic, ranges, now_ms):
-        start, end = ranges[log.partition]
-        pieces += segments.plan(log, window._replace(start=start, end=end), chosen.task_bytes)
-    return pieces
+    made: list[Piece] = []
+    with opened(chosen.place, chosen.topic, ranges, now_ms) as logs:
+        for each in logs:
+            start, end = ranges[each.log.partition]
+            made += planned(each, window._replace(start=start, end=end), chosen.task_bytes)
+        return snapshot.taken(made, now_ms)
 
 
 def heads(chosen: Options, now_ms: int) -> Heads:
     """Return where the partitions that are read begin and end now."""
-    found = list(_logs(chosen, now_ms))
-    topic_id = found[0].topic_id if found else None
+    with opened(chosen.place, chosen.topic, _wanted(chosen, Wanted()), now_ms) as logs:
+        found = [log for log, _, _ in logs]
+        topic_id = found[0].topic_id if found else None
     return Heads(
         topic_id.hex() if topic_id else "",
         {log.partition: (log.log_start_offset, log.log_end_offset) for log in found},
@@ -71,26 +85,120 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
     """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
     window = window_of(chosen, Wanted())
     firsts: dict[int, int] = {}
-    for log in segments.logs(Path(chosen.place), chosen.topic, found.spans, now_ms):
-        firsts[log.partition], end = found.spans[log.partition]
-        for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
-            if times is not None:
-                first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
-                offset = end if first is None else min(first.offset, end)
-                firsts[log.partition] = max(firsts[log.partition], offset)
+    with opened(chosen.place, chosen.topic, found.spans, now_ms) as logs:
+        for log, _, _ in logs:
+            firsts[log.partition], end = found.spans[log.partition]
+            for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
+                if times is not None:
+                    first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
+                    offset = end if first is None else min(first.offset, end)
+                    firsts[log.partition] = max(firsts[log.partition], offset)
     return firsts
 
 
-def _logs(chosen: Options, now_ms: int) -> Iterator[Log]:
-    """Yield the logs that are read."""
-    partitions = chosen_partitions(chosen, Wanted(), _partitions(chosen))
-    return segments.logs(Path(chosen.place), chosen.topic, partitions, now_ms)
+def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
+    """Return pieces of a log that have every record of a window; their files may go before they are read."""
+    log, known, root = opened_log
+    try:
+        return [_placed(piece, root) for piece in segments.plan(log, window, task_bytes, known)]
+    except StorageError as error:
+        raise PipelineError(f"{log}: {error}") from error
 
 
-def _partitions(chosen: Options) -> list[int]:
-    there = segments.topics(Path(chosen.place))
-    if chosen.topic not in there:
+def _placed(piece: Piece, root: str) -> Piece:
+    """Return a piece that names its folder in a store, where its log lies in one."""
+    return piece._replace(root=root, folder=f"{piece.topic}-{piece.partition}") if root else piece
+
+
+def topics(place: str) -> dict[str, list[int]]:
+    """Return the partitions of every topic that has a folder there. PipelineError where that is no data folder."""
+    if remote.is_remote(place):
+        return _topics(remote.folders(place))
+    try:
+        return _topics(name for name, is_folder in files.list_folder(Path(place)) if is_folder)
+    except OSError as error:
         raise PipelineError(
-            f"{chosen.place}: no topic {chosen.topic} is in it; there are: {', '.join(there) or 'none'}"
+            f"{place}: {error.strerror}; name the data folder of a broker in segments:FOLDER"
+        ) from None
+
+
+def _wanted(chosen: Options, found: Wanted) -> list[int]:
+    """Return the partitions that are read."""
+    there = topics(chosen.place)
+    if chosen.topic not in there:
+        place = remote.shown(chosen.place) if remote.is_remote(chosen.place) else chosen.place
+        raise PipelineError(
+            f"{place}: no topic {chosen.topic} is in it; there are: {', '.join(there) or 'none'}"
         )
-    return there[chosen.topic]
+    return chosen_partitions(chosen, found, there[chosen.topic])
+
+
+@contextmanager
+def opened(place: str, topic: str, partitions: Iterable[int], now_ms: int) -> Iterator[Iterator[Opened]]:
+    """Yield the logs of a topic, of which those that are named are there. PipelineError where one cannot be opened."""
+    if not remote.is_remote(place):
+        yield _logs(Path(place), topic, partitions, now_ms, "")
+        return
+    with tempfile.TemporaryDirectory(prefix="tidelog-") as fetched:
+        remote.fetch(place, "", Path(fetched))
+        named = list(partitions)
+        for partition in named:
+            name = f"{topic}-{partition}"
+            remote.fetch(place, name, Path(fetched, name))
+        yield _logs(Path(fetched), topic, named, now_ms, place)
+
+
+def _topics(names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the partitions of every topic that has a folder."""
+    found: dict[str, list[int]] = {}
+    for name in names:
+        named = partition_of(name)
+        if named is not None:
+            found.setdefault(named[0], []).append(named[1])
+    return {topic: sorted(partitions) for topic, partitions in sorted(found.items())}
+
+
+def _logs(data_dir: Path, topic: str, partitions: Iterable[int], now_ms: int, root: str) -> Iterator[Opened]:
+    starts, points = load_offsets(data_dir / LOG_STARTS), load_offsets(data_dir / RECOVERY_POINTS)
+    is_clean = files.status(data_dir / CLEAN_SHUTDOWN) is not None
+    for partition in partitions:
+        folder = data_dir / f"{topic}-{partition}"
+        start = starts.get((topic, partition), 0)
+        opener = partial(_open_remote, root) if root else read_only.opened
+        try:
+            log = read_only.load(folder, topic, partition, TopicConfig(), start, now_ms, opener)
+        except (StorageError, OSError) as error:
+            raise PipelineError(f"{folder}: the log cannot be opened: {error}") from error
+        yield Opened(log, Known(points.get((topic, partition), 0), start if is_clean else 0), root)
+
+
+def _open_remote(root: str, path: Path) -> files.File:
+    return remote.open_file(root, Path(path.parent.name, path.name))
+
+
+def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece, and let go of its files."""
+    if isinstance(piece, Listing):
+        yield from listings.rows_of(piece, names)
+        return
+    bad = quarantine.handler(chosen.bad, chosen.quarantine, piece.topic, piece.partition)
+    try:
+        made = _records if chosen.table == "records" else listings.batches_of
+        yield from made(piece, names, bad)
+    finally:
+        snapshot.let_go(piece)
+
+
+def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
+    decoder = Decoder(piece.topic, piece.partition, names, piece.window)
+    for found in pieces.batches(piece, bad):
+        if decoder.is_better_taken(found.data):
+            yield from decoder.take()
+        try:
+            decoder.add(found.data, found.at, found.header, found.append_ms)
+        except (RecordsError, RecordError) as error:
+            data = bytes(found.data[found.at :][: found.header.size_bytes])
+            bad(piece.path, found.position, data, str(error))
+        if decoder.is_full:
+            yield from decoder.take()
+    yield from decoder.take()

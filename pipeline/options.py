@@ -32,6 +32,7 @@ _NAMES: Final = (
     "failOnDataLoss",
     "maxRecordsPerTrigger",
     "group",
+    "pushdown",
 )
 
 
@@ -53,6 +54,7 @@ class Options(NamedTuple):
     fails_on_loss: bool = True  # where retention deleted what was still to be read
     max_records_per_trigger: int | None = None
     group: str = ""  # to which a stream commits
+    pushdown: bool = False  # predicates narrow what is read: for a frame that is used once
 
 
 def parse(options: Mapping[str, str], now_ms: int) -> Options:
@@ -83,6 +85,7 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
         _one_of(given, "failOnDataLoss", ("true", "false")) == "true",
         _count(given, "maxRecordsPerTrigger", 1),
         _group(given, kind),
+        _one_of(given, "pushdown", ("false", "true")) == "true",
     )
 
 

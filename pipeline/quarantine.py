@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Protocol
 
-from tidelog.pipeline.errors import DamagedLog
+from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.options import FAIL, QUARANTINE
 from tidelog.storage import files
 
@@ -35,7 +35,6 @@ def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
 
     def keep(path: Path, start: int, data: bytes, reason: str) -> None:
         place = Path(folder) / f"{topic}-{partition}"
-        place.mkdir(parents=True, exist_ok=True)
         note = {
             "file": str(path),
             "position": start,
@@ -45,7 +44,14 @@ def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
             "reason": reason,
         }
         name = f"{path.name}@{start}"
-        files.write_atomically(place / f"{name}.bin", data)
-        files.write_atomically(place / f"{name}.json", json.dumps(note, indent=1).encode())
+        try:
+            files.make_folder(place)
+            files.write_atomically(place / f"{name}.bin", data)
+            files.write_atomically(place / f"{name}.json", json.dumps(note, indent=1).encode())
+        except OSError as error:
+            raise PipelineError(
+                f"option bad: {path}@{start} cannot be kept in {place}: {error.strerror}; name a folder that can be "
+                f"written in {QUARANTINE}:FOLDER"
+            ) from error
 
     return fail if how == FAIL else keep if how == QUARANTINE else skip

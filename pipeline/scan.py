@@ -3,14 +3,14 @@
 Owns the counting, which a dry run prints and progress is measured by. It plans as a read does, and makes nothing.
 """
 
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tidelog.pipeline import segments
+from tidelog.pipeline import from_broker, from_segments
+from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.segments import Piece
-from tidelog.pipeline.source import Reader, Task
-from tidelog.storage.log_names import bases_in
+from tidelog.pipeline.pieces import Piece
+from tidelog.pipeline.pushdown import Wanted
+from tidelog.pipeline.wanted import chosen_partitions
 
 
 class Scan(NamedTuple):
@@ -40,26 +40,27 @@ class Scan(NamedTuple):
 
 def scan(chosen: Options) -> Scan:
     """Return how much a scan would read; PipelineError as the read itself."""
-    tasks = [task for task in Reader(chosen, ("offset",)).partitions() if isinstance(task, Task)]
-    pieces: list[Any] = [piece for task in tasks for piece in task.pieces]
-    count = sum(bool(task.pieces) for task in tasks)
     if chosen.kind != "segments":
-        return Scan(None, None, None, count, None)
+        return Scan(None, None, None, len(from_broker.plan(chosen, Wanted(), now_ms())), None)
+    pieces = [
+        piece
+        for piece in from_segments.plan(chosen, Wanted(), now_ms(), keep=False)
+        if isinstance(piece, Piece)
+    ]
     kept = {(piece.folder, piece.base_offset) for piece in pieces}
     return Scan(
         len(kept),
         _segment_count(chosen) - len(kept),
         sum(piece.size_bytes for piece in pieces),
-        count,
+        len(pieces) if chosen.max_records is None else min(1, len(pieces)),
         _records_at_most(pieces),
     )
 
 
 def _segment_count(chosen: Options) -> int:
-    data_dir = Path(chosen.place)
-    there = segments.topics(data_dir)[chosen.topic]
-    wanted = [each for each in there if chosen.partitions is None or each in chosen.partitions]
-    return sum(len(bases_in(data_dir / f"{chosen.topic}-{partition}")) for partition in wanted)
+    partitions = chosen_partitions(chosen, Wanted(), from_segments.topics(chosen.place)[chosen.topic])
+    with from_segments.opened(chosen.place, chosen.topic, partitions, now_ms()) as logs:
+        return sum(len(each.log.segments) for each in logs)
 
 
 def _records_at_most(pieces: list[Piece]) -> int:

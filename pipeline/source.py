@@ -12,9 +12,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.pipeline import options, tables, write_options
+from tidelog.pipeline import options, snapshot, tables, write_options
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
+from tidelog.pipeline.pieces import Piece
 from tidelog.pipeline.pushdown import Wanted, wanted
 from tidelog.pipeline.sink import StreamWriter, Writer
 from tidelog.pipeline.stream import StreamReader
@@ -38,7 +39,8 @@ class TidelogSource(DataSource):
     def reader(self, schema: StructType) -> "Reader":
         """Return what plans and reads a scan of some columns."""
         chosen = options.parse(self.options, now_ms())
-        return Reader(chosen, tables.checked(schema, tables.TABLES[chosen.table]))
+        made = PushingReader if chosen.pushdown else Reader
+        return made(chosen, tables.checked(schema, tables.TABLES[chosen.table]))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  (Spark's name)
         """Return what plans and reads the batches of a stream of some columns."""
@@ -62,11 +64,6 @@ class Reader(DataSourceReader):
         self._names = names
         self._wanted = Wanted()
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  (Spark's name)
-        """Narrow what is read; Spark looks at each row again."""
-        self._wanted = wanted(filters)
-        return filters
-
     def partitions(self) -> list[InputPartition]:
         """Return the tasks."""
         pieces = KINDS[self._options.kind].plan(self._options, self._wanted, now_ms())
@@ -79,10 +76,28 @@ class Reader(DataSourceReader):
         assert isinstance(task, Task)
         rows_of = KINDS[self._options.kind].rows
         left = self._options.max_records
-        for piece in task.pieces:
-            for rows in rows_of(piece, self._names, self._options):
-                if left is not None and rows.num_rows >= left:
-                    yield rows.slice(0, left)
-                    return
-                yield rows
-                left = None if left is None else left - rows.num_rows
+        try:
+            for piece in task.pieces:
+                for rows in rows_of(piece, self._names, self._options):
+                    if left is not None and rows.num_rows >= left:
+                        yield rows.slice(0, left)
+                        return
+                    yield rows
+                    left = None if left is None else left - rows.num_rows
+        finally:
+            for piece in task.pieces:
+                if isinstance(piece, Piece):
+                    snapshot.let_go(piece)
+
+
+class PushingReader(Reader):
+    """One scan that is narrowed by Spark's predicates.
+
+    Spark 4.3.0 keeps the tasks of the last scan with a frame, and takes them for the next one of the same frame, with
+    other predicates or none: its rows would be those of the first. So this is for frames that are used once.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  (Spark's name)
+        """Narrow what is read; Spark looks at each row again."""
+        self._wanted = wanted(filters)
+        return filters

@@ -27,7 +27,50 @@ RECORDS: Final = pa.schema(
         ("leader_epoch", pa.int32()),
     ]
 )
-TABLES: Final = {"records": RECORDS}
+BATCHES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("position", pa.int64()),
+        ("file", pa.string()),
+        ("bytes", pa.int64()),
+        ("codec", pa.string()),
+        ("magic", pa.int32()),
+        ("records", pa.int32()),
+        ("first_timestamp", _TIME),
+        ("max_timestamp", _TIME),
+        ("append_time", _TIME),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("base_sequence", pa.int32()),
+        ("is_transactional", pa.bool_()),
+        ("is_control", pa.bool_()),
+        ("leader_epoch", pa.int32()),
+        ("crc", pa.int64()),
+    ]
+)
+_DAMAGE: Final = pa.struct([(name, pa.int64()) for name in ("start", "end", "next_offset")])
+SEGMENTS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("base_offset", pa.int64()),
+        ("next_offset", pa.int64()),
+        ("file", pa.string()),
+        ("bytes", pa.int64()),
+        ("min_timestamp", _TIME),
+        ("max_timestamp", _TIME),
+        ("first_append_time", _TIME),
+        ("last_append_time", _TIME),
+        ("records", pa.int64()),
+        ("batches", pa.int64()),
+        ("damage", pa.list_(_DAMAGE)),
+        ("is_active", pa.bool_()),
+    ]
+)
+TABLES: Final = {"records": RECORDS, "batches": BATCHES, "segments": SEGMENTS}
 
 
 def ddl(schema: pa.Schema) -> str:
@@ -46,6 +89,7 @@ def _spark(kind: pa.DataType) -> str:
 _NAMES: Final = {
     pa.string(): "string",
     pa.binary(): "binary",
+    pa.bool_(): "boolean",
     pa.int32(): "int",
     pa.int64(): "bigint",
     _TIME: "timestamp",

@@ -17,7 +17,7 @@ def chosen_partitions(chosen: Options, found: Wanted, there: list[int]) -> list[
 
 
 def window_of(chosen: Options, found: Wanted) -> Window:
-    """Return what options and predicates leave together."""
+    """Return what options and predicates leave together. A record without a time is in no range of times."""
     first = LEAST if chosen.from_ms is None else chosen.from_ms
     end = MOST if chosen.to_ms is None else chosen.to_ms
     create, append = found.create_time, found.append_time
@@ -29,4 +29,4 @@ def window_of(chosen: Options, found: Wanted) -> Window:
 
 
 def _times(bounds: Bounds) -> tuple[int, int] | None:
-    return None if bounds == Bounds() else (bounds.first, bounds.end)
+    return None if bounds == Bounds() else (max(bounds.first, 0), bounds.end)

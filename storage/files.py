@@ -484,6 +484,11 @@ def rename(old: Path, new: Path) -> None:
         os.rename(old, new)
 
 
+def link(source: Path, target: Path) -> None:
+    """Give a file another name, on the same file system; it stays until the last name goes. OSError."""
+    os.link(source, target)
+
+
 def copy(source: Path, target: Path) -> None:
     """Copy a file's content and the time of its last change; the content is on disk on return."""
     status = os.stat(source)
@@ -505,6 +510,12 @@ def remove(path: Path) -> None:
 def remove_folder(path: Path) -> None:
     """Remove a folder and all in it; a missing one is no error."""
     shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_empty_folder(path: Path) -> None:
+    """Remove a folder if nothing is in it; a missing one is no error."""
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
 
 
 class FolderLock:

@@ -6,6 +6,7 @@ Invariant: no file is made, changed, renamed or locked, and nothing is opened fo
 meanwhile is as if it had never been there.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tidelog.config.topic_options import TopicConfig
@@ -28,11 +29,34 @@ class _ReadOnlyAppendIndex(AppendIndex):
         """Leave the file alone."""
 
 
+# How the file of a log is opened, of which all but the bytes may lie elsewhere.
+Opener = Callable[[Path], files.File]
+
+
+def opened(path: Path) -> files.File:
+    """Open the file of a log that lies here."""
+    return files.File(path, read_only=True)
+
+
+class ReadOnlyShared(Shared):
+    """What the segments of a folder share that is only read: how their files are opened, too."""
+
+    __slots__ = ("open_file",)
+
+    def __init__(self, folder: Path, open_file: Opener = opened) -> None:
+        """Hold nothing yet."""
+        super().__init__(folder, 0)
+        self.open_file = open_file
+
+
 class ReadOnlySegment(Segment):
     """A segment of which no file is written on the way to an answer."""
 
     __slots__ = ()
-    _is_read_only = True
+
+    def _open_file(self) -> files.File:
+        assert isinstance(self.shared, ReadOnlyShared)
+        return self.shared.open_file(self.path(LOG))
 
     def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
         return _ReadOnlyAppendIndex(
@@ -55,10 +79,16 @@ class ReadOnlyLog(Log):
 
 
 def load(
-    folder: Path, topic: str, partition: int, config: TopicConfig, log_start_offset: int, now_ms: int
+    folder: Path,
+    topic: str,
+    partition: int,
+    config: TopicConfig,
+    log_start_offset: int,
+    now_ms: int,
+    open_file: Opener = opened,
 ) -> ReadOnlyLog:
     """Open the log in a folder for reading. ReadFailed if there is no segment in it."""
-    shared = Shared(folder, 0)
+    shared = ReadOnlyShared(folder, open_file)
     found = [open_segment(folder, base, config, shared, now_ms) for base in bases_in(folder)]
     segments: list[Segment] = [segment for segment in found if segment is not None]
     if not segments:
@@ -81,7 +111,7 @@ def load(
 
 
 def open_segment(
-    folder: Path, base_offset: int, config: TopicConfig, shared: Shared, now_ms: int
+    folder: Path, base_offset: int, config: TopicConfig, shared: ReadOnlyShared, now_ms: int
 ) -> ReadOnlySegment | None:
     """Return what is known of a segment, without what is being written; None if it was just deleted."""
     name = f"{base_offset:020d}"

@@ -56,7 +56,6 @@ class Segment:
         "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "is_active",
         "last_offset_max", "shared", "size", "summary", "unverified",
     )  # fmt: skip
-    _is_read_only = False
 
     def __init__(
         self,
@@ -135,7 +134,7 @@ class Segment:
 
     def _open(self) -> files.File:
         try:
-            opened = files.File(self.path(LOG), read_only=self._is_read_only)
+            opened = self._open_file()
         except FileNotFoundError:
             raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
         with self.shared.open_segments.lock:
@@ -146,6 +145,9 @@ class Segment:
                 if not self.is_active:
                     self.shared.open_segments.note(self)
             return self._file
+
+    def _open_file(self) -> files.File:
+        return files.File(self.path(LOG))
 
     def read(self, count: int, position: int, source: Source) -> memoryview:
         """Read bytes of its log from a source; raise Mismatch if they are not what was written."""

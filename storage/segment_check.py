@@ -27,9 +27,8 @@ from tidelog.storage import append_index, blocks, files, offset_index, time_inde
 from tidelog.storage.append_index import AppendIndex, Origin
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
-from tidelog.storage.read_only import ReadOnlySegment
+from tidelog.storage.read_only import ReadOnlySegment, ReadOnlyShared
 from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, OFFSET_MAX, SUMMARY, TIME_INDEX, Segment
-from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, Summary
 
 DEFAULT_INTERVAL: Final = TopicConfig().index_interval_bytes
@@ -90,7 +89,7 @@ class SegmentCheck:
     def __init__(self, folder: Path, base_offset: int, around: Around) -> None:
         """Read what lies beside the log, then learn the log's size: what is described is there by then."""
         fresh = Summary(0, 0, base_offset, NONE, DEFAULT_INTERVAL)
-        self._segment = ReadOnlySegment(folder, base_offset, 0, fresh, 0, Shared(folder, 0))
+        self._segment = ReadOnlySegment(folder, base_offset, 0, fresh, 0, ReadOnlyShared(folder))
         path = self._segment.path
         self.sidecars = Sidecars(
             files.load(path(INDEX)),

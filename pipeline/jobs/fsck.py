@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline import output, segments
+from tidelog.pipeline import from_segments, output
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.exit_codes import FAILED, OK
 from tidelog.pipeline.flags import Asked
@@ -26,7 +26,7 @@ def run(asked: Asked, is_deep: bool) -> int:
         raise WrongOption(f"--source: {asked.source!r} is none that can be checked; write segments:FOLDER")
     folders = [
         f"{where}/{topic}-{partition}"
-        for topic, partitions in segments.topics(Path(where)).items()
+        for topic, partitions in from_segments.topics(where).items()
         for partition in partitions
         if asked.topic in ("", topic)
     ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline import committed, output, report, segments
+from tidelog.pipeline import committed, from_segments, output, report
 from tidelog.pipeline.committed import Reads
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.exit_codes import OK
@@ -61,14 +61,15 @@ def in_folder(
     data_dir: Path, wanted: Mapping[Reads, int], clock: str, at_ms: int
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each offset; of a partition that is gone, without an end."""
-    there = segments.topics(data_dir)
+    there = from_segments.topics(str(data_dir))
     timeline = APPEND_TIME if clock == APPEND else RECORD_TIME
     for reads, offset in wanted.items():
         row = {**reads._asdict(), "committed": offset, "end": None, "lag": None, "lag_s": None}
         if reads.partition in there.get(reads.topic, ()):
-            (log,) = segments.logs(data_dir, reads.topic, [reads.partition], at_ms)
-            end, position = log.log_end_offset, max(offset, log.log_start_offset)
-            behind_ms = waits_ms(log, position, timeline, at_ms, PATIENT)
+            with from_segments.opened(str(data_dir), reads.topic, [reads.partition], at_ms) as logs:
+                ((log, _, _),) = logs
+                end, position = log.log_end_offset, max(offset, log.log_start_offset)
+                behind_ms = waits_ms(log, position, timeline, at_ms, PATIENT)
             row |= {"end": end, "lag": max(0, end - position)}
             row["lag_s"] = None if behind_ms is None else behind_ms / 1000
         yield row

@@ -234,3 +234,9 @@ def test_rows_of_another_buffer_wait_where_there_are_many() -> None:
     assert decoder.is_better_taken(other)
     assert not decoder.is_better_taken(many)
     assert not decoder.is_full
+
+
+def test_a_window_cuts_a_batch_that_reaches_beyond_it() -> None:
+    data = build_batch([Record(n, NOW_MS + 10 * n, None, b"v") for n in range(3)])
+    for window in (Window(create=(NOW_MS, NOW_MS + 20)), Window(0, 2)):
+        assert [row["offset"] for row in decoded(data, window=window)] == [0, 1]

@@ -1,20 +1,167 @@
 """The log as a table in Spark: which rows a scan has, by every way to ask for them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.logs import NOW, fill, open_log
+import pytest
+
+from tests.support.logs import NOW, batch, fill, open_log
+from tidelog.pipeline.snapshot import FOLDER
+
+MANY = [[NOW + (n * 37) % 101, NOW + n] for n in range(60)]
 
 
 def a_topic(folder: Path, *batches: list[int], partition: int = 0) -> Path:
-    log = open_log(folder / f"t-{partition}")
-    fill(log, batches)
+    log = open_log(folder / f"t-{partition}", segment_bytes=1500, index_interval_bytes=200)
+    for number, times in enumerate(batches):
+        fill(log, [times], now_ms=NOW + 10 * number)
     log.close()
     return folder
 
 
+def table(spark: Any, folder: Path, **options: Any) -> Any:
+    reader = spark.read.format("tidelog").option("source", f"segments:{folder}").option("topic", "t")
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return reader
+
+
 def test_all_records_of_a_topic(spark: Any, tmp_path: Path) -> None:
     a_topic(tmp_path, [NOW, NOW + 5], [NOW + 3])
-    table = spark.read.format("tidelog").option("source", f"segments:{tmp_path}").option("topic", "t").load()
-    rows = table.selectExpr("offset", "unix_millis(create_time) as at", "value").collect()
+    rows = (
+        table(spark, tmp_path)
+        .load()
+        .selectExpr("offset", "unix_millis(create_time) as at", "value")
+        .collect()
+    )
     assert [tuple(row) for row in rows] == [(0, NOW, b"v0"), (1, NOW + 5, b"v1"), (2, NOW + 3, b"v0")]
+
+
+def test_every_column_arrives_and_snapshots_are_gone(spark: Any, tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-3")
+    log.append(batch([NOW, NOW + 1], producer_id=9, producer_epoch=0, base_sequence=0), NOW + 7)
+    log.close()
+    row = table(spark, tmp_path).load().where("offset = 1").collect()[0].asDict()
+    times = row.pop("create_time"), row.pop("append_time")
+    assert [round(time.timestamp() * 1000) for time in times] == [NOW + 1, NOW + 7]
+    assert row == {
+        "topic": "t",
+        "partition": 3,
+        "offset": 1,
+        "timestamp_type": "CreateTime",
+        "key": None,
+        "value": b"v1",
+        "headers": [],
+        "producer_id": 9,
+        "batch_base": 0,
+        "leader_epoch": 0,
+    }
+    assert not list(tmp_path.glob(f"*/{FOLDER}"))
+
+
+def test_predicates_and_ranges_give_what_a_scan_and_a_filter_give(spark: Any, tmp_path: Path) -> None:
+    for partition in range(3):
+        a_topic(tmp_path, *MANY, partition=partition)
+    every = table(spark, tmp_path).load()
+    rows = every.collect()
+    assert len(rows) == 360
+    for predicate in (
+        "partition in (0, 2) and offset >= 17 and offset < 40",
+        f"create_time >= timestamp_millis({NOW + 20}) and create_time < timestamp_millis({NOW + 30})",
+        f"append_time = timestamp_millis({NOW + 50}) and partition = 1",
+        "create_time is null or offset = 5",
+    ):
+        # Of rows that it has made by itself Spark pushes nothing down.
+        own = sorted(
+            spark.createDataFrame(rows, every.schema).where(predicate).select("partition", "offset").collect()
+        )
+        assert sorted(every.where(predicate).select("partition", "offset").collect()) == own
+        once = table(spark, tmp_path, pushdown="true").load().where(predicate)
+        assert sorted(once.select("partition", "offset").collect()) == own
+    assert every.count() == 360
+    ranged = table(
+        spark, tmp_path, **{"from": str(NOW + 20), "to": str(NOW + 30), "partitions": "0,1"}
+    ).load()
+    wanted = [n for n, at in enumerate(time for times in MANY for time in times) if NOW + 20 <= at < NOW + 30]
+    assert sorted(row.offset for row in ranged.collect()) == sorted(wanted * 2)
+
+
+def test_predicates_that_are_pushed_down_leave_out_what_they_need_not_read(
+    spark: Any, tmp_path: Path
+) -> None:
+    a_topic(tmp_path, *MANY)
+    first = min(tmp_path.glob("t-0/*.log"))
+    first.write_bytes(b"\0" * first.stat().st_size)  # whoever reads it finds out
+    late = f"offset >= 100 and append_time >= timestamp_millis({NOW + 300})"
+    assert table(spark, tmp_path, pushdown="true").load().where(late).count() == 20
+    fails(lambda: table(spark, tmp_path).load().where(late).count(), f"{first.name}@0: ")
+
+
+def test_a_narrower_schema_is_honoured_and_a_wrong_one_named(spark: Any, tmp_path: Path) -> None:
+    a_topic(tmp_path, *MANY)
+    some = table(spark, tmp_path).schema("value binary, offset long").load()
+    assert some.columns == ["value", "offset"]
+    assert tuple(some.orderBy("offset").first()) == (b"v0", 0)
+    for schema, message in (
+        ("ofset long", "column ofset: there is none"),
+        ("offset string", "column offset: it is bigint, not string"),
+    ):
+        fails(lambda schema=schema: table(spark, tmp_path).schema(schema).load().collect(), message)
+
+
+def test_max_records_are_exactly_so_many(spark: Any, tmp_path: Path) -> None:
+    for partition in range(2):
+        a_topic(tmp_path, *MANY, partition=partition)
+    for count, expected in ((0, 0), (1, 1), (130, 130), (1000, 240)):
+        assert table(spark, tmp_path, maxRecords=count, taskBytes=500).load().count() == expected
+    assert not list(tmp_path.glob(f"*/{FOLDER}/*/*.log"))
+
+
+def test_the_other_tables_of_a_log(spark: Any, tmp_path: Path) -> None:
+    a_topic(tmp_path, *MANY)
+    assert table(spark, tmp_path, table="batches").load().selectExpr("sum(records)").first()[0] == 120
+    segments = table(spark, tmp_path, table="segments").load()
+    assert segments.count() == len(list(tmp_path.glob("t-0/*.log")))
+    assert segments.selectExpr("sum(records)", "sum(bytes)").first()[0] == 120
+
+
+def test_an_empty_range_has_no_rows(spark: Any, tmp_path: Path) -> None:
+    a_topic(tmp_path, *MANY)
+    assert table(spark, tmp_path, **{"from": str(NOW + 10**6)}).load().collect() == []
+
+
+def test_damage_fails_with_its_place_or_is_left_out_as_asked(spark: Any, tmp_path: Path) -> None:
+    a_topic(tmp_path, *MANY)
+    path = sorted(tmp_path.glob("t-0/*.log"))[1]
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    fails(lambda: table(spark, tmp_path).load().count(), f"{path.name}@0: ")
+    assert table(spark, tmp_path, bad="skip").load().count() == 118
+    assert table(spark, tmp_path, bad=f"quarantine:{tmp_path}/q").load().count() == 118
+    assert len(list((tmp_path / "q" / "t-0").iterdir())) == 2
+    path.unlink()
+    fails(lambda: table(spark, tmp_path).load().count(), "are gone")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"from": "1700000001000", "to": "1700000000000"}, "option from: 1700000001000"),
+        ({"topik": "t"}, "option topik: there is none of this name"),
+        ({"topic": "nope"}, "no topic nope is in it; there are: t"),
+        ({"source": "segments:/nowhere"}, "/nowhere: No such file or directory"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said(
+    spark: Any, tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    a_topic(tmp_path, [NOW])
+    fails(lambda: table(spark, tmp_path, **options).load().collect(), message)
+
+
+def fails(act: Callable[[], object], message: str) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  (Spark's own, which has ours in its text)
+        act()
+    assert message in str(caught.value)

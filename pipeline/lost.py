@@ -1,0 +1,123 @@
+"""What of a log cannot be read: damaged bytes, and offsets of which no bytes are left.
+
+Owns what counts as lost, by what storage has found, by the segments around, and by what the data folder tells; and
+whether that may have been of a window: the times of records in damage nobody knows. Knows nothing of how it is read.
+"""
+
+from typing import NamedTuple
+
+from tidelog.pipeline.decode import Window
+from tidelog.pipeline.pieces import Lost
+from tidelog.storage import files, walk
+from tidelog.storage.append_index import Origin
+from tidelog.storage.log import Log
+from tidelog.storage.search import by_offset
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUMMARY, Segment
+from tidelog.storage.sources import PATIENT
+from tidelog.storage.summary import Damage, Summary
+
+
+class Known(NamedTuple):
+    """What the data folder tells of a log: the offset up to which all was flushed, and that from which all is there."""
+
+    flushed_to: int = 0
+    start: int = 0
+
+
+def damage(log: Log, number: int) -> list[Damage]:
+    """Return the ranges of a segment that cannot be read, those after its last whole batch among them."""
+    segment = log.segments[number]
+    found = [each for each in segment.summary.damage if each.start < each.end]
+    following = _following(log, number)
+    status = None if following is None else files.status(segment.path(LOG))
+    if following is None or status is None:
+        return found  # Of an active one, the tail is being written, or was.
+    start = segment.size
+    if segment.next_offset > following.base_offset and following.size:
+        # The offset of a batch is in no checksum, but it cannot be one of the next segment.
+        start = by_offset.locate(segment, following.base_offset, PATIENT)[0]
+    return found + ([Damage(start, status.size, following.base_offset)] if start < status.size else [])
+
+
+def _following(log: Log, number: int) -> Segment | None:
+    return log.segments[number + 1] if number + 1 < len(log.segments) else None
+
+
+def is_of(summary: Summary, window: Window) -> bool:
+    """Tell whether what a summary describes may have records of these times."""
+    if window.create is not None and not (
+        summary.min_timestamp < window.create[1] and summary.max_timestamp >= window.create[0]
+    ):
+        return False
+    return window.append is None or not (
+        summary.last_append_ms < window.append[0] or summary.first_append_ms >= window.append[1]
+    )
+
+
+def may_hold(segment: Segment, damage: Damage, window: Window) -> bool:
+    """Tell whether damage may be what is left of records of a window."""
+    if damage.next_offset <= window.start or _first_of(segment, damage) >= window.end:
+        return False
+    said = Summary.load(segment.path(SUMMARY))
+    if said is None or said.damage or said.log_bytes < damage.end:
+        return True
+    return is_of(said, window)  # It was written when all of it could be read.
+
+
+def _first_of(segment: Segment, damage: Damage) -> int:
+    """Return the first offset that damage may have had."""
+    first, position = segment.base_offset, segment.offset_index.position_at(max(damage.start - 1, 0))
+    for each in segment.summary.damage:
+        if position <= each.end <= damage.start:
+            first, position = each.next_offset, each.end
+    for _, header in walk.headers(segment.file, position, damage.start):
+        first = header.last_offset + 1
+    return first
+
+
+class _Hole(NamedTuple):
+    first: int
+    end: int
+    position: int
+    why: str
+
+
+def holes(log: Log, number: int, window: Window, known: Known) -> tuple[Lost, ...]:
+    """Return what may have been of a window and is gone: at the end of a segment, in its place, before the first."""
+    return tuple(
+        Lost(hole.position, f"offsets {hole.first} to {hole.end - 1} are gone: {hole.why}")
+        for hole in _holes(log, number, known)
+        if hole.first < window.end and hole.end > window.start
+    )
+
+
+def _holes(log: Log, number: int, known: Known) -> list[_Hole]:
+    segment, following = log.segments[number], _following(log, number)
+    found = [
+        _Hole(segment.next_offset, each.next_offset, each.start, "they were on disk")
+        for each in segment.summary.damage
+        if each.start == each.end
+    ]
+    end = max(
+        [segment.next_offset, *(each.next_offset for each in damage(log, number)), *(h.end for h in found)]
+    )
+    if not number and 0 < known.start < segment.base_offset:
+        found.append(_Hole(known.start, segment.base_offset, 0, "the log begins after them"))
+    if following is None:
+        if end < known.flushed_to:
+            found.append(_Hole(end, known.flushed_to, segment.size, "they had been flushed"))
+    elif max(end, log.log_start_offset) < following.base_offset and _were_all_here(segment, following):
+        found.append(_Hole(end, following.base_offset, segment.size, f"{following.path(LOG).name} follows"))
+    return found
+
+
+def _were_all_here(segment: Segment, following: Segment) -> bool:
+    """Tell whether no offset can have been left out between two segments: compaction elsewhere may have done that."""
+    said = Summary.load(segment.path(SUMMARY))
+    if said is not None and said.log_bytes > segment.size:
+        return True
+    return all(
+        Origin(files.load(each.path(APPEND_INDEX)) or b"", each.base_offset, each.file, each.size).is_here
+        for each in (segment, following)
+        if each.size
+    )

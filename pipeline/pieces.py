@@ -1,0 +1,239 @@
+"""A piece of a segment: what a task reads of it, and the walk over the batches in it.
+
+Owns what has to be known of a piece so that nobody who reads it needs another file, and the judgement of its bytes:
+what is damaged is what storage says is, a batch with a wrong checksum, offsets that do not follow, a block that is not
+what its summary says. Knows nothing of Spark, nor of which pieces a scan takes (`segments`).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from tidelog.config.topic_options import TopicConfig
+from tidelog.pipeline import remote
+from tidelog.pipeline.decode import Window
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.quarantine import Bad
+from tidelog.protocol.records import entries
+from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
+from tidelog.protocol.records.errors import CorruptBatch
+from tidelog.storage import append_index, files, read_only, verification
+from tidelog.storage.blocks import BLOCK_BYTES, count_of
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.read_only import ReadOnlyShared
+from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.summary import DIGEST_BYTES, Damage
+
+READ_BYTES: Final = 8 << 20
+
+
+class Lost(NamedTuple):
+    """Records of which not even damaged bytes are left: where they would be, and what is known of them."""
+
+    position: int
+    what: str
+
+
+class Piece(NamedTuple):
+    """What of a segment is to be read, whole batches, and what is known of it."""
+
+    root: str  # the URI of the object store that it lies in, empty for a folder of this machine
+    folder: str  # the partition's; within the store, if it lies in one
+    topic: str
+    partition: int
+    base_offset: int
+    start: int
+    end: int
+    window: Window
+    known_bytes: int = 0  # how much of the segment the digests are of
+    digests: bytes = (
+        b""  # of the blocks from that of `start` on to that of `end`; none where nobody knows them
+    )
+    append_times: bytes = b""  # entries of the append index that batches of the piece have
+    damage: tuple[Damage, ...] = ()
+    lost: tuple[Lost, ...] = ()
+    snapshot: str = ""  # a folder that has the segment's files by other names
+
+    @property
+    def path(self) -> Path:
+        """The file, as errors name it."""
+        return Path(self.folder) / f"{self.base_offset:020d}{LOG}"
+
+    @property
+    def size_bytes(self) -> int:
+        """How much is read."""
+        return self.end - self.start
+
+
+class Found(NamedTuple):
+    """A batch: bytes that it lies in, where in them, its header, its append time in ms, its position in the file."""
+
+    data: memoryview
+    at: int
+    header: BatchHeader
+    append_ms: int
+    position: int
+
+
+def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
+    """Yield each batch of a piece.
+
+    Bytes that are damaged are handed to `bad`, and left out if that returns. PipelineError if the file is gone.
+    """
+    for position, what in piece.lost:
+        bad(piece.path, position, b"", what)
+    if piece.start >= piece.end:
+        return
+    append_times = _AppendTimes(piece.append_times)
+    file = _open(piece)
+    position, count, next_offset = piece.start, READ_BYTES, 0
+    while position < piece.end:
+        damage = next((each for each in piece.damage if each.end > position), None)
+        if damage is not None and damage.start <= position:
+            data = _bytes(file, damage.end - damage.start, damage.start)
+            bad(
+                piece.path, damage.start, data, f"no offset before {damage.next_offset} can be read from them"
+            )
+            position, next_offset = damage.end, damage.next_offset
+            continue
+        stop = piece.end if damage is None else min(piece.end, damage.start)
+        stop = min(stop, position + count)
+        read = _read(file, piece, position, stop)
+        is_right, taken = len(read) == stop - position, 0
+        for at, header in _whole(read):
+            if header.base_offset < next_offset or not entries.check_crc(read, at, header):
+                is_right = False
+                break
+            append_ms = append_times.at(header.base_offset - piece.base_offset)
+            yield Found(read, at, header, append_ms, position + at)
+            taken, next_offset = at + header.size_bytes, header.last_offset + 1
+        # One batch may be larger than what is read at once, but not than what there is.
+        is_right = is_right and (bool(taken) or stop - position == count)
+        position += taken
+        if not is_right:
+            piece = _judged(piece, position)
+        count = READ_BYTES if taken or not is_right else max(READ_BYTES, entries.peek(read).size_bytes)
+
+
+def _open(piece: Piece) -> files.File:
+    if piece.root:
+        return remote.open_file(piece.root, piece.path)
+    for path in (Path(piece.snapshot, piece.path.name) if piece.snapshot else piece.path, piece.path):
+        try:
+            return files.File(path, read_only=True)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise PipelineError(f"{piece.path}: it cannot be opened: {error.strerror}") from error
+    raise PipelineError(
+        f"{piece.path} is not there any more: retention has deleted it since the read was planned; load it anew"
+    )
+
+
+def _bytes(file: files.File, count: int, position: int) -> bytes:
+    try:
+        return file.pread(count, position)
+    except OSError as error:
+        raise PipelineError(
+            f"{file.path}@{position}: it cannot be read: {error}; look at the disk"
+        ) from error
+
+
+def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield position and header of each batch that lies whole in bytes that begin with one."""
+    at = 0
+    while len(data) - at >= entries.BYTES_MIN:
+        header = entries.peek(data, at) if len(data) - at >= entries.HEAD_BYTES else _short(data, at)
+        if header is None or header.size_bytes > len(data) - at:
+            return
+        yield at, header
+        at += header.size_bytes
+
+
+def _short(data: memoryview, at: int) -> BatchHeader | None:
+    """Return the header of what may be a short message of an older format, or the beginning of a batch."""
+    try:
+        return entries.peek(data, at)
+    except CorruptBatch:
+        return None
+
+
+@contextmanager
+def _at_hand(piece: Piece) -> Iterator[tuple[Path, read_only.Opener]]:
+    """Yield a folder that has what lies beside a segment, and what opens the segment's log."""
+    if piece.root:
+        with remote.mirrored(piece.root, Path(piece.folder), [piece.base_offset]) as folder:
+            yield folder, lambda _: remote.open_file(piece.root, piece.path)
+    elif piece.snapshot and files.status(Path(piece.snapshot, piece.path.name)) is not None:
+        yield Path(piece.snapshot), read_only.opened
+    else:
+        yield Path(piece.folder), read_only.opened
+
+
+def _judged(piece: Piece, position: int) -> Piece:
+    """Return a piece with what storage finds damaged in it, where something is not what it was."""
+    now_ms = 0  # There are no append times to be bounded: they are in the piece.
+    with _at_hand(piece) as (folder, opener):
+        shared = ReadOnlyShared(folder, opener)
+        segment: Segment | None = read_only.open_segment(
+            folder, piece.base_offset, TopicConfig(), shared, now_ms
+        )
+        if segment is not None and segment.unverified is not None:
+            epochs = LeaderEpochs.load(Path(piece.folder)) or LeaderEpochs(folder)
+            segment = verification.judge(segment, epochs.at)
+        found = () if segment is None else segment.summary.damage
+    damage = tuple(each for each in found if each.start < piece.end and each.end > position)
+    if not damage and not piece.digests:
+        raise PipelineError(f"{piece.path}@{position}: the file has changed while it was read; load it anew")
+    return piece._replace(damage=damage, digests=b"")
+
+
+def _read(file: files.File, piece: Piece, position: int, stop: int) -> memoryview:
+    """Return bytes from a position on; none if they are not what was written."""
+    if not piece.digests:
+        return memoryview(_bytes(file, stop - position, position))
+    number, last = position // BLOCK_BYTES, count_of(stop)
+    begin, end = number * BLOCK_BYTES, min(last * BLOCK_BYTES, piece.known_bytes)
+    data = memoryview(_bytes(file, end - begin, begin))
+    skipped = piece.start // BLOCK_BYTES
+    for block in range(number, last):
+        at, place = block * BLOCK_BYTES - begin, (block - skipped) * DIGEST_BYTES
+        if crc32c(data[at : at + BLOCK_BYTES]) != int.from_bytes(
+            piece.digests[place : place + DIGEST_BYTES], "big"
+        ):
+            return memoryview(b"")
+    return data[position - begin : stop - begin]
+
+
+# Entries of an append index, as numpy has them.
+APPEND_TIMES: Final = np.dtype([("time_ms", ">i8"), ("offset", ">i4"), ("crc", ">u4")])
+assert APPEND_TIMES.itemsize == append_index.ENTRY_BYTES
+
+
+def relative_offsets(data: Any) -> Any:
+    """Return the relative offsets of the entries of an append index: those of bounds are stored as -1 - offset."""
+    offsets = np.frombuffer(data, APPEND_TIMES)["offset"].astype(np.int64)
+    return np.where(offsets >= 0, offsets, -1 - offsets)
+
+
+class _AppendTimes:
+    """When batches were appended, by their relative offsets, which rise."""
+
+    def __init__(self, data: bytes) -> None:
+        self._offsets: list[int] = relative_offsets(data).tolist()
+        self._times: list[int] = np.frombuffer(data, APPEND_TIMES)["time_ms"].tolist()
+        self._number = 0
+
+    def at(self, relative_offset: int) -> int:
+        """Return when the batch that begins with an offset, larger than those before, was appended, in ms."""
+        offsets, number = self._offsets, self._number
+        if not offsets:
+            return NO_TIMESTAMP
+        while number + 1 < len(offsets) and offsets[number + 1] <= relative_offset:
+            number += 1
+        self._number = number
+        return self._times[number]

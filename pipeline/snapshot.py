@@ -1,0 +1,102 @@
+"""Names of its own for the files that a read has planned, so that retention cannot pull them away.
+
+Owns the folders `.snapshot/` in the folders of partitions, where neither Tidelog nor Kafka looks: in each a folder a
+piece, with hard links of the files of its segment. No byte is copied; the space of what retention deletes meanwhile is
+free once the last link goes. Whoever has read a piece removes its folder. What a killed reader leaves is removed by the
+next read of the same partition, once the process that it was planned for is gone, or after a day.
+
+Where no link can be made (another file system's permissions, a folder that is read-only, an object store) files are
+read as they are, and that is said in the log: if retention deletes one, the read fails, and says so.
+"""
+
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import Final
+
+from tidelog.pipeline.pieces import Piece
+from tidelog.storage import files
+from tidelog.storage.segment import LOG, SUFFIXES
+
+FOLDER: Final = ".snapshot"
+_KEPT_MS: Final = 24 * 3600 * 1000
+_log = logging.getLogger(__name__)
+
+
+def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
+    """Return pieces whose files stay until they are read; without those that retention has deleted meanwhile."""
+    for folder in {piece.folder for piece in pieces if not piece.root}:
+        _remove_left(Path(folder) / FOLDER, now_ms)
+    owner = _owner()
+    kept: list[Piece] = []
+    can_link = True
+    for piece in pieces:
+        snapshot = Path(piece.folder) / FOLDER / f"{owner}-{uuid.uuid4().hex}"
+        if piece.root or not can_link:
+            kept.append(piece)
+            continue
+        try:
+            _link(piece, snapshot)
+        except FileNotFoundError:
+            files.remove_folder(snapshot)
+            continue  # As if it had never been there.
+        except OSError as error:
+            can_link = False
+            files.remove_folder(snapshot)
+            _log.warning(
+                "no hard links can be made in=%s reason=%s; read as it is: if retention deletes a segment before it "
+                "is read, the read fails", snapshot.parent, error.strerror,
+            )  # fmt: skip
+            kept.append(piece)
+        else:
+            kept.append(piece._replace(snapshot=str(snapshot)))
+    return kept
+
+
+def let_go(piece: Piece) -> None:
+    """Remove the names that were made for a piece."""
+    if piece.snapshot:
+        files.remove_folder(Path(piece.snapshot))
+        files.remove_empty_folder(Path(piece.snapshot).parent)
+
+
+def _link(piece: Piece, snapshot: Path) -> None:
+    files.make_folder(snapshot)
+    name = f"{piece.base_offset:020d}"
+    for suffix in SUFFIXES:
+        try:
+            files.link(Path(piece.folder) / (name + suffix), snapshot / (name + suffix))
+        except FileNotFoundError:
+            if suffix == LOG:
+                raise
+
+
+def _owner() -> str:
+    """Name the process that lives as long as the reads that it plans: of a worker of Spark's that is who started it."""
+    parent = os.getppid()
+    pid = parent if parent > 1 else os.getpid()
+    return f"{os.uname().nodename}-{pid}-{_started(pid)}"
+
+
+def _started(pid: int) -> str:
+    """Return when a process was started, in ticks of the system; nothing if it is gone."""
+    try:
+        stat = files.SystemTable(Path(f"/proc/{pid}/stat")).read()
+    except OSError:
+        return ""
+    return stat.rsplit(b")", 1)[1].split()[19].decode()
+
+
+def _remove_left(folder: Path, now_ms: int) -> None:
+    try:
+        names = [name for name, is_folder in files.list_folder(folder) if is_folder]
+    except OSError:
+        return  # There is none.
+    for name in names:
+        host, pid, started, _ = ["", "", "", *name.rsplit("-", 3)][-4:]
+        status = files.status(folder / name)
+        is_old = status is not None and now_ms - status.modified_ms > _KEPT_MS
+        is_gone = host == os.uname().nodename and pid.isdecimal() and _started(int(pid)) != started
+        if is_old or is_gone:
+            files.remove_folder(folder / name)
