@@ -82,6 +82,20 @@ def lag(asked: Asked, group: Group = "", html: Html = "") -> int:
     return lag.run(asked, group, html)
 
 
+@job(app, "archive")
+def archive(
+    asked: Asked,
+    out: Out = "",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the archive --out, and say what is not as it was written.")
+    ] = False,
+) -> int:
+    """Ship sealed segments, with all that lies beside them, to a store: those that are not there yet."""
+    from tidelog.pipeline.jobs import archive
+
+    return archive.run(asked, out, verify)
+
+
 @job(app, "deadletter")
 def deadletter(
     asked: Asked,

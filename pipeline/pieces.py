@@ -189,7 +189,9 @@ def _judged(piece: Piece, position: int) -> Piece:
     damage = tuple(each for each in found if each.start < piece.end and each.end > position)
     if not damage and not piece.digests:
         raise PipelineError(f"{piece.path}@{position}: the file has changed while it was read; load it anew")
-    return piece._replace(damage=damage, digests=b"")
+    # A torn tail, which storage takes for a write that was never finished, stays what the plan found it to be.
+    known = [each for each in piece.damage if all(each.start >= new.end for new in damage)]
+    return piece._replace(damage=(*damage, *known), digests=b"")
 
 
 def _read(file: files.File, piece: Piece, position: int, stop: int) -> memoryview:

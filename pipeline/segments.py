@@ -44,6 +44,19 @@ def plan(log: Log, window: Window, task_bytes: int, known: Known = _NOTHING_KNOW
         yield from judging(log, look)
 
 
+def whole(log: Log, number: int) -> Piece:
+    """Return a piece that is all of a sealed segment, from its first byte to its last, damage too."""
+
+    def look() -> list[Piece]:
+        segment = log.segments[number]
+        damage = tuple(lost.damage(log, number))
+        end = max([segment.size, *(each.end for each in damage)])
+        holes = lost.holes(log, number, Window(), _NOTHING_KNOWN)
+        return [_piece(log, segment, 0, end, Window())._replace(damage=damage, lost=holes)]
+
+    return judging(log, look)[0]
+
+
 def judging(log: Log, look: Callable[[], Iterable[T]]) -> list[T]:
     """Return what a look at a segment finds, once its files are known to be what its summary says, or judged anew."""
     while True:

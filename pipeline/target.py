@@ -94,7 +94,7 @@ def _partitions(consumer: KafkaConsumer, address: str, topic: str) -> frozenset[
     found = consumer.partitions_for_topic(topic)
     if not found:
         raise PipelineError(
-            f"topic {topic} is not on {address}; make it: tidelog topics create {topic} --bootstrap-server {address}"
+            f"topic {topic} is not on {address}; make it: tidelog topics create {topic} --bootstrap {address}"
         )
     return frozenset(found)
 

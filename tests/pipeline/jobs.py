@@ -26,7 +26,7 @@ class Ran(NamedTuple):
 def a_topic(folder: Path, *, partitions: int = 2, **options: Any) -> Path:
     """Make a topic of small segments, whose batches were appended 50 ms after their first record was due."""
     for partition in range(partitions):
-        log = open_log(folder / f"t-{partition}", segment_bytes=3000, **options)
+        log = open_log(folder / f"t-{partition}", **{"segment_bytes": 3000, **options})
         for number, times in enumerate(TIMES):
             fill(log, [times], now_ms=NOW + number * 100 + 50)
         log.close()

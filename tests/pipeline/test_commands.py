@@ -19,7 +19,7 @@ JOBS = ("backfill", "ingest", "audit", "latency")
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck"])
+@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive"])
 def test_every_job_says_its_flags(capsys: Captured, job: str) -> None:
     ran = run(capsys, job, "--help")
     assert ran.status == 0

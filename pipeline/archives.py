@@ -1,0 +1,226 @@
+"""An archive: sealed segments of logs in a store, and for each partition a manifest of what is there.
+
+Owns the layout, which is that of a data folder, `TOPIC-PARTITION/BASE.log` and what lies beside it. So whatever reads a
+data folder reads an archive, `source=segments:` above all, with its pruning and its judgement of damage; names by
+content would need a reader of their own. What these are for, that nothing is lost by overwriting, is kept otherwise: a
+file that a manifest names is not written again, nor removed; a file gets its name once it is whole; and the manifest
+is replaced after the files that it names. What is not in it yet may be written once more, by a run after one that was
+stopped in between. A folder that has a log and no manifest is none of an archive, and is left alone.
+
+Beside the folders lie the checkpoints of a data folder that was closed in order. By these a reader notices what the
+store has lost at the end of a log. One job at a time writes to an archive.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from crc32c import crc32c
+from pyarrow import fs
+
+from tidelog.pipeline import pieces, quarantine
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.pieces import Piece
+from tidelog.pipeline.place import Place
+from tidelog.storage import checkpoints, files
+from tidelog.storage.folder_identity import PARTITION_METADATA
+from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
+from tidelog.storage.log_names import partition_of
+from tidelog.storage.segment import LOG, SUFFIXES
+
+MANIFEST: Final = "manifest.json"
+VERSION: Final = 1
+_READ_BYTES: Final = 8 << 20
+
+
+class Manifest(NamedTuple):
+    """What an archive has of a partition; each segment as the table `segments` has it, times in ms, and its files."""
+
+    topic: str
+    partition: int
+    topic_id: str  # in hexadecimal digits; empty where the folder did not say it
+    log_start_offset: int
+    segments: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The folder of the partition, in the archive."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last that is archived, of a new archive the first that may be."""
+        return self.segments[-1]["next_offset"] if self.segments else 0
+
+    def log_bytes(self) -> dict[int, int]:
+        """Return how large the log of each segment is, by its base offset."""
+        return {
+            segment["base_offset"]: each["bytes"]
+            for segment in self.segments
+            for each in segment["files"]
+            if each["name"].endswith(LOG)
+        }
+
+    def with_segments(self, more: Iterable[Mapping[str, Any]]) -> "Manifest":
+        """Return one that names more."""
+        return self._replace(segments=(*self.segments, *map(dict, more)))
+
+
+def load(place: Place, folder: str) -> Manifest | None:
+    """Return the manifest of a partition; None if there is none. PipelineError where it cannot be read."""
+    path = place.under(f"{folder}/{MANIFEST}")
+    try:
+        with place.files.open_input_stream(path) as stream:
+            data = stream.read()
+    except FileNotFoundError:
+        return None
+    try:
+        told = json.loads(data)
+        if told.pop("version") != VERSION:
+            raise ValueError(f"only version {VERSION} is known")
+        found = Manifest(**told)
+        found.log_bytes()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PipelineError(f"{path}: is no manifest of an archive ({error}); restore it") from None
+    return found._replace(segments=tuple(found.segments))
+
+
+def begin(place: Place, manifest: Manifest) -> None:
+    """Make the folder of a partition an archive's; PipelineError where it has a log that is none."""
+    target = place.under(manifest.folder)
+    there = place.files.get_file_info(fs.FileSelector(target, allow_not_found=True))
+    if any(each.base_name.endswith(LOG) for each in there):
+        raise PipelineError(
+            f"{target}: a log is in it that is no archive's, as it has no {MANIFEST}; name another folder in --out"
+        )
+    save(place, manifest)
+
+
+def save(place: Place, manifest: Manifest) -> None:
+    """Replace the manifest of a partition, whose files are there; and what a reader of the archive goes by."""
+    place.files.create_dir(place.under(manifest.folder), recursive=True)
+    told = {"version": VERSION, **manifest._asdict()}
+    if is_local(place):
+        files.sync_folder(Path(place.under(manifest.folder)))
+    _put(place, f"{manifest.folder}/{MANIFEST}", [json.dumps(told, indent=1).encode()])
+
+
+def manifests(place: Place) -> list[Manifest]:
+    """Return all manifests of an archive."""
+    there = place.files.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
+    names = sorted(each.base_name for each in there if partition_of(each.base_name) is not None)
+    return [found for name in names if (found := load(place, name)) is not None]
+
+
+def close(place: Place) -> None:
+    """Write down how far the logs of the archive go, as a broker does when it stops."""
+    found = [each for each in manifests(place) if each.segments]
+    for name, offsets in (
+        (LOG_STARTS, [each.log_start_offset for each in found]),
+        (RECOVERY_POINTS, [each.next_offset for each in found]),
+    ):
+        lines = [
+            f"{each.topic} {each.partition} {offset}" for each, offset in zip(found, offsets, strict=True)
+        ]
+        _put(place, name, [checkpoints.encoded(lines)])
+    _put(place, CLEAN_SHUTDOWN, [b'{"version":0,"brokerEpoch":-1}'])
+
+
+def ship(piece: Piece, told: Mapping[str, Any], place: Place, how: str, kept: str) -> dict[str, Any]:
+    """Copy a segment into an archive, its log last, and return what the manifest says of it.
+
+    Every batch is verified on the way. What is damaged goes the way of option `bad`; where that goes on, the damaged
+    bytes are copied as they are, to be found by whoever reads them.
+    """
+    folder, stem = f"{piece.topic}-{piece.partition}", piece.path.stem
+    source = Path(piece.snapshot or piece.folder)
+    there = place.files.get_file_info(place.under(f"{folder}/{stem}{LOG}"))
+    if there.is_file and there.size != piece.end:
+        raise PipelineError(
+            f"{there.path}: another log is there, of {there.size} bytes, not {piece.end} as {piece.path}, and no "
+            "manifest names it; name another folder in --out"
+        )
+    shipped = []
+    for suffix in SUFFIXES:
+        data = None if suffix == LOG else files.load(source / f"{stem}{suffix}")
+        if data is not None:
+            shipped.append(_put(place, f"{folder}/{stem}{suffix}", [data]))
+    damage: list[dict[str, Any]] = []
+    content = _verified(piece, quarantine.handler(how, kept, piece.topic, piece.partition), damage)
+    shipped.append(_put(place, f"{folder}/{stem}{LOG}", content))
+    if shipped[-1]["bytes"] != piece.end:
+        raise PipelineError(f"{piece.path}: it has changed while it was read; run it again")
+    return {**told, "damage": damage, "files": shipped}
+
+
+def ship_beside(source: Path, place: Place) -> None:
+    """Copy what a partition's folder says of all its segments: topic id and leader epochs, as they are now."""
+    for name in (PARTITION_METADATA, EPOCHS):
+        data = files.load(source / name)
+        if data is not None:
+            _put(place, f"{source.name}/{name}", [data])
+
+
+def verify(place: Place, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
+    """Yield name, size and what is found of every file that a manifest names: nothing, if it is what was written."""
+    for each in (each for segment in manifest.segments for each in segment["files"]):
+        path = place.under(f"{manifest.folder}/{each['name']}")
+        size = crc = 0
+        finding = ""
+        try:
+            with place.files.open_input_stream(path) as stream:
+                while data := stream.read(_READ_BYTES):
+                    size, crc = size + len(data), crc32c(data, crc)
+        except FileNotFoundError:
+            finding = "it is gone"
+        else:
+            if size != each["bytes"]:
+                finding = f"it has {size} bytes, and had {each['bytes']}"
+            elif f"{crc:08x}" != each["crc32c"]:
+                finding = f"its CRC-32C is {crc:08x}, and was {each['crc32c']}"
+        yield f"{manifest.folder}/{each['name']}", size, finding
+
+
+def _verified(piece: Piece, deal_with: quarantine.Bad, damage: list[dict[str, Any]]) -> Iterator[Any]:
+    """Yield all bytes of a piece, in their order, batch by batch; add to a list what is damaged of it."""
+    damaged: list[bytes] = []
+
+    def bad(path: Path, start: int, data: bytes, reason: str) -> None:
+        deal_with(path, start, data, reason)
+        damaged.append(data)
+        damage.append({"position": start, "bytes": len(data), "reason": reason})
+
+    for found in pieces.batches(piece, bad):
+        yield from damaged
+        damaged.clear()
+        yield found.data[found.at : found.at + found.header.size_bytes]
+    yield from damaged
+
+
+def _put(place: Place, name: str, chunks: Iterable[Any]) -> dict[str, Any]:
+    """Write a file aside, and give it its name once it is whole; return that, its size and its checksum."""
+    path = place.under(name)
+    size = crc = 0
+    try:
+        with place.files.open_output_stream(f"{path}.tmp", buffer_size=1 << 20) as out:
+            for chunk in chunks:
+                out.write(chunk)
+                size, crc = size + len(chunk), crc32c(chunk, crc)
+    except BaseException:
+        with suppress(OSError):
+            place.files.delete_file(f"{path}.tmp")
+        raise
+    if is_local(place):
+        files.sync(Path(f"{path}.tmp"))
+    place.files.move(f"{path}.tmp", path)
+    if is_local(place):
+        files.sync_folder(Path(path).parent)
+    return {"name": Path(name).name, "bytes": size, "crc32c": f"{crc:08x}"}
+
+
+def is_local(place: Place) -> bool:
+    """Tell whether an archive lies in a folder, and not in an object store."""
+    return isinstance(place.files, fs.LocalFileSystem)

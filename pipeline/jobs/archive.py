@@ -1,0 +1,214 @@
+"""archive: the sealed segments of a topic, with what lies beside them, into a store.
+
+Owns which segments are new, and how the work is shared out: a task a segment, in waves, behind each of which the
+manifests are replaced. So whoever is stopped goes on where the last wave ended. What is in the store, and how, is
+`pipeline.archives`'.
+"""
+
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from tidelog.pipeline import archives, from_segments, listings, output, remote, segments, snapshot
+from tidelog.pipeline.archives import Manifest
+from tidelog.pipeline.decode import Window
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.exit_codes import FAILED, OK
+from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import Options
+from tidelog.pipeline.pieces import Piece
+from tidelog.pipeline.place import Place, place
+from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.pushdown import Wanted
+from tidelog.pipeline.scan import Scan
+from tidelog.pipeline.wanted import chosen_partitions
+from tidelog.storage.log import Log
+
+COLUMNS: Final = ("file", "bytes", "finding")
+_TOLD: Final = (
+    "base_offset",
+    "next_offset",
+    "records",
+    "batches",
+    "min_timestamp",
+    "max_timestamp",
+    "first_append_time",
+    "last_append_time",
+)
+_WAVES_PER_CORE: Final = 4  # segments of a wave, for each core
+
+
+class New(NamedTuple):
+    """A segment that is to be shipped, and what its manifest will say of it."""
+
+    piece: Piece
+    told: dict[str, Any]
+
+
+class Found(NamedTuple):
+    """What of a partition is archived, what is new, what else there is, and the offsets that nobody has any more."""
+
+    manifest: Manifest
+    is_begun: bool
+    new: list[New]
+    others: int
+    lost: tuple[int, int] | None
+
+
+def run(asked: Asked, out: str, is_to_verify: bool) -> int:
+    """Ship what is new, or look at what is there; return the exit code."""
+    if is_to_verify:
+        return _verify(asked, place("--out", out))
+    if asked.from_time or asked.to_time:
+        raise WrongOption("--from, --to: an archive has all sealed segments; leave them out")
+    chosen = asked.chosen(now_ms())
+    if chosen.kind != "segments" or remote.is_remote(chosen.place):
+        raise WrongOption(
+            f"--source: {asked.source!r} has no files that can be shipped; write segments:FOLDER, "
+            "a broker's data folder"
+        )
+    target = None if asked.dry_run and not out else place("--out", out)
+    found = look(chosen, target)
+    if asked.dry_run:
+        pieces = [each.piece for one in found for each in one.new]
+        counts = sum(piece.size_bytes for piece in pieces), len(pieces), None
+        output.print_scan(Scan(len(pieces), sum(one.others for one in found), *counts), as_json=asked.as_json)
+        return OK
+    assert target is not None
+    return _ship(asked, chosen, target, found)
+
+
+def look(chosen: Options, target: Place | None) -> list[Found]:
+    """Return what there is to do, for each partition; PipelineError where the archive is of another log."""
+    there = from_segments.topics(chosen.place)
+    if chosen.topic not in there:
+        raise PipelineError(
+            f"{chosen.place}: no topic {chosen.topic} is in it; there are: {', '.join(there) or 'none'}"
+        )
+    partitions = chosen_partitions(chosen, Wanted(), there[chosen.topic])
+    with from_segments.opened(chosen.place, chosen.topic, partitions, now_ms()) as logs:
+        return [_look(log, target) for log, _, _ in logs]
+
+
+def _look(log: Log, target: Place | None) -> Found:
+    topic_id = log.topic_id.hex() if log.topic_id else ""
+    archived = None if target is None else archives.load(target, f"{log.topic}-{log.partition}")
+    manifest = archived or Manifest(log.topic, log.partition, topic_id, log.log_start_offset)
+    where = f"the archive of {log.topic}-{log.partition}"
+    if manifest.topic_id and topic_id and manifest.topic_id != topic_id:
+        raise PipelineError(
+            f"{where} is of another topic of this name, of id {manifest.topic_id}, not {topic_id}: the topic was made "
+            "anew; name another folder in --out"
+        )
+    rows = {row["base_offset"]: row for row in listings.segments_of(log, "", Window()).rows}
+    sizes = manifest.log_bytes()
+    new: list[New] = []
+    for number, segment in enumerate(log.segments[:-1]):
+        base, next_offset = segment.base_offset, segment.next_offset
+        if next_offset <= log.log_start_offset:
+            continue  # Nothing that can be read is in it.
+        if base >= manifest.next_offset:
+            row = rows[base]
+            new.append(New(segments.whole(log, number), {name: row[name] for name in _TOLD}))
+        elif sizes.get(base) != rows[base]["bytes"]:
+            raise PipelineError(
+                f"{where} has other bytes than {segment.path('.log')}, which has {rows[base]['bytes']}: the log was "
+                "cut or compacted; name another folder in --out"
+            )
+    is_gone = manifest.segments and new and new[0].piece.base_offset > manifest.next_offset
+    lost = (manifest.next_offset, new[0].piece.base_offset) if is_gone else None
+    return Found(manifest, archived is not None, new, len(log.segments) - len(new), lost)
+
+
+def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> int:
+    begun, progress = monotonic(), Progress("archive")
+    # A folder without a log cannot be read: of a partition that has but an active segment none is made.
+    begun_now = [one for one in found if one.new and not one.is_begun]
+    for one in begun_now:
+        archives.begin(target, one.manifest)
+    new = {(each.piece.partition, each.piece.base_offset): each for one in found for each in one.new}
+    taken = snapshot.taken([each.piece for each in new.values()], now_ms())
+    kept = [New(piece, new[piece.partition, piece.base_offset].told) for piece in taken]
+    try:
+        _ship_in_waves(asked, _Shipping(target, chosen.bad, chosen.quarantine), found, kept, progress)
+    finally:
+        for piece in taken:
+            snapshot.let_go(piece)
+    for one in (each for each in found if each.is_begun or each.new):
+        archives.ship_beside(Path(chosen.place, one.manifest.folder), target)
+    archives.close(target)
+    account = {
+        "job": "archive",
+        "segments": len(kept),
+        "bytes": sum(piece.size_bytes for piece in taken),
+        "others": sum(one.others for one in found),
+        "seconds": round(monotonic() - begun, 1),
+        "out": remote.shown(target.uri) if remote.is_remote(target.uri) else target.uri,
+    }
+    output.print_account(account, as_json=asked.as_json)
+    return _told_of_loss(found, len(new) - len(kept), progress)
+
+
+def _ship_in_waves(
+    asked: Asked, ship: "_Shipping", found: list[Found], new: list[New], progress: Progress
+) -> None:
+    if not new:
+        return
+    context = asked.session().sparkContext
+    current = {one.manifest.partition: one.manifest for one in found}
+    wave, begun = _WAVES_PER_CORE * context.defaultParallelism, monotonic()
+    for first in range(0, len(new), wave):
+        some = new[first : first + wave]
+        done = context.parallelize(some, len(some)).map(ship).collect()
+        for partition in sorted({each.piece.partition for each in some}):
+            more = [told for each, told in zip(some, done, strict=True) if each.piece.partition == partition]
+            current[partition] = current[partition].with_segments(more)
+            archives.save(ship.target, current[partition])
+        count = first + len(some)
+        progress.say(f"{count:,} of {len(new):,} segments, {count / (monotonic() - begun):,.1f} segments/s")
+
+
+class _Shipping:
+    """Ships segments in a worker."""
+
+    def __init__(self, target: Place, how: str, kept: str) -> None:
+        self.target = target
+        self._how = how
+        self._kept = kept
+
+    def __call__(self, new: New) -> dict[str, Any]:
+        try:
+            return archives.ship(new.piece, new.told, self.target, self._how, self._kept)
+        finally:
+            snapshot.let_go(new.piece)
+
+
+def _told_of_loss(found: list[Found], gone: int, progress: Progress) -> int:
+    """Say what will never be in the archive; return the exit code."""
+    lost = [(one.manifest.folder, *one.lost) for one in found if one.lost is not None]
+    for folder, first, end in lost:
+        progress.say(f"{folder}: offsets {first} to {end - 1} were deleted before they were archived")
+    if gone:
+        progress.say(f"retention has deleted {gone} segments before they were archived")
+    return FAILED if lost or gone else OK
+
+
+def _verify(asked: Asked, target: Place) -> int:
+    """Read all that the manifests name; print what is not what was written."""
+    found = [each for each in archives.manifests(target) if asked.topic in ("", each.topic)]
+    if not found:
+        raise PipelineError(
+            f"{target.path}: no manifest {f'of {asked.topic} ' * bool(asked.topic)}is in it; name an archive in --out"
+        )
+    if asked.dry_run:
+        named = [each for one in found for segment in one.segments for each in segment["files"]]
+        account = {"files": len(named), "bytes": sum(each["bytes"] for each in named)}
+        output.print_account(account, as_json=asked.as_json)
+        return OK
+    looked = [each for one in found for each in archives.verify(target, one)]
+    rows = [dict(zip(COLUMNS, each, strict=True)) for each in looked if each[2]]
+    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    size = sum(each[1] for each in looked)
+    Progress("archive").say(f"{len(looked):,} files, {size:,} bytes: {len(rows):,} findings")
+    return FAILED if rows else OK
