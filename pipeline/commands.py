@@ -96,6 +96,28 @@ def archive(
     return archive.run(asked, out, verify)
 
 
+@job(app, "replay")
+def replay(
+    asked: Asked,
+    target: Annotated[
+        str, typer.Option(metavar="BROKER", help="broker:HOST:PORT; that of --source, if it is one.")
+    ] = "",
+    target_topic: Annotated[str, typer.Option(metavar="NAME", help="The topic that is written to.")] = "",
+    rate: Annotated[int, typer.Option(min=0, help="Records a second, of all tasks together.")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Leave out what is in the target already.")
+    ] = False,
+    keep_partition: Annotated[
+        bool,
+        typer.Option("--keep-partition", help="Each to the partition that it was in, not that of its key."),
+    ] = False,
+) -> int:
+    """Send the records of a range of times to a topic, with their create times, each partition in its order."""
+    from tidelog.pipeline.jobs import replay
+
+    return replay.run(asked, target, target_topic, rate, resume, keep_partition)
+
+
 @job(app, "deadletter")
 def deadletter(
     asked: Asked,

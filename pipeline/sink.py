@@ -7,7 +7,9 @@ already, by the column `source`, which becomes a header: `target` knows how. Not
 more of a task is in memory than a batch of Arrow's and what is under way.
 """
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -98,6 +100,16 @@ class _Tasks:
             raise
         return Done(sender.sent, left_out)
 
+    def report(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Write down what the tasks did, where that is wanted, on the driver's machine."""
+        if self.options.report:
+            done = [one for one in messages if isinstance(one, Done)]
+            counts = {
+                "written": sum(one.written for one in done),
+                "left_out": sum(one.left_out for one in done),
+            }
+            Path(self.options.report).write_text(json.dumps(counts))
+
     def end(self) -> None:
         """Leave nothing behind."""
         if (rate := self._rate()) is not None:
@@ -131,8 +143,9 @@ class Writer(DataSourceArrowWriter):
         """Write a task's rows; all are acknowledged when it returns."""
         return self._tasks.write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002  (Spark's)
-        """Tidy up; there is nothing that would have to become visible."""
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Say what was done, and tidy up; there is nothing that would have to become visible."""
+        self._tasks.report(messages)
         self._tasks.end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002  (Spark's)

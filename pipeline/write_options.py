@@ -24,7 +24,7 @@ COLUMNS: Final = {
     "topic": ("string",),
     ORIGIN: ("string",),
 }
-_NAMES: Final = ("target", "source", "topic", "maxRecordsPerSecond", "machines", "resume", "job")
+_NAMES: Final = ("target", "source", "topic", "maxRecordsPerSecond", "machines", "resume", "job", "report")
 # What Spark lays among the options of a stream.
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
 
@@ -37,6 +37,7 @@ class WriteOptions(NamedTuple):
     records_per_second: float | None = None  # on one machine
     resume: bool = False
     job: str = "sink"
+    report: str = ""  # a file that a write of a frame, once done, says in what it wrote
 
 
 def parse(options: Mapping[str, str]) -> WriteOptions:
@@ -56,6 +57,7 @@ def parse(options: Mapping[str, str]) -> WriteOptions:
         None if rate is None else rate / (machines or 1),
         resume == "true",
         given.get("job") or "sink",
+        given.get("report", ""),
     )
 
 

@@ -15,7 +15,7 @@ from tidelog.pipeline import failures
 from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
 from tidelog.pipeline.flags import Asked, duration_ms, one_of
 
-JOBS = ("backfill", "ingest", "audit", "latency")
+JOBS = ("backfill", "ingest", "audit", "latency", "replay")
 Captured = pytest.CaptureFixture[str]
 
 

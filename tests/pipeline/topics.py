@@ -1,9 +1,10 @@
 """Topics of a broker that tests write to: made, and read back by kafka-python."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
-from kafka.admin import NewTopic
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from tests.support.broker import Broker
 
@@ -26,6 +27,27 @@ def make(broker: Broker, topic: str, partitions: int = 1, **configs: str) -> str
     finally:
         admin.close()
     return topic
+
+
+def alter(broker: Broker, topic: str, **configs: str) -> None:
+    """Have a topic have these options, and no others; an option's dots are underscores here."""
+    options = {name.replace("_", "."): value for name, value in configs.items()}
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    try:
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, options)], incremental=False)
+    finally:
+        admin.close()
+
+
+def send(broker: Broker, topic: str, times: Sequence[int]) -> None:
+    """Send a record for each time to the first partition; its value is its number."""
+    producer = KafkaProducer(bootstrap_servers=broker.address)
+    try:
+        for number, at_ms in enumerate(times):
+            producer.send(topic, b"%d" % number, partition=0, timestamp_ms=at_ms)
+        producer.flush()
+    finally:
+        producer.close()
 
 
 def read(broker: Broker, topic: str) -> list[Read]:

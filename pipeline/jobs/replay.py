@@ -1,0 +1,124 @@
+"""replay: the records of an exact range of times, written to a topic once more.
+
+Owns what is sent where, and in which order: records of a partition in that of their offsets. How they are written, at
+which rate, and what of them is there already, the sink knows (`pipeline.sink`). Their create times are kept.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from tidelog.pipeline import output
+from tidelog.pipeline.cluster import LATEST, Cluster
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.exit_codes import OK
+from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import Options
+from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.scan import scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COLUMNS: Final = (
+    "topic string, partition int, offset bigint, create_time timestamp, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
+_STAMPS: Final = "message.timestamp.type"
+
+
+def run(
+    asked: Asked, target: str, target_topic: str, rate: int, is_resumed: bool, keep_partition: bool
+) -> int:
+    """Send the range; return the exit code."""
+    chosen = asked.chosen(now_ms())
+    found = scan(chosen)
+    if asked.dry_run:
+        output.print_scan(found, as_json=asked.as_json)
+        return OK
+    address = address_of(asked, target)
+    if not target_topic:
+        raise WrongOption("--target-topic is missing; name the topic that is written to")
+    sent = _counter(address, target_topic)
+    progress, begun = Progress("replay"), monotonic()
+    progress.say(found.words)
+    options = {
+        "target": f"broker:{address}",
+        "topic": target_topic,
+        "job": job_of(chosen),
+        "resume": str(is_resumed).lower(),
+        **({"maxRecordsPerSecond": str(rate)} if rate else {}),
+    }
+    frame = in_order(asked.read(asked.session(), COLUMNS))
+    with tempfile.TemporaryDirectory(prefix="tidelog-") as folder:
+        report = Path(folder, "report")
+        try:
+            with progress.watching(sent, found.records_at_most):
+                _write(frame, {**options, "report": str(report)}, keep_partition)
+        except BaseException:
+            progress.say("what was sent stays; the same command with --resume sends the rest")
+            raise
+        counts = json.loads(report.read_text())
+    account = {
+        "job": "replay",
+        "rows": counts["written"],
+        "left_out": counts["left_out"],
+        "seconds": round(monotonic() - begun, 1),
+        "topic": target_topic,
+    }
+    output.print_account(account, as_json=asked.as_json)
+    return OK
+
+
+def address_of(asked: Asked, target: str) -> str:
+    """Return HOST:PORT of the broker that is written to: that of the source, where none is named."""
+    kind, _, address = (target or asked.source).partition(":")
+    if kind != "broker" or not address:
+        raise WrongOption(
+            f"--target: {target or 'it is missing'}; write broker:HOST:PORT, only a broker appends"
+        )
+    return address
+
+
+def job_of(chosen: Options) -> str:
+    """Return the name that marks how far the target was when this range was first sent there."""
+    first = "start" if chosen.from_ms is None else chosen.from_ms
+    end = "end" if chosen.to_ms is None else chosen.to_ms
+    return f"replay.{chosen.topic}.{chosen.clock}.{first}.{end}"
+
+
+def in_order(records: "DataFrame") -> "DataFrame":
+    """Return records in tasks that have all of a partition, in the order of their offsets."""
+    return records.repartition("partition").sortWithinPartitions("partition", "offset")
+
+
+def _write(frame: "DataFrame", options: dict[str, str], keep_partition: bool) -> None:
+    from tidelog.pipeline.sink import rewritten
+
+    rewritten(frame, keep_partition).write.format("tidelog").options(**options).mode("append").save()
+
+
+def _counter(address: str, topic: str) -> Callable[[], int]:
+    """Return what counts the records that have come to a topic since; PipelineError where it cannot be replayed to."""
+    with Cluster(address) as cluster:
+        numbers = cluster.topic(topic).leaders
+        if cluster.settings(topic).get(_STAMPS) == "LogAppendTime":
+            raise PipelineError(
+                f"topic {topic} at {address} stamps what it takes, so that create times would be lost: set its "
+                f"{_STAMPS} to CreateTime"
+            )
+        before = sum(cluster.offsets(topic, dict.fromkeys(numbers, LATEST)).values())
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        with suppress(PipelineError), Cluster(address) as cluster:  # who writes says what is wrong
+            counted = sum(cluster.offsets(topic, dict.fromkeys(numbers, LATEST)).values()) - before
+        return counted
+
+    return count
