@@ -118,6 +118,24 @@ def replay(
     return replay.run(asked, target, target_topic, rate, resume, keep_partition)
 
 
+@job(app, "failover")
+def failover(
+    asked: Asked,
+    group: Group = "",
+    target: Annotated[
+        str, typer.Option(metavar="SOURCE", help="Cluster B: broker:HOST:PORT or segments:FOLDER.")
+    ] = "",
+    max_latency: Annotated[
+        str, typer.Option(metavar="LENGTH", help="Take latencies on A for as large, if they are less.")
+    ] = "",
+    apply: Annotated[bool, typer.Option("--apply", help="Commit the offsets to the groups on B.")] = False,
+) -> int:
+    """Show where groups that read cluster A go on reading on cluster B, so that they miss no record."""
+    from tidelog.pipeline.jobs import failover
+
+    return failover.run(asked, group, target, max_latency, apply)
+
+
 @job(app, "deadletter")
 def deadletter(
     asked: Asked,

@@ -19,7 +19,7 @@ JOBS = ("backfill", "ingest", "audit", "latency", "replay")
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive"])
+@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive", "failover"])
 def test_every_job_says_its_flags(capsys: Captured, job: str) -> None:
     ran = run(capsys, job, "--help")
     assert ran.status == 0

@@ -1,0 +1,271 @@
+"""failover: where on cluster B a group goes on that has read a topic on cluster A, so that it misses nothing.
+
+Owns the rule: the append time on A of the last record that the group has consumed, less the largest latency of A
+(append time less create time), is looked up on B by create time. Whatever is unread on A was appended after that
+record, so it was created no earlier than that time; and B's lookup is exact, however far out of order create times are,
+so nothing of it lies before the offset that is found. Clocks need not agree: B's is not asked, and by how much those of
+A and of producers differ is part of the latency.
+
+Where the rule cannot be proven for a partition, as when no append time is known, the group begins at the start of B's
+log. Partitions of a topic must be the same on both clusters, as they are where keys choose them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tidelog.pipeline import committed, from_segments, output, remote, segments
+from tidelog.pipeline.cluster import EARLIEST, LATEST, Cluster
+from tidelog.pipeline.committed import Reads
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.exit_codes import OK
+from tidelog.pipeline.flags import Asked, duration_ms
+from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import FAIL
+from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.scan import scan
+from tidelog.storage.log import Log
+from tidelog.storage.search import by_offset, by_time
+from tidelog.storage.search.by_time import RECORD_TIME
+from tidelog.storage.sources import PATIENT
+
+COLUMNS: Final = ("group", "partition", "offset", "rule", "bound")
+BY_TIME, START = "append time less max latency", "start of the log"
+READ: Final = "partition int, create_time timestamp, append_time timestamp, timestamp_type string"
+
+
+class Found(NamedTuple):
+    """Where B's log begins and ends, and its first offset with a create time at or after the one that was asked for."""
+
+    start: int
+    end: int
+    offset: int
+
+
+# By partition, the create time that is looked for, None for none.
+Lookup = Callable[[Mapping[int, int | None]], dict[int, Found]]
+
+
+def run(asked: Asked, group: str, target: str, max_latency: str, is_applied: bool) -> int:
+    """Print where each group goes on, and commit it if that is asked for; return the exit code."""
+    _check(asked, target, is_applied)
+    least_ms = duration_ms("--max-latency", max_latency) if max_latency else None
+    chosen = asked.chosen(now_ms())
+    found = scan(chosen)
+    if asked.dry_run:
+        output.print_scan(found, as_json=asked.as_json)
+        return OK
+    wanted = _committed(chosen.place, chosen.topic, group)
+    progress = Progress("failover")
+    progress.say(found.words)
+    there = from_segments.topics(chosen.place)[chosen.topic]
+    with lookup_of(target, chosen.topic, there) as lookup:
+        # What was committed is known by now: what comes while latencies are measured is unread.
+        latencies = measured(asked, least_ms)
+        for partition, latency_ms in sorted(latencies.items()):
+            told = "not known of all records" if latency_ms is None else f"{latency_ms:,} ms at most"
+            progress.say(f"{chosen.topic}-{partition}: latency {told}")
+        times = since(chosen.place, chosen.topic, wanted, latencies)
+        rows = list(starts(wanted, times, lookup))
+    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    if is_applied:
+        _apply(target.partition(":")[2], chosen.topic, rows)
+        progress.say(f"committed {len(rows):,} offsets at {target}")
+    return OK
+
+
+def _check(asked: Asked, target: str, is_applied: bool) -> None:
+    kind, _, where = asked.source.partition(":")
+    if kind != "segments" or not where or remote.is_remote(where):
+        raise WrongOption(
+            f"--source: {asked.source!r} does not tell append times and groups; write segments:FOLDER, the data folder "
+            "of cluster A"
+        )
+    kind, _, where = target.partition(":")
+    if kind not in ("segments", "broker") or not where:
+        raise WrongOption(
+            f"--target: {target or 'it is missing'}; write broker:HOST:PORT or segments:FOLDER, of cluster B"
+        )
+    if is_applied and kind != "broker":
+        raise WrongOption(
+            "--apply: only a broker keeps the offsets of groups; write --target broker:HOST:PORT"
+        )
+    if asked.from_time or asked.to_time:
+        raise WrongOption("--from, --to: the largest latency is that of all records; leave them out")
+    if asked.bad != FAIL:
+        raise WrongOption(f"--bad {asked.bad}: how late damaged records were is not known; leave it out")
+
+
+def _committed(place: str, topic: str, group: str) -> dict[Reads, int]:
+    """Return what groups have committed of the topic on A."""
+    found = {
+        reads: offset
+        for reads, offset in sorted(committed.in_folder(Path(place), now_ms()).items())
+        if reads.topic == topic and group in ("", reads.group)
+    }
+    gone = [reads for reads in found if reads.partition not in from_segments.topics(place)[topic]]
+    if gone:
+        raise PipelineError(
+            f"{place}: group {gone[0].group} has read {topic}-{gone[0].partition}, which is not there any more"
+        )
+    if not found:
+        raise PipelineError(
+            f"{place}: {f'group {group}' if group else 'no group'} has committed {'nothing' if group else 'anything'} "
+            f"of {topic}; without --group all groups are shown that have"
+        )
+    return found
+
+
+def measured(asked: Asked, least_ms: int | None) -> dict[int, int | None]:
+    """Return the largest latency of each partition of A that has records; None where a record does not tell it."""
+    from tidelog.pipeline.transforms import delays
+
+    rows = delays.largest(asked.read(asked.session(), READ)).collect()
+    return {
+        row["partition"]: None
+        if row["unknown"]
+        else row["max_ms"]
+        if least_ms is None
+        else max(least_ms, row["max_ms"])
+        for row in rows
+    }
+
+
+def since(
+    place: str, topic: str, wanted: Mapping[Reads, int], latencies: Mapping[int, int | None]
+) -> dict[Reads, int | None]:
+    """Return the create time from which on all is that a group has not read; None where that cannot be told."""
+    partitions = sorted({reads.partition for reads in wanted})
+    found: dict[Reads, int | None] = dict.fromkeys(wanted)
+    with from_segments.opened(place, topic, partitions, now_ms()) as logs:
+        for log, _, _ in logs:
+            latency_ms = latencies.get(log.partition)
+            for reads, offset in wanted.items():
+                if reads.partition == log.partition and latency_ms is not None:
+                    append_ms = unread_from_ms(log, offset)
+                    found[reads] = None if append_ms is None else append_ms - latency_ms
+    return found
+
+
+def unread_from_ms(log: Log, offset: int) -> int | None:
+    """Return a time before which nothing was appended of what lies at or after an offset; None where none is known.
+
+    That of the record before it, which was the last to be read. Where that is deleted, the offset is the log's start,
+    and it is the time of the first record that there is. An append time that is a bound, that time or earlier, does not
+    tell; an earlier one that is exact does.
+    """
+    start = log.log_start_offset
+    if offset < start:
+        return None
+    last = max(offset - 1, start)
+    for number in range(by_offset.segment_number(log.segments, last), -1, -1):
+
+        def look(number: int = number) -> list[int]:
+            segment = log.segments[number]
+            index = segment.append_index
+            if not len(index):
+                return []
+            entry = index.time_at(last - segment.base_offset)
+            if not entry.is_bound and segment.base_offset + entry.relative_offset <= last:
+                return [entry.time_ms]
+            entries = map(index.entry, range(len(index)))
+            return [
+                entry.time_ms
+                for entry in entries
+                if not entry.is_bound and segment.base_offset + entry.relative_offset <= last
+            ][-1:]
+
+        if found := segments.judging(log, look):
+            return found[0]
+    return None
+
+
+def starts(
+    wanted: Mapping[Reads, int], times: Mapping[Reads, int | None], lookup: Lookup
+) -> Iterator[dict[str, Any]]:
+    """Yield where each group goes on in each partition.
+
+    `bound` is how many records it reads again at most: no more than B has from there on, and no more than it has read.
+    """
+    for group in sorted({reads.group for reads in wanted}):
+        of_group = [reads for reads in sorted(wanted) if reads.group == group]
+        found = lookup({reads.partition: times[reads] for reads in of_group})
+        for reads in of_group:
+            place = found[reads.partition]
+            is_by_time = times[reads] is not None
+            offset = place.offset if is_by_time else place.start
+            yield {
+                "group": group,
+                "partition": reads.partition,
+                "offset": offset,
+                "rule": BY_TIME if is_by_time else START,
+                "bound": min(place.end - offset, wanted[reads]),
+            }
+
+
+def lookup_of(target: str, topic: str, ours: list[int]) -> AbstractContextManager[Lookup]:
+    """Yield what answers for cluster B, which has the partitions that A has; PipelineError where it has others."""
+    kind, _, where = target.partition(":")
+    return (_in_folder if kind == "segments" else _at_broker)(where, topic, ours)
+
+
+@contextmanager
+def _in_folder(place: str, topic: str, ours: list[int]) -> Iterator[Lookup]:
+    _refuse_others(place, topic, ours, from_segments.topics(place).get(topic, []))
+
+    def look(times: Mapping[int, int | None]) -> dict[int, Found]:
+        found = {}
+        with from_segments.opened(place, topic, times, now_ms()) as logs:
+            for log, _, _ in logs:
+                end, time_ms = log.log_end_offset, times[log.partition]
+                first = (
+                    None if time_ms is None else by_time.first_at_or_after(log, time_ms, RECORD_TIME, PATIENT)
+                )
+                found[log.partition] = Found(log.log_start_offset, end, first.offset if first else end)
+        return found
+
+    yield look
+
+
+@contextmanager
+def _at_broker(address: str, topic: str, ours: list[int]) -> Iterator[Lookup]:
+    with Cluster(address) as cluster:
+        _refuse_others(address, topic, ours, list(cluster.topic(topic).leaders))
+        settings = cluster.settings(topic)
+        for name, wrong in (("lookup.clock", "append"), ("message.timestamp.type", "LogAppendTime")):
+            if settings.get(name) == wrong:
+                raise PipelineError(
+                    f"topic {topic} at {address} has {name}={wrong}, so it cannot be searched by create time; read its "
+                    "files, --target segments:FOLDER, or alter it"
+                )
+
+        def look(times: Mapping[int, int | None]) -> dict[int, Found]:
+            begin = cluster.offsets(topic, dict.fromkeys(times, EARLIEST))
+            # Before the lookup: what comes in between is read.
+            ends = cluster.offsets(topic, dict.fromkeys(times, LATEST))
+            known = {number: max(0, time_ms) for number, time_ms in times.items() if time_ms is not None}
+            firsts = cluster.offsets(topic, known) if known else {}
+            return {
+                number: Found(begin[number], ends[number], firsts[number])
+                if firsts.get(number, -1) >= 0
+                else Found(begin[number], ends[number], ends[number])
+                for number in times
+            }
+
+        yield look
+
+
+def _refuse_others(place: str, topic: str, ours: list[int], there: list[int]) -> None:
+    if ours != there:
+        raise PipelineError(
+            f"{place}: it has partitions {there} of {topic}, and A has {ours}; keys choose partitions by their number, "
+            "so it must be the same"
+        )
+
+
+def _apply(address: str, topic: str, rows: list[dict[str, Any]]) -> None:
+    with Cluster(address) as cluster:
+        for group in sorted({row["group"] for row in rows}):
+            offsets = {row["partition"]: row["offset"] for row in rows if row["group"] == group}
+            cluster.commit(group, topic, offsets)
