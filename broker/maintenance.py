@@ -13,6 +13,7 @@ its answer.
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable
@@ -47,32 +48,34 @@ LONGEST_WAIT_S = 3600.0
 class Periodic:
     """A job that comes round: a task that returns in how many seconds it wants to run again, at most `interval_s`."""
 
-    __slots__ = ("_clock", "_due", "_interval_s", "_left_s", "_run", "_task", "name")
+    __slots__ = ("_clock", "_due_ms", "_interval_ms", "_left_ms", "_run", "_task", "name")
 
     def __init__(
         self, name: str, interval_s: float, run: Callable[[], Task[float | None]], clock: Clock
     ) -> None:
         self.name = name
         self._clock = clock
-        self._interval_s = max(interval_s, SHORTEST_WAIT_S)
+        # Whole numbers, as the clock has them: seconds added up may come to a trifle more than the clock ever shows.
+        self._interval_ms = _ms(max(interval_s, SHORTEST_WAIT_S))
         self._run = run
-        self._due = self._now_s() + interval_s
+        self._due_ms = clock.monotonic_ms() + _ms(interval_s)
         self._task: Task[float | None] | None = None  # of a round that is under way
-        self._left_s = 0.0  # when it was left, for others to have their turn
+        self._left_ms = 0  # when it was left, for others to have their turn
 
     def wait_s(self) -> float:
         """Return how long it is until the job is due; 0 or less when it is, or is under way."""
-        return (self._due if self._task is None else self._left_s) - self._now_s()
+        due_ms = self._due_ms if self._task is None else self._left_ms
+        return (due_ms - self._clock.monotonic_ms()) / 1000
 
     def hasten(self, wait_s: float) -> None:
         """Begin a round in that time, if not before."""
-        self._due = min(self._due, self._now_s() + wait_s)
+        self._due_ms = min(self._due_ms, self._clock.monotonic_ms() + _ms(wait_s))
 
     def go_on(self, until_s: float) -> bool:
         """Begin a round or go on with it, in real time up to `until_s`; tell whether it has come to its end."""
         task = self._task
         if task is None:
-            self._due = self._now_s() + self._interval_s
+            self._due_ms = self._clock.monotonic_ms() + self._interval_ms
             task = self._run()
         self._task = None
         try:
@@ -83,11 +86,12 @@ class Periodic:
             if end.value is not None:
                 self.hasten(max(end.value, SHORTEST_WAIT_S))
             return True
-        self._task, self._left_s = task, self._now_s()
+        self._task, self._left_ms = task, self._clock.monotonic_ms()
         return False
 
-    def _now_s(self) -> float:
-        return self._clock.monotonic_ms() / 1000
+
+def _ms(span_s: float) -> int:
+    return math.ceil(span_s * 1000)
 
 
 class Job(Later):

@@ -312,8 +312,7 @@ def _open_segment(
         segment = verification.judge(segment, _epoch_at(folder))
         if not segment.summary.damage:
             flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
-        save = partial(segment.save, final=not is_last, flushed=is_whole, durably=True)
-        owed.write(partial(_unless_gone, save))
+        owed.write(partial(_unless_gone, segment.save, final=not is_last, flushed=is_whole, durably=True))
     if not is_whole:
         segment.size = size
         _begin_to_read(segment, summary.log_bytes, size)
@@ -392,17 +391,17 @@ def _finish(segment: Segment, owed: Owed) -> None:
     A flush of anything behind it would have put that on disk.
     """
     if not _ends_as_closed(segment, segment.summary) and segment.load_indexes() is not None:
-        owed.write(partial(_unless_gone, partial(segment.finish, flushed=True)))
+        owed.write(partial(_unless_gone, segment.finish, flushed=True))
         segment.release()
 
 
-def _unless_gone(save: Callable[[], object]) -> None:
+def _unless_gone(save: Callable[..., object], **how: bool) -> None:
     """Save what is known of a segment, unless it was let go meanwhile and its files are not as far, or were deleted.
 
     Then they are made anew by whoever reads them next.
     """
     with suppress(Mismatch, OffsetOutOfRange):
-        save()
+        save(**how)
 
 
 def _is_as_described(segment: Segment) -> bool:

@@ -26,10 +26,13 @@ settings.load_profile("tidelog")
 
 
 @pytest.fixture(autouse=True)
-def _no_options_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_options_from_outside() -> Iterator[None]:
     """Keep the options of whoever runs the tests out of them."""
-    for variable in [name for name in os.environ if name.startswith("KAFKA_")]:
-        monkeypatch.delenv(variable)
+    # Not the test's own `monkeypatch`: what that has changed is put back before the test's folder is removed.
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in [name for name in os.environ if name.startswith("KAFKA_")]:
+            patch.delenv(variable)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

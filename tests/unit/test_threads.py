@@ -254,6 +254,18 @@ def test_what_comes_round_waits_as_long_as_it_is_told_and_never_not_at_all() -> 
     assert again.wait_s() == pytest.approx(SHORTEST_WAIT_S)
 
 
+def test_what_comes_round_is_due_when_the_clock_shows_that_time_and_not_a_trifle_later() -> None:
+    clock = Clock()
+    clock.hold()
+    for _ in range(1000):
+        clock.advance(milliseconds=7919)
+        weekly = Periodic("weekly", 7 * 86400, lambda: at_once(None), clock)
+        clock.advance(days=6, hours=23)
+        assert weekly.wait_s() == 3600
+        clock.advance(hours=1)
+        assert weekly.wait_s() == 0
+
+
 async def test_what_comes_round_goes_by_the_clock_that_can_be_held() -> None:
     clock, rounds = Clock(), threading.Semaphore(0)
     clock.hold()

@@ -326,6 +326,7 @@ async def test_a_lookup_in_a_large_batch_is_not_made_on_the_loop(
 ) -> None:
     monkeypatch.setattr("tidelog.protocol.records.validate._TIMED_RECORDS_MAX", 0)
     monkeypatch.setattr("tidelog.storage.search.in_batch.PROMPT_BYTES", 1000)
+    monkeypatch.setattr(work, "LOOP_S", 60.0)
     client = await connect(await serve())
     await filled(client, 0)
     assert not await produced(
