@@ -454,6 +454,11 @@ class InSession:
         """Tell whether one has changed that was not to be looked at."""
         return self.session.told != self._told
 
+    @property
+    def has_news(self) -> bool:
+        """Tell whether anything is to be looked at now."""
+        return bool(self.session.changed)
+
     def wanted(self, request: FetchRequest) -> None:
         """Put into a request what is to be looked at now."""
         session = self.session
@@ -496,6 +501,7 @@ class Opening:
 
     size = 0
     has_grown = False
+    has_news = True
 
     def __init__(self, sessions: FetchSessions, address: str, request: FetchRequest, by_id: bool) -> None:
         self._sessions = sessions

@@ -4,9 +4,10 @@ Owns the count. Event loop only. A connection has room for a little however much
 address, so that a small request is served; all that is held so, beyond the bound, is no more than the bound again.
 """
 
-from collections import Counter
 from collections.abc import Hashable
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 # What a connection may hold whatever another one does.
 LITTLE_BYTES = 16 * 1024
@@ -29,8 +30,8 @@ class Quota:
         """Let so much be held; and a little by each connection, as far as there is room for that."""
         self.limit_bytes = limit_bytes
         self._little_bytes = little_bytes
-        self._by_address: Counter[str] = Counter()
-        self._by_owner: Counter[Owner] = Counter()
+        self._by_address: dict[str, int] = {}
+        self._by_owner: dict[Owner, int] = {}
         self.total_bytes = 0
 
     @property
@@ -47,19 +48,26 @@ class Quota:
 
     def hold(self, owner: Owner, size_bytes: int) -> "Hold | None":
         """Count what a request holds; None if there is no room. The first of a connection that is alone has room."""
-        if size_bytes > self.room_bytes(owner) and owner.address in self._by_address:
+        # Within the half that one address may hold there is room for whoever it is.
+        is_near = self.total_bytes + size_bytes > self.limit_bytes // 2
+        if is_near and size_bytes > self.room_bytes(owner) and owner.address in self._by_address:
             return None
         return Hold(self, owner, size_bytes)
 
     def add(self, owner: Owner, size_bytes: int) -> None:
         """Count more, or less, for a connection."""
         self.total_bytes += size_bytes
-        self._by_address[owner.address] += size_bytes
-        if not self._by_address[owner.address]:
-            del self._by_address[owner.address]
-        self._by_owner[owner] += size_bytes
-        if not self._by_owner[owner]:
-            del self._by_owner[owner]
+        _count(self._by_address, owner.address, size_bytes)
+        _count(self._by_owner, owner, size_bytes)
+
+
+def _count(held_by: dict[K, int], who: K, size_bytes: int) -> None:
+    """Add to what one holds; who holds nothing is not counted."""
+    held_bytes = held_by.get(who, 0) + size_bytes
+    if held_bytes:
+        held_by[who] = held_bytes
+    else:
+        held_by.pop(who, None)
 
 
 class Hold:

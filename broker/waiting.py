@@ -11,12 +11,12 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
-from tidelog.broker.answers import Later, outcome_of
+from tidelog.broker.answers import Later
 from tidelog.broker.clock import Clock
 from tidelog.broker.quota import Hold, Owner, Quota
 from tidelog.broker.timers import Timers
@@ -25,8 +25,9 @@ _log = logging.getLogger(__name__)
 
 # How long a turn of the loop answers fetches that are due, about: the next produce waits no longer than that.
 TURN_S = 0.002
-# By how much longer than it asked for a fetch may wait that finds nothing.
-ROUNDED_MS = 64
+# By how much longer than it asked for a fetch may wait that finds nothing: a share of that, and at most so long.
+ROUNDED_BY = 5
+ROUNDED_MS = 100
 # What a parked fetch takes in memory with its request, about, and what for each of its partitions.
 WAITER_BYTES = 1500
 PLACE_BYTES = 700
@@ -43,9 +44,9 @@ PARKED_WEIGHT_BYTES = 1000
 class Parked:
     """The fetches that wait, and when the time of each is up.
 
-    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most an eighth,
-    and ROUNDED_MS. So a thousand idle consumers wake the broker sixteen times a second and not a thousand, and one poll
-    among sixty costs 0.6 of what it costs among fifteen. However many are due at once, a turn of the loop answers them
+    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most a fifth, and
+    ROUNDED_MS. So a thousand idle consumers wake the broker ten times a second and not a thousand, and one poll among
+    sixty costs 0.6 of what it costs among fifteen. However many are due at once, a turn of the loop answers them
     for TURN_S and leaves the others to the next.
     """
 
@@ -68,7 +69,7 @@ class Parked:
 
     def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> int:
         """Let a fetch wait so long; return when it is due, in milliseconds of the monotonic clock."""
-        step_ms = min(max(max_wait_ms >> 3, 1), ROUNDED_MS)
+        step_ms = min(max_wait_ms // ROUNDED_BY or 1, ROUNDED_MS)
         due_ms = (self._now_ms() + max_wait_ms) // step_ms * step_ms + step_ms
         due = self._due.get(due_ms)
         if due is None:
@@ -270,22 +271,21 @@ class Waiters:
 class FetchWaiter(Later):
     """A fetch that waits for `missing_bytes` more on any of its partitions, at most `max_wait_ms`: `places` are theirs.
 
-    `answer` reads what is there then. Exact, and still no append looks at it in vain: on each of k partitions it
+    `comes_to` is its response then. Exact, and still no append looks at it in vain: on each of k partitions it
     expects a share of what is missing, of which all k together are no more than that. So it has not got enough before
     one of them has grown by its share. Of the partitions of a fetch session those that have nothing new are watched by
     the session, which says when one of them has grown.
     """
 
     __slots__ = (
-        "_answer",
         "_bases",
+        "_comes_to",
         "_due_ms",
         "_hold",
         "_missing_bytes",
         "_of",
         "_parked",
         "_share",
-        "_under_way",
         "round",
     )
 
@@ -295,17 +295,16 @@ class FetchWaiter(Later):
         places: Iterable[Waiters],
         missing_bytes: int,
         max_wait_ms: int,
-        answer: Callable[[], Any],
+        comes_to: Any,
         weight_bytes: int = PARKED_WEIGHT_BYTES,
         of: int = 0,
     ) -> None:
         """Wait; `of` is how many partitions there are with those that are watched otherwise."""
         super().__init__(weight_bytes)
-        self._answer: Callable[[], Any] | None = answer
+        self._comes_to: Any = comes_to  # None once nothing is waited for
         self._missing_bytes = missing_bytes
         self._parked = parked
         self._hold: Hold | None = None
-        self._under_way: Later | None = None
         self.round = 0  # entries of earlier rounds are not good any more; -1 once nothing is waited for
         # How far each had grown when its growth was last counted.
         self._bases = {place: place.grown_bytes for place in places}
@@ -348,7 +347,7 @@ class FetchWaiter(Later):
 
     def grew(self, place: Waiters, size_bytes: int) -> bool:
         """Do the same for one that was watched otherwise, and has grown by so much: from now on wait there too."""
-        if self._answer is None or place in self._bases:
+        if self._comes_to is None or place in self._bases:
             return False
         place.add(self._parked)
         self._bases[place] = place.grown_bytes - size_bytes
@@ -369,37 +368,25 @@ class FetchWaiter(Later):
             self._expect_shares()
 
     def finish(self) -> None:
-        """Answer now with what is there, or with the error that comes of it."""
-        answer = self._answer
-        if answer is None:
+        """Answer now with what is there."""
+        comes_to = self._comes_to
+        if comes_to is None:
             return
         self._forget()
-        outcome = outcome_of(
-            answer
-        )  # A fault its connection logs, and closes; the others that are due are answered.
-        if isinstance(outcome, Later):
-            later = self._under_way = outcome
-            later.ready = lambda: self.resolve(later.response)
-        else:
-            self._hand_over(outcome)
-
-    def _hand_over(self, outcome: Any) -> None:
         try:
-            self.resolve(outcome)
-        except Exception:
+            self.resolve(comes_to)
+        except Exception:  # The others that are due are answered.
             _log.exception("a parked fetch could not be answered")
 
     def cancel(self) -> None:
         """Leave without an answer."""
         self._forget()
-        if self._under_way is not None:
-            self._under_way.cancel()
 
     def _forget(self) -> None:
         """Wait for nothing any more."""
-        if self._answer is None:
+        if self._comes_to is None:
             return
-        self._answer = None
+        self._comes_to = None
         self.round = -1
         if self._hold is not None:
             self._hold.give_back()

@@ -87,9 +87,8 @@ class AppendIndex(IndexFile):
 
     def cut_file(self) -> None:
         """Have the file end where these entries do, on disk."""
-        self._is_file_to_cut = (
-            True  # Until that is done: whoever comes again after an error drops nothing any more.
-        )
+        # Until that is done: whoever comes again after an error drops nothing any more.
+        self._is_file_to_cut = True
         file = self._file or self._open()
         file.truncate(len(self.data))
         file.sync()

@@ -344,9 +344,8 @@ class ConsumerGroup:
 
     def _settle_some(self) -> None:
         """Go on with those that wait for an epoch there is a target for, however many epochs came since: a few now."""
-        first = islice(
-            self._waiting.items(), AT_ONCE + 1
-        )  # Epochs only rise: who came first waits for the least.
+        # Epochs only rise: who came first waits for the least.
+        first = islice(self._waiting.items(), AT_ONCE + 1)
         due = [member for member, waits in first if waits.epoch <= self.target_epoch]
         for member in due[:AT_ONCE]:
             if waits := self._waiting.pop(member, None):

@@ -89,9 +89,8 @@ class Coordinator:
         self._cleaning: Generator[None, None, None] | None = None
         self._must_clean_again = False
         self._with_groups = False
-        self._deleting: set[str] = (
-            set()
-        )  # groups of which a part is gone: nobody joins, or commits, meanwhile
+        # Groups of which a part is gone: nobody joins, or commits, meanwhile.
+        self._deleting: set[str] = set()
         self._around = Surroundings(
             now_ms=clock.now_ms,
             monotonic_ms=clock.monotonic_ms,

@@ -153,11 +153,10 @@ def _park(
 ) -> FetchWaiter:
     """Wait for more than a fetch has found."""
     missing_bytes = request.min_bytes - fetch.size_bytes
-    # The largest leaves room for another request: a connection that takes none does not see its client leave.
-    weight_bytes = max(PARKED_WEIGHT_BYTES, WANTED_BYTES * len(fetch.pieces))
-    weight_bytes = min(weight_bytes, MAX_UNSENT_BYTES // 2)
-    # What there is then is read when the answers before it have left.
-    answer = OnLoop(again)
+    weight_bytes = PARKED_WEIGHT_BYTES
+    if len(fetch.pieces) > 1:
+        # The largest leaves room for another request: a connection that takes none does not see its client leave.
+        weight_bytes += min(WANTED_BYTES * len(fetch.pieces), MAX_UNSENT_BYTES // 2)
     places = [partition.waiters for partition, _, _ in fetch.pieces]
     asked = fetch.asked
     waiter = FetchWaiter(
@@ -165,7 +164,8 @@ def _park(
         places,
         missing_bytes,
         request.max_wait_ms,
-        lambda: answer,
+        # What there is then is read when the answers before it have left.
+        OnLoop(again),
         weight_bytes,
         asked.size if asked is not None else 0,
     )
@@ -197,6 +197,8 @@ def fetch_again(
     broker: Broker, request: FetchRequest, version: int, owner: Hashable, asked: "InSession | Opening | None"
 ) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
+    if asked is not None and not asked.has_news:
+        return asked.answer([])
     fetch = _Fetch(broker, request, version, asked)
     left = fetch.begin(broker, request, version)
     if left is None:
@@ -243,11 +245,11 @@ class _Fetch:
         if version < BATCHES_SINCE:
             self._left_bytes = min(self._left_bytes, CONVERTED_BYTES_MAX)
             self._magic = 1 if version >= V1_SINCE else 0
+            self._converts_until_s = monotonic() + CONVERTS_S
         self._isolation_level = request.isolation_level
         self._topics: list[FetchableTopicResponse] = []
         # What is to be converted for the partition that was looked at last, the end of what could be read before.
         self._conversion: tuple[Partition, int, Iterator[bytearray | FileSlice]] | None = None
-        self._converts_until_s = monotonic() + CONVERTS_S
         self._held, self._holds_bytes = broker.held, 0
         # Of each partition that was read: the end of what could be, before it was, and the answer for it.
         self.pieces: list[tuple[Partition, int, PartitionData]] = []

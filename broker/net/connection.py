@@ -143,7 +143,8 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         received.filled += size_bytes
         if received.filled >= received.frame_end:
             self._process()
-            self._busy_poll.request_came()
+            if not self._owed.answers:  # Who waits for an answer does not ask again before it is there.
+                self._busy_poll.request_came()
         elif received.filled == len(received.view) and not received.grow():
             self._reading.hold_for(MEMORY)
 

@@ -189,7 +189,7 @@ class Sessions(RuleBasedStateMachine):
             reader.session_id = 0
             return
         asked, _ = begun
-        asked.wait(FetchWaiter(self.world.parked, [], 1, 60_000, lambda: None, 100, asked.size))
+        asked.wait(FetchWaiter(self.world.parked, [], 1, 60_000, "answer", 100, asked.size))
         reader.epoch = 1 if reader.epoch == fetch_sessions.LAST_EPOCH else reader.epoch + 1
 
     @rule(number=st.sampled_from([2, 2, 1]))

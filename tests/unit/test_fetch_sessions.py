@@ -457,7 +457,7 @@ def test_a_closed_session_leaves_nothing_behind() -> None:
 
 def park(world: World, asked: InSession, places: Iterable[int] = (), missing_bytes: int = 1) -> FetchWaiter:
     waiters = [world.partition(index).waiters for index in places]
-    waiter = FetchWaiter(world.parked, waiters, missing_bytes, 60_000, lambda: "answer", of=asked.size)
+    waiter = FetchWaiter(world.parked, waiters, missing_bytes, 60_000, "answer", of=asked.size)
     asked.wait(waiter)
     return waiter
 

@@ -66,13 +66,14 @@ async def test_an_append_looks_at_none_of_those_who_wait_for_more() -> None:
 async def test_very_many_that_are_due_leave_the_loop_to_others_in_between() -> None:
     partition, parked = Waited(), new_parked()
 
-    def answer() -> str:
+    def read() -> None:
         until_s = time.thread_time() + 0.0001
         while time.thread_time() < until_s:
             pass
-        return "answer"
 
-    waiters = [FetchWaiter(parked, [partition.waiters], 10, 60_000, answer) for _ in range(3000)]
+    waiters = [park(partition, 10, 60_000, parked) for _ in range(3000)]
+    for waiter in waiters:
+        waiter.ready = read
     longest_s = 0.0  # of this thread: others may take the processor
     partition.grow(10)
     last_s = time.thread_time()
@@ -109,7 +110,7 @@ def test_a_batch_that_was_sent_again_is_nothing_new_to_who_waits() -> None:
     appended = iter([True, False])
     log = SimpleNamespace(append=lambda *_: SimpleNamespace(duplicate=next(appended)), last_batch_bytes=10)
     partition = Partition(0, cast(Any, log))
-    waiter = FetchWaiter(new_parked(loop=loop), [partition.waiters], 10, 1, lambda: "answer")
+    waiter = FetchWaiter(new_parked(loop=loop), [partition.waiters], 10, 1, "answer")
     for answer in (None, "answer"):
         partition.append(bytearray(), 0)
         loop.turn()
@@ -133,7 +134,7 @@ def test_however_many_are_due_one_turn_of_the_loop_is_taken_at_a_time() -> None:
     loop = Turns()
     parked = new_parked(loop=loop)
     partitions = [Waited() for _ in range(5)]
-    waiters = [FetchWaiter(parked, [place.waiters], 10, 1, lambda: "answer") for place in partitions]
+    waiters = [FetchWaiter(parked, [place.waiters], 10, 1, "answer") for place in partitions]
     for place in partitions:
         place.grow(10)
     assert len(loop.soon) == 1
@@ -154,7 +155,7 @@ def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enoug
     loop = Turns()
     parked = new_parked(loop=loop)
     partitions = [Waited() for _ in range(count)]
-    waiter = FetchWaiter(parked, [each.waiters for each in partitions * 2], missing, 1, lambda: "answer")
+    waiter = FetchWaiter(parked, [each.waiters for each in partitions * 2], missing, 1, "answer")
     alone = [
         (partition, size, park(partition, size, 1, parked))
         for partition, size in zip(partitions, others, strict=False)
@@ -176,27 +177,22 @@ def test_a_fetch_is_answered_exactly_when_all_its_partitions_together_have_enoug
     assert not any(partition.waiters.count or partition.waiters._entries for partition in partitions)
 
 
-async def test_a_parked_fetch_that_fails_is_answered_and_takes_no_other_with_it(
+async def test_a_parked_fetch_that_cannot_be_answered_takes_no_other_with_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     partition, parked = Waited(), new_parked()
-
-    def fail() -> None:
-        raise OSError(5, "Input/output error")
 
     def closed() -> None:
         raise RuntimeError("no such connection")
 
     for due in (lambda: partition.grow(10), lambda: None):
         before = park(partition, 10, 5, parked)
-        failing = FetchWaiter(parked, [partition.waiters], 10, 5, fail)
         unsent = park(partition, 10, 5, parked)
         unsent.ready = closed
         behind = park(partition, 10, 5, parked)
         due()
         assert [await outcome(waiter) for waiter in (before, behind)] == ["answer"] * 2
-        assert isinstance(await outcome(failing), OSError)
-    assert "no such connection" in caplog.text
+    assert [record.message for record in caplog.records] == ["a parked fetch could not be answered"] * 2
 
 
 async def test_fetches_that_come_and_go_leave_little_behind_with_one_that_stays() -> None:
@@ -233,26 +229,11 @@ async def test_a_fetch_that_there_is_no_room_for_is_answered_at_once() -> None:
 async def test_a_fetch_is_charged_with_what_it_holds_while_it_waits() -> None:
     partition, parked = Waited(), new_parked()
     for places in ([partition.waiters], [partition.waiters, Waiters()]):
-        waiter = FetchWaiter(parked, places, 10, 60_000, lambda: "answer")
+        waiter = FetchWaiter(parked, places, 10, 60_000, "answer")
         waiter.charge(Owner())
         assert parked.quota.total_bytes == WAITER_BYTES + PLACE_BYTES * len(places)
         waiter.cancel()
         assert not parked.quota.total_bytes
-
-
-async def test_an_answer_that_is_being_read_is_given_up_with_its_client() -> None:
-    partition, parked = Waited(), new_parked()
-    given_up = []
-
-    class Reading(Later):
-        def cancel(self) -> None:
-            given_up.append(self)
-
-    reading = Reading()
-    waiter = FetchWaiter(parked, [partition.waiters], 10, 60_000, lambda: reading)
-    waiter.finish()
-    waiter.cancel()
-    assert given_up == [reading]
 
 
 class SlowLog:
@@ -282,7 +263,7 @@ async def outcome(later: Later) -> Any:
 
 
 def park(partition: Waited, missing_bytes: int, max_wait_ms: int, parked: Parked) -> FetchWaiter:
-    return FetchWaiter(parked, [partition.waiters], missing_bytes, max_wait_ms, lambda: "answer")
+    return FetchWaiter(parked, [partition.waiters], missing_bytes, max_wait_ms, "answer")
 
 
 async def test_a_fetch_is_answered_when_enough_has_come_and_not_before() -> None:
@@ -322,14 +303,14 @@ async def test_fetches_whose_time_is_up_at_nearly_the_same_moment_are_answered_t
     assert not parked
 
 
-@pytest.mark.parametrize("wait_ms", [0, 1, 7, 8, 100, 500, 512, 30_000, 2**31 - 1])
+@pytest.mark.parametrize("wait_ms", [0, 1, 4, 5, 100, 500, 512, 30_000, 2**31 - 1])
 async def test_nobody_waits_less_than_asked_nor_much_longer(wait_ms: int) -> None:
     parked, clock = new_parked(), Clock()
     waiter = park(Waited(), 100, 2**31 - 1, parked)
     for _ in range(100):
         before_ms = clock.monotonic_ms()
         due_ms = parked.add(waiter, wait_ms)
-        assert before_ms + wait_ms < due_ms <= clock.monotonic_ms() + wait_ms + max(min(wait_ms // 8, 64), 1)
+        assert before_ms + wait_ms < due_ms <= clock.monotonic_ms() + wait_ms + max(min(wait_ms // 5, 100), 1)
 
 
 async def test_growing_much_answers_once() -> None:
@@ -467,5 +448,5 @@ async def test_a_fetch_waits_by_the_clock_that_can_be_held() -> None:
     clock.advance(milliseconds=499)
     await asyncio.sleep(0.02)
     assert waiter.response is None
-    clock.advance(milliseconds=64)
+    clock.advance(milliseconds=101)
     assert await outcome(waiter) == "answer"
