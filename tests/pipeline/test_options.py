@@ -30,7 +30,7 @@ def test_all_of_them_by_names_in_any_case_as_spark_hands_them_over() -> None:
     }
     assert parse(given, NOW) == Options(
         "broker", "127.0.0.1:9092", "orders", "records", "append", NOW, NOW + 1500, "quarantine", "/q:1",
-        frozenset({0, 2}), 0, 1, True,
+        frozenset({0, 2}), 0, 1, pushdown=True,
     )  # fmt: skip
 
 

