@@ -36,7 +36,8 @@ class Shape:
     """How the records of a topic lie in batches and in time."""
 
     records_a_batch: int = 100
-    late: float = 0.0  # this part of the records is up to an hour late
+    late: float = 0.0  # this part of the records is late, up to an hour
+    late_max_ms: int = LATE_MAX_MS
     codec: int = 0
     value_bytes: int = 100
 
@@ -46,7 +47,7 @@ class Shape:
         for _ in range(max(4, RECORDS_OF_PATTERNS // self.records_a_batch)):
             times = np.arange(self.records_a_batch, dtype=np.int64) * STEP_MS
             is_late = rng.random(self.records_a_batch) < self.late
-            times[is_late] -= rng.integers(1, LATE_MAX_MS, is_late.sum())
+            times[is_late] -= rng.integers(1, self.late_max_ms, is_late.sum())
             records = [
                 Record(i, LATE_MAX_MS + int(t), None, self._value(rng), ()) for i, t in enumerate(times)
             ]
