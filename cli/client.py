@@ -427,6 +427,14 @@ def any_error() -> type[Exception]:
     return error
 
 
+def unknown_topic_error() -> type[Exception]:
+    """Return what the library raises where the broker knows a topic no more."""
+    from kafka.errors import UnknownTopicOrPartitionError
+
+    error: type[Exception] = UnknownTopicOrPartitionError
+    return error
+
+
 def timeout_error() -> type[Exception]:
     """Return what the library raises where an answer did not come in time."""
     from kafka.errors import KafkaTimeoutError

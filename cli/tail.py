@@ -136,7 +136,7 @@ class _Partition:
 
 
 class Reader:
-    """The records of some partitions, merged; a span that follows goes on after the end, until its end has passed.
+    """The records of some partitions of a topic, merged; a span that follows goes on until its end has passed.
 
     `damaged` has the partitions whose reading ended where the broker could not read them.
     """
@@ -191,7 +191,10 @@ class Reader:
             behind = [part for part in self._partitions.values() if part.is_behind]
             if not behind and (not self._follow or len(self.damaged) == len(self._partitions)):
                 return
-            is_news = self._poll(behind)
+            try:
+                is_news = self._poll(behind)
+            except client.unknown_topic_error() as error:
+                raise self._gone() from error  # It came with another answer than that of a fetch.
             until_ms = self._span.until_ms
             # After the poll: what came with it may have been appended since.
             if self._follow and until_ms is not None and self._clock.now_ms() >= until_ms:
@@ -229,7 +232,7 @@ class Reader:
             self._leave(self._partitions[key], offset)
         if answer or damaged:
             return True
-        self._look_for_topics()
+        self._look_for_topic()
         for part in behind:
             # What is left before the end may be no records: markers, or what compaction took.
             part.next_offset = max(part.next_offset, self._session.position(part.topic_partition))
@@ -249,12 +252,15 @@ class Reader:
             "--offset N"
         )
 
-    def _look_for_topics(self) -> None:
+    def _look_for_topic(self) -> None:
         """End where a topic was deleted: what is known of it says so after the fetch that failed."""
-        for topic in {key.topic for key in self._partitions}:
-            # Asks the broker only where the topic is not known any more.
-            if not self._session.partitions_for_topic(topic):
-                raise CommandError(f"topic {topic} is gone: it was deleted while it was being read")
+        # Asks the broker only where the topic is not known any more.
+        if not self._session.partitions_for_topic(next(iter(self._partitions)).topic):
+            raise self._gone()
+
+    def _gone(self) -> CommandError:
+        topic = next(iter(self._partitions)).topic
+        return CommandError(f"topic {topic} is gone: it was deleted while it was being read")
 
     def _merge(self) -> list[Any]:
         """Take from the queues what nothing that is still to come can precede."""

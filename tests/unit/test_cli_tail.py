@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from kafka.errors import UnknownTopicOrPartitionError
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import tail
@@ -175,16 +176,27 @@ def test_a_silent_broker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.exit_code == UNREACHABLE
 
 
+def _nothing(*_: object) -> dict[Key, list[Record]]:
+    return {}
+
+
+def _refused(*_: object) -> Any:
+    raise UnknownTopicOrPartitionError("t")
+
+
+@pytest.mark.parametrize(("poll", "look"), [(_nothing, None), (_refused, None), (_nothing, _refused)])
 @pytest.mark.parametrize("follow", [True, False])
 def test_a_topic_that_is_deleted_while_it_is_read_is_an_error(
-    follow: bool, monkeypatch: pytest.MonkeyPatch
+    follow: bool, poll: Any, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """However that is learned: kafka-python raises what the broker says of a topic that it alone asked for."""
     session = Session([(0, 10)])
     session.ends[Key(0)] = 2  # there is one more, that does not come
     records = reader(session, 0, follow).read()
     assert [r.offset for r in next(records)] == [0]
     session.is_there = False
-    monkeypatch.setattr(session, "poll", lambda timeout_ms: {})
+    monkeypatch.setattr(session, "poll", poll)
+    monkeypatch.setattr(session, "partitions_for_topic", look or session.partitions_for_topic)
     with pytest.raises(
         CommandError, match="topic t is gone: it was deleted while it was being read"
     ) as caught:
