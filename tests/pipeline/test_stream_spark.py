@@ -79,17 +79,17 @@ def is_begun(folder: Path, number: int) -> bool:
     return (folder / "checkpoint" / "offsets" / str(number)).exists()
 
 
-@pytest.mark.timeout(400)  # each start of Spark takes its time where others work
-@pytest.mark.parametrize(
-    ("kind", "kills"), [("broker", [1]), pytest.param("segments", [0, 1, 2], marks=pytest.mark.all)]
-)
+@pytest.mark.all
+@pytest.mark.timeout(1200)  # each start of Spark takes its time where others work
+@pytest.mark.parametrize(("kind", "kills"), [("broker", range(10)), ("segments", range(10))])
 def test_every_row_once_after_hard_kills(
-    spark: Any, broker: Broker, tmp_path: Path, kind: str, kills: list[int]
+    spark: Any, broker: Broker, tmp_path: Path, kind: str, kills: range
 ) -> None:
+    """Each batch of the first ten is begun and broken off once."""
     source, group = (
         (f"broker:{broker.address}", "g") if kind == "broker" else (f"segments:{broker.data_dir}", "")
     )
-    arguments = (source, "t", str(tmp_path), group, "8000")
+    arguments = (source, "t", str(tmp_path), group, "2500")
     for number in kills:
         with running(*arguments) as process:
             wait_until(lambda n=number: process.poll() is not None or is_begun(tmp_path, n), 120)
