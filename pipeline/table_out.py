@@ -96,10 +96,15 @@ def demand_form(place: Place, wanted: Form) -> None:
         )
 
 
+def is_claimed(place: Place, topic: str) -> bool:
+    """Return whether a stream writes a topic to a table."""
+    return bool(place.files.get_file_info(_note_of(place, topic)).is_file)
+
+
 def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
     """Note that a stream writes a topic to a table; PipelineError where another one does."""
-    name = place.under(f"{_NOTES}/{topic}.json")
-    if place.files.get_file_info(name).is_file:
+    name = _note_of(place, topic)
+    if is_claimed(place, topic):
         with place.files.open_input_stream(name) as told:
             noted = json.loads(told.read())
         if noted["stream"] != stream:
@@ -112,3 +117,7 @@ def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
     place.files.create_dir(place.under(_NOTES), recursive=True)
     with place.files.open_output_stream(name) as out:
         out.write(json.dumps({"stream": stream, "checkpoint": checkpoint}).encode())
+
+
+def _note_of(place: Place, topic: str) -> str:
+    return place.under(f"{_NOTES}/{topic}.json")

@@ -79,6 +79,11 @@ def _prefix(chosen: Options) -> str:
 
 def _refuse_overlap(target: Place, chosen: Options) -> None:
     """Raise PipelineError where files of another range may have some of the same records: they would be there twice."""
+    if table_out.is_claimed(target, chosen.topic):
+        raise PipelineError(
+            f"{target.uri} has records of topic {chosen.topic} by ingest, and may have the same ones: name another "
+            "--out, or write --format delta in both, where a range takes the place of what it meets"
+        )
     first, end = chosen.from_ms or 0, MOST if chosen.to_ms is None else chosen.to_ms
     for name in sorted(landing.files_of(target, f"{chosen.topic}-by-")):
         found = _NAME.fullmatch(name)

@@ -5,12 +5,13 @@ rows; in Parquet, the files of a batch have names by which a second attempt take
 a batch has is the stream's: the same ones, whenever it is done again. Ctrl-C ends behind a batch.
 """
 
+import re
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from tidelog.pipeline import delta, from_broker, landing, output, table_out
-from tidelog.pipeline.errors import WrongOption
+from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.exit_codes import INTERRUPTED, OK
 from tidelog.pipeline.flags import Asked
 from tidelog.pipeline.following import Stop, follow
@@ -45,6 +46,7 @@ def run(asked: Asked, out: str, form: Form, is_available_now: bool, group: str, 
     target = place("--out", out)
     checkpoint = asked.checkpoint or _default_checkpoint(target)
     table_out.demand_form(target, form)
+    _demand_no_backfill(target, chosen.topic)
     most = max_records or _records_a_batch(chosen)
     spark = asked.session()
     frame = form.shaped(asked.stream(spark, group=group, maxRecordsPerTrigger=str(most)))
@@ -120,6 +122,15 @@ class Written:
     def age_s(self) -> float | None:
         """Return how long ago the newest record of the last batch was made; None where that is not known."""
         return None if self._newest_ms is None else max(0, now_ms() - self._newest_ms) / 1000
+
+
+def _demand_no_backfill(target: Place, topic: str) -> None:
+    """Raise PipelineError where backfill has written records of a topic: they would be there twice."""
+    named = re.compile(rf"(?:.+/)?{re.escape(topic)}-by-(?:record|append)-.+")
+    if any(map(named.fullmatch, landing.files_of(target, f"{topic}-by-"))):
+        raise PipelineError(
+            f"{target.uri} has records of topic {topic} by backfill, which would be there twice: name another --out"
+        )
 
 
 def _records_a_batch(chosen: Options) -> int:

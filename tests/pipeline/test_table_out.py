@@ -9,9 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from tests.pipeline.jobs import a_topic, run
 from tests.support.logs import NOW
-from tidelog.pipeline import delta, landing, table_out
+from tidelog.pipeline import delta, landing, options, table_out
 from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.flags import Asked
 from tidelog.pipeline.jobs import ingest
 from tidelog.pipeline.landing import Landed
 from tidelog.pipeline.place import Place, place
@@ -87,6 +89,29 @@ def test_a_topic_is_written_to_a_table_by_one_stream(tmp_path: Path) -> None:
     twice = r"has records of topic t already, by the checkpoint /first; with the checkpoint /third they would"
     with pytest.raises(PipelineError, match=twice):
         table_out.claim(table, "t", "three", "/third")
+
+
+def test_ingest_and_backfill_do_not_share_a_folder_of_parquet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Asked, "session", None)
+    flags = (
+        "--source",
+        f"segments:{a_topic(tmp_path / 'data')}",
+        "--topic",
+        "t",
+        "--out",
+        str(tmp_path / "out"),
+    )
+    table = place("--out", str(tmp_path / "out"))
+    table_out.claim(table, "t", "one", "/first")
+    ran = run(capsys, "backfill", *flags)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert f"{tmp_path}/out has records of topic t by ingest" in ran.err
+    (tmp_path / "out" / "t-by-record-0-9-00000.parquet").touch()
+    ran = run(capsys, "ingest", *flags)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert f"{tmp_path}/out has records of topic t by backfill" in ran.err
 
 
 def rows_of(*days: datetime.date | None) -> pa.RecordBatch:
@@ -169,9 +194,6 @@ def test_only_the_first_batch_of_a_run_may_have_been_begun_before(
 def test_a_batch_is_of_so_many_records_that_it_takes_seconds(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from tests.pipeline.jobs import a_topic
-    from tidelog.pipeline import options
-
     chosen = options.parse({"source": f"segments:{a_topic(tmp_path)}", "topic": "t"}, NOW)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
     monkeypatch.setattr(ingest, "BATCH_BYTES", 50 * (size // 800))
