@@ -143,6 +143,14 @@ def test_the_rows_of_a_task_lie_in_files_by_date(tmp_path: Path) -> None:
     assert landing.rows_staged(place("--out", str(tmp_path)), "") == 5
 
 
+def test_the_newest_record_may_be_in_any_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(landing, "GROUP_ROWS", 1)
+    batches = [rows_of(DAY), rows_of(DAY, DAY), rows_of(DAY)]
+    (landed,) = landing._written(iter(batches), place("--out", str(tmp_path)), "x", 0, "")
+    assert (landed.rows, landed.newest_ms) == (4, NOW + 1)
+    assert landing.rows_staged(place("--out", str(tmp_path)), "") == 4
+
+
 def test_values_without_a_meaning_are_counted_and_missing_ones_are_not(tmp_path: Path) -> None:
     values = pa.array([b"a", b"b", None, b"c"])
     batch = pa.record_batch({"value": values, "decoded": pa.array(["a", None, None, None])})
