@@ -12,7 +12,7 @@ import typer
 
 from tidelog.pipeline import failures
 from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked, Format, Group, Html, Out, Window, job
+from tidelog.pipeline.flags import Asked, ByDate, Decode, Format, Group, Html, Out, Schema, Window, job
 
 app = typer.Typer(
     help="Jobs over the log, on Spark: from the files of a broker's data folder, or from a broker.",
@@ -30,11 +30,19 @@ def _jobs() -> None:
 
 
 @job(app, "backfill")
-def backfill(asked: Asked, out: Out = "", format_name: Format = "parquet") -> int:
+def backfill(
+    asked: Asked,
+    out: Out = "",
+    format_name: Format = "parquet",
+    decode: Decode = "",
+    schema: Schema = "",
+    by_date: ByDate = False,
+) -> int:
     """Write the records of a range of times to a table; what the table has of that range is replaced."""
+    from tidelog.pipeline import table_out
     from tidelog.pipeline.jobs import backfill
 
-    return backfill.run(asked, out, format_name)
+    return backfill.run(asked, out, table_out.form(format_name, decode, schema, by_date, asked.clock))
 
 
 @job(app, "ingest")
@@ -42,6 +50,9 @@ def ingest(
     asked: Asked,
     out: Out = "",
     format_name: Format = "parquet",
+    decode: Decode = "",
+    schema: Schema = "",
+    by_date: ByDate = False,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Stop when all is read that was there at the start.")
     ] = False,
@@ -49,13 +60,16 @@ def ingest(
         str, typer.Option(metavar="GROUP", help="Commit to this group what has been written.")
     ] = "",
     max_records: Annotated[
-        int, typer.Option(min=0, help="Of how many records a batch is, at most; 0 for the default.")
+        int,
+        typer.Option(min=0, help="Of how many records a batch is, at most; 0: what takes a second or so."),
     ] = 0,
 ) -> int:
     """Write a topic to a table as it grows, each record once, also after a hard kill; Ctrl-C ends behind a batch."""
+    from tidelog.pipeline import table_out
     from tidelog.pipeline.jobs import ingest
 
-    return ingest.run(asked, out, format_name, available_now, group, max_records)
+    form = table_out.form(format_name, decode, schema, by_date, asked.clock)
+    return ingest.run(asked, out, form, available_now, group, max_records)
 
 
 @job(app, "audit")

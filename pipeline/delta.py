@@ -23,19 +23,46 @@ def last_batch(place: Place, writer: str) -> int:
     return -1 if found is None else found
 
 
-def append_once(place: Place, folder: str, landed: Sequence[Landed], writer: str, batch: int) -> None:
-    """Append staged rows as a writer's batch of that number."""
-    properties = CommitProperties(app_transactions=[Transaction(writer, batch)])
-    write_deltalake(place.uri, _rows(place, folder, landed), mode="append", commit_properties=properties)
+def is_table(place: Place) -> bool:
+    """Return whether there is a table."""
+    return DeltaTable.is_deltatable(place.uri)
 
 
-def replace(place: Place, folder: str, landed: Sequence[Landed], predicate: str) -> None:
+def is_parted(place: Place) -> bool:
+    """Return whether the rows of a table lie in folders by one of its columns."""
+    return bool(DeltaTable(place.uri).metadata().partition_columns)
+
+
+def append_once(
+    place: Place, folder: str, landed: Sequence[Landed], writer: str, batch: int, by: Sequence[str] = ()
+) -> None:
+    """Append staged rows as a writer's batch of that number; a new table has folders by the columns of `by`."""
+    write_deltalake(
+        place.uri,
+        _rows(place, folder, landed),
+        mode="append",
+        partition_by=list(by) or None,
+        schema_mode="merge",  # a column may come later: it is null in what was there before
+        commit_properties=CommitProperties(app_transactions=[Transaction(writer, batch)]),
+    )
+
+
+def replace(
+    place: Place, folder: str, landed: Sequence[Landed], predicate: str, by: Sequence[str] = ()
+) -> None:
     """Have staged rows take the place of those that meet a predicate, which they meet too."""
-    rows = _rows(place, folder, landed)
-    if DeltaTable.is_deltatable(place.uri):
-        write_deltalake(place.uri, rows, mode="overwrite", predicate=predicate)
-    else:
-        write_deltalake(place.uri, rows, mode="append")
+    rows, parted = _rows(place, folder, landed), list(by) or None
+    if is_table(place):
+        write_deltalake(
+            place.uri,
+            rows,
+            mode="overwrite",
+            partition_by=parted,
+            schema_mode="merge",
+            predicate=predicate,
+        )
+    elif landed:
+        write_deltalake(place.uri, rows, mode="append", partition_by=parted)
 
 
 def _rows(place: Place, folder: str, landed: Sequence[Landed]) -> pa.RecordBatchReader:

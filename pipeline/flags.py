@@ -50,6 +50,16 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be read,
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or one a row.")]
 Out = Annotated[str, typer.Option(metavar="PATH", help="The folder that is written, or s3://BUCKET/PATH.")]
 Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="parquet or delta.")]
+Decode = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW", help="Add a column decoded, of values as string or json; null where they are none."
+    ),
+]
+Schema = Annotated[str, typer.Option(metavar="DDL", help="What the JSON has, as in 'id long, user string'.")]
+ByDate = Annotated[
+    bool, typer.Option("--by-date", help="Put rows into folders date=YYYY-MM-DD, by the time of --clock.")
+]
 Group = Annotated[str, typer.Option(metavar="GROUP", help="A consumer group.")]
 Window = Annotated[str, typer.Option(metavar="LENGTH", help="How long a window is: 10s, '2 hours'.")]
 Html = Annotated[str, typer.Option(metavar="FILE", help="Write a page with charts, too.")]
@@ -96,11 +106,11 @@ class Asked:
         }
         return {name: text for name, text in (given | more).items() if text}
 
-    def chosen(self, now_ms: int) -> Options:
+    def chosen(self, now_ms: int, **more: str) -> Options:
         """Return the options of the source as values; WrongOption says what cannot be understood."""
         from tidelog.pipeline import options
 
-        return options.parse(self.options(), now_ms)
+        return options.parse(self.options(**more), now_ms)
 
     def session(self) -> SparkSession:
         """Return the session of this process, with the settings of `--conf`."""

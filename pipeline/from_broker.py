@@ -94,6 +94,14 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
         return {each: max(start, times.get(each, start)) for each, (start, _) in found.spans.items()}
 
 
+def demand_append_time(chosen: Options) -> None:
+    """Raise WrongOption where the topic has records of which nobody is told when they were appended."""
+    with Cluster(chosen.place) as cluster:
+        name = cluster.topic(chosen.topic).name
+        if cluster.settings(name).get("message.timestamp.type") == "CreateTime":
+            raise _create_time_only(name)
+
+
 def commit(chosen: Options, offsets: Mapping[int, int]) -> None:
     """Commit offsets to the group of the options."""
     with Cluster(chosen.place) as cluster:
@@ -199,7 +207,7 @@ def _times_of(
         return {}
     settings = cluster.settings(topic)
     if asks and settings.get("message.timestamp.type") == "CreateTime":
-        raise _no_append_time(f"topic {topic} has message.timestamp.type=CreateTime, so it has records")
+        raise _create_time_only(topic)
     # Ours may be told to look up append times, and then nothing is said of the others.
     by_append = settings.get("lookup.clock", "record") == APPEND
     bounds = [window.append] if by_append else [window.create, window.append]
@@ -226,6 +234,10 @@ def _record_bytes(cluster: Cluster, of: Partition, offset: int) -> int:
 
 def _asks_append_time(chosen: Options) -> bool:
     return chosen.clock == APPEND and (chosen.from_ms is not None or chosen.to_ms is not None)
+
+
+def _create_time_only(topic: str) -> PipelineError:
+    return _no_append_time(f"topic {topic} has message.timestamp.type=CreateTime, so it has records")
 
 
 def _no_append_time(what: str) -> PipelineError:

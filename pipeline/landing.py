@@ -1,7 +1,8 @@
 """Rows into files of Parquet: written aside by tasks, then put into their place together.
 
 Owns the names of the files and the order of the steps: what is read again, since a job was killed or is run again,
-takes the place of what it wrote before. Knows nothing of jobs, nor of Delta.
+takes the place of what it wrote before. A file is of one value of the column `by`, if there is one: it lies in a folder
+`by=VALUE`, as Hive has it, and leaves the column out. Knows nothing of jobs, nor of Delta.
 
 Tasks write through Arrow to any place that Arrow knows (`Place`), and say what they wrote: only that is put in place,
 so a task that Spark runs twice leaves nothing double.
@@ -10,17 +11,19 @@ so a task that Spark runs twice leaves nothing double.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from tidelog.pipeline.place import Place
+from tidelog.pipeline.transforms.decoding import DECODED
 
 # Rows of a row group: some MB, so that readers can leave out what they do not need.
 GROUP_ROWS: Final = 1 << 20
@@ -28,6 +31,9 @@ _GROUP_BYTES: Final = 64 << 20
 _FORMAT: Final = "tidelog-landing"
 # Beside the files, once all of them are there: which they are.
 _LIST: Final = "landed.json"
+_PARTED: Final = re.compile(r"[A-Za-z]\w*=.*")
+# Where rows are that have no value.
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 # The name of an empty file says how many rows are in a group that was just written: what progress counts.
 _DONE: Final = re.compile(r".*-(\d+)\.rows")
 
@@ -40,10 +46,11 @@ class Landed(NamedTuple):
     rows: int
     bytes: int
     newest_ms: int | None  # the largest create time
+    undecoded: int = 0  # values of which column `decoded` has nothing
 
 
 class _Message(WriterCommitMessage):
-    def __init__(self, landed: Landed | None) -> None:
+    def __init__(self, landed: list[Landed]) -> None:
         self.landed = landed
 
 
@@ -64,19 +71,19 @@ class _Writer(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._place = Place(options["uri"], options["path"])
         self._folder = options["folder"]
+        self._by = options.get("by", "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task."""
         context = TaskContext.get()
         assert context is not None
-        task = context.partitionId()
-        name = f"{task:05d}-{context.taskAttemptId()}.parquet"
-        rows, size, newest_ms = _written(iterator, self._place, f"{self._folder}/{name}")
-        return _Message(Landed(name, task, rows, size, newest_ms) if rows else None)
+        name = f"{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
+        staged = Place(self._place.uri, self._place.under(self._folder))
+        return _Message(_written(iterator, staged, name, context.partitionId(), self._by))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Note which files count."""
-        landed = [each.landed for each in messages if isinstance(each, _Message) and each.landed is not None]
+        landed = [each for message in messages if isinstance(message, _Message) for each in message.landed]
         with self._place.files.open_output_stream(self._place.under(f"{self._folder}/{_LIST}")) as out:
             out.write(json.dumps(landed).encode())
 
@@ -84,11 +91,11 @@ class _Writer(DataSourceArrowWriter):
         """Leave what is there to `discard`."""
 
 
-def stage(frame: DataFrame, place: Place, folder: str) -> list[Landed]:
-    """Write the rows to a folder in a place, a file for each task that has any."""
+def stage(frame: DataFrame, place: Place, folder: str, by: str = "") -> list[Landed]:
+    """Write the rows to a folder in a place: a file for each task that has any, and for each value of a column."""
     place.files.create_dir(place.under(folder), recursive=True)
     frame.sparkSession.dataSource.register(_Landing)
-    options = {"uri": place.uri, "path": place.path, "folder": folder}
+    options = {"uri": place.uri, "path": place.path, "folder": folder, "by": by}
     frame.write.format(_FORMAT).options(**options).mode("append").save()
     with place.files.open_input_stream(place.under(f"{folder}/{_LIST}")) as told:
         return [Landed(*each) for each in json.loads(told.read())]
@@ -100,27 +107,60 @@ def rows_staged(place: Place, folder: str) -> int:
     return sum(int(each[1]) for each in found if each is not None)
 
 
-def _written(batches: Iterator[pa.RecordBatch], place: Place, name: str) -> tuple[int, int, int | None]:
-    """Write one file, if there are rows; return how many, its size and the largest create time."""
-    files, rows = place.files, 0
-    newest: list[int] = []
-    writer: Any = None
+class _File:
+    """A file that a task is at."""
+
+    def __init__(self, place: Place, name: str, schema: pa.Schema) -> None:
+        folder = name.rpartition("/")[0]
+        if folder:
+            place.files.create_dir(place.under(folder), recursive=True)
+        self._place, self._name = place, name
+        self._rows = self._undecoded = 0
+        self._newest_ms: int | None = None
+        self._writer = pq.ParquetWriter(place.under(name), schema, filesystem=place.files, compression="zstd")
+
+    def add(self, group: pa.Table) -> None:
+        """Write rows."""
+        self._writer.write_table(group)
+        self._rows += group.num_rows
+        if {"value", DECODED} <= set(group.column_names):
+            has_none = pc.and_(pc.is_valid(group["value"]), pc.is_null(group[DECODED]))
+            self._undecoded += pc.sum(has_none).as_py()
+        if "create_time" in group.column_names:
+            latest_us = pc.max(group["create_time"].cast("int64")).as_py()
+            known = [each for each in (self._newest_ms, latest_us and latest_us // 1000) if each is not None]
+            self._newest_ms = max(known, default=None)
+
+    def landed(self, task: int) -> Landed:
+        """Return what was written; nothing is added any more."""
+        self._writer.close()
+        size = self._place.files.get_file_info(self._place.under(self._name)).size
+        return Landed(self._name, task, self._rows, size, self._newest_ms, self._undecoded)
+
+
+def _written(batches: Iterator[pa.RecordBatch], staged: Place, name: str, task: int, by: str) -> list[Landed]:
+    """Write the files of a task, and return them."""
+    found: dict[str, _File] = {}
+    rows = 0
     for group in _groups(batches):
-        if writer is None:
-            writer = pq.ParquetWriter(place.under(name), group.schema, filesystem=files, compression="zstd")
-        writer.write_table(group)
-        files.open_output_stream(place.under(f"{name}-{rows}-{group.num_rows}.rows")).close()
+        for folder, part in _parts(group, by):
+            if folder not in found:
+                found[folder] = _File(staged, f"{folder}{name}", part.schema)
+            found[folder].add(part)
+        staged.files.open_output_stream(staged.under(f"{name}-{rows}-{group.num_rows}.rows")).close()
         rows += group.num_rows
-        latest_us = (
-            pc.max(group["create_time"].cast("int64")).as_py()
-            if "create_time" in group.column_names
-            else None
-        )
-        newest += [] if latest_us is None else [latest_us // 1000]
-    if writer is None:
-        return 0, 0, None
-    writer.close()
-    return rows, files.get_file_info(place.under(name)).size, max(newest, default=None)
+    return [each.landed(task) for each in found.values()]
+
+
+def _parts(group: pa.Table, by: str) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each value of a column, and the folder that they belong into."""
+    if not by:
+        yield "", group
+        return
+    rest = group.drop_columns([by])
+    for value in pc.unique(group[by]):
+        is_one = pc.equal(group[by], value) if value.is_valid else pc.is_null(group[by])
+        yield f"{by}={value.as_py() if value.is_valid else _NULL}/", rest.filter(is_one)
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -140,15 +180,36 @@ def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def put(place: Place, folder: str, landed: Sequence[Landed], prefix: str) -> list[str]:
+def files_of(place: Place, prefix: str) -> set[str]:
+    """Return the files of a table whose names begin with a prefix: as paths in the table, of folders by value too."""
+    folders = [
+        each.base_name
+        for each in place.files.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
+        if each.type == fs.FileType.Directory and _PARTED.fullmatch(each.base_name)
+    ]
+    found = {name for name in place.names(prefix) if name.endswith(".parquet")}
+    for folder in folders:
+        inside = Place(place.uri, place.under(folder)).names(prefix)
+        found |= {f"{folder}/{name}" for name in inside if name.endswith(".parquet")}
+    return found
+
+
+def put(
+    place: Place, folder: str, landed: Sequence[Landed], prefix: str, *, is_new: bool = False
+) -> list[str]:
     """Put staged files in place under names that begin with a prefix; others with that prefix go.
 
-    The new come first: whoever is stopped in between has rows twice until it is run again, and loses none.
+    The new come first: whoever is stopped in between has rows twice until it is run again, and loses none. Where it is
+    known to be new there are no others, and nobody looks for them.
     """
-    old = {name for name in place.names(prefix) if re.fullmatch(rf"{re.escape(prefix)}-\d+\.parquet", name)}
+    named = re.compile(rf"(?:[^/]+/)?{re.escape(prefix)}-\d+\.parquet")
+    old = set() if is_new else {name for name in files_of(place, prefix) if named.fullmatch(name)}
     names = []
-    for number, each in enumerate(sorted(landed, key=lambda each: each.task)):
-        name = f"{prefix}-{number:05d}.parquet"
+    for number, each in enumerate(sorted(landed, key=lambda each: (each.task, each.name))):
+        parted = each.name.rpartition("/")[0]
+        if parted:
+            place.files.create_dir(place.under(parted), recursive=True)
+        name = f"{parted}/{prefix}-{number:05d}.parquet".removeprefix("/")
         place.files.move(place.under(f"{folder}/{each.name}"), place.under(name))
         names.append(name)
     for name in old.difference(names):

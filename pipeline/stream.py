@@ -1,9 +1,9 @@
 """`spark.readStream.format("tidelog")`: the log as a table that grows.
 
 Owns offsets, as Spark keeps them in its checkpoint, and which of them a batch takes. An offset is
-`{"topic_id": "...", "partitions": {"0": 17}}`: of each partition the next offset to read. A partition that is not named
-there begins at 0. Between two offsets lie the same records whenever they are read, or the read fails: so each record is
-in one batch, and a sink that writes a batch once writes each record once.
+`{"topic": "t", "topic_id": "...", "partitions": {"0": 17}}`: of each partition the next offset to read. A partition
+that is not named there begins at 0. Between two offsets lie the same records whenever they are read, or the read fails:
+so each record is in one batch, and a sink that writes a batch once writes each record once.
 
 Invariant: what a stream has not read and retention has deleted is an error, and so is a topic that was made anew. With
 `failOnDataLoss=false` the first is not; the second is always.
@@ -53,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, here and below)
         """Return the log start of each partition, or the first offset of the time of option `from`."""
         found = self._heads()
-        return _written(found.topic_id, self._kind.first_offsets(self._options, found, now_ms()))
+        return self._written(found, self._kind.first_offsets(self._options, found, now_ms()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return option `maxRecordsPerTrigger`, or what takes no more than some seconds."""
@@ -66,18 +66,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the log end of each partition."""
         found = self._heads()
-        return _written(found.topic_id, _ends(found))
+        return self._written(found, _ends(found))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends, which begins at `start`: what lies before that has been written."""
         at = _read(start)
-        self._commit(at)
         found = self._heads()
         self._demand_same(start, found)
+        self._commit(at)
         at = {partition: at.get(partition, 0) for partition in found.spans}
         self._demand_kept({partition: (offset, offset) for partition, offset in at.items()}, found)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return _written(found.topic_id, _next(at, found.spans, self._targets, most))
+        return self._written(found, _next(at, found.spans, self._targets, most))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch; PipelineError if some of its records are not there any more."""
@@ -114,8 +114,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: Heads = self._kind.heads(self._options, now_ms())
         return found
 
+    def _written(self, found: Heads, offsets: Offsets) -> dict[str, Any]:
+        """Return offsets as Spark keeps them, which takes two of them for one if they read alike."""
+        partitions = {str(each): offsets[each] for each in sorted(offsets)}
+        return {"topic": self._options.topic, "topic_id": found.topic_id, "partitions": partitions}
+
     def _demand_same(self, offset: Mapping[str, Any], found: Heads) -> None:
-        """PipelineError if the offsets are of another topic, of the same name."""
+        """PipelineError if the offsets are of another topic, of the same name too."""
+        topic = offset.get("topic", self._options.topic)
+        if topic != self._options.topic:
+            raise PipelineError(
+                f"the checkpoint is of topic {topic}, not of {self._options.topic}: each needs one of its own"
+            )
         was = offset.get("topic_id", "")
         if was != found.topic_id:
             raise PipelineError(
@@ -166,11 +176,6 @@ def _next(
 
 def _ends(found: Heads) -> Offsets:
     return {partition: end for partition, (_, end) in found.spans.items()}
-
-
-def _written(topic_id: str, offsets: Offsets) -> dict[str, Any]:
-    """Return offsets as Spark keeps them, which takes two of them for one if they read alike."""
-    return {"topic_id": topic_id, "partitions": {str(each): offsets[each] for each in sorted(offsets)}}
 
 
 def _read(offset: Mapping[str, Any]) -> Offsets:

@@ -10,33 +10,37 @@ from time import monotonic
 from typing import Final
 
 from tidelog.config import times
-from tidelog.pipeline import delta, landing, output
+from tidelog.pipeline import delta, from_broker, landing, output, table_out
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked, one_of
+from tidelog.pipeline.flags import Asked
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, Options
 from tidelog.pipeline.place import Place, place
 from tidelog.pipeline.progress import Progress
 from tidelog.pipeline.pushdown import MOST
 from tidelog.pipeline.scan import scan
+from tidelog.pipeline.table_out import DELTA, PARQUET, Form
+from tidelog.pipeline.transforms import dates
 
-FORMATS: Final = ("parquet", "delta")
 _NAME: Final = re.compile(
-    r"(?P<topic>.+)-by-(?P<clock>\w+)-(?P<first>start|\d+)-(?P<end>end|\d+)-\d+\.parquet"
+    r"(?:[^/]+/)?(?P<topic>.+)-by-(?P<clock>\w+)-(?P<first>start|\d+)-(?P<end>end|\d+)-\d+\.parquet"
 )
 
 
-def run(asked: Asked, out: str, format_name: str) -> int:
+def run(asked: Asked, out: str, form: Form) -> int:
     """Write the range; return the exit code."""
-    one_of("--format", format_name, FORMATS)
     chosen = asked.chosen(now_ms())
+    if form.time == "append_time" and chosen.kind == "broker":
+        from_broker.demand_append_time(chosen)
     found = scan(chosen)
     if asked.dry_run:
         output.print_scan(found, as_json=asked.as_json)
         return OK
     target, begun = place("--out", out), monotonic()
-    if format_name == "parquet":
+    table_out.demand_form(target, form)
+    by = [dates.DATE] if form.is_by_date else []
+    if form.format_name == PARQUET:
         _refuse_overlap(target, chosen)
     progress = Progress("backfill")
     progress.say(found.words)
@@ -44,9 +48,10 @@ def run(asked: Asked, out: str, format_name: str) -> int:
     folder = f"_staged-{spark.sparkContext.applicationId}"
     try:
         with progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most):
-            landed = landing.stage(asked.read(spark), target, folder)
-        if format_name == "delta":
-            delta.replace(target, folder, landed, _predicate(chosen))
+            rows = form.shaped(asked.read(spark))
+            landed = landing.stage(rows, target, folder, "".join(by) if form.format_name == PARQUET else "")
+        if form.format_name == DELTA:
+            delta.replace(target, folder, landed, _predicate(chosen), by)
         else:
             landing.put(target, folder, landed, _prefix(chosen))
     finally:
@@ -59,6 +64,8 @@ def run(asked: Asked, out: str, format_name: str) -> int:
         "seconds": round(monotonic() - begun, 1),
         "out": out,
     }
+    if form.decode:
+        account["undecoded"] = sum(each.undecoded for each in landed)
     output.print_account(account, as_json=asked.as_json)
     return OK
 
@@ -72,10 +79,19 @@ def _prefix(chosen: Options) -> str:
 
 def _refuse_overlap(target: Place, chosen: Options) -> None:
     """Raise PipelineError where files of another range may have some of the same records: they would be there twice."""
+    if table_out.is_claimed(target, chosen.topic):
+        raise PipelineError(
+            f"{target.uri} has records of topic {chosen.topic} by ingest, and may have the same ones: name another "
+            "--out, or write --format delta in both, where a range takes the place of what it meets"
+        )
     first, end = chosen.from_ms or 0, MOST if chosen.to_ms is None else chosen.to_ms
-    for name in target.names(f"{chosen.topic}-by-"):
+    for name in sorted(landing.files_of(target, f"{chosen.topic}-by-")):
         found = _NAME.fullmatch(name)
-        if found is None or found["topic"] != chosen.topic or name.startswith(f"{_prefix(chosen)}-"):
+        if (
+            found is None
+            or found["topic"] != chosen.topic
+            or name.rpartition("/")[2].startswith(f"{_prefix(chosen)}-")
+        ):
             continue
         there = (
             0 if found["first"] == "start" else int(found["first"]),

@@ -5,53 +5,63 @@ rows; in Parquet, the files of a batch have names by which a second attempt take
 a batch has is the stream's: the same ones, whenever it is done again. Ctrl-C ends behind a batch.
 """
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from tidelog.pipeline import delta, landing, output
-from tidelog.pipeline.errors import WrongOption
+from tidelog.pipeline import delta, from_broker, landing, output, table_out
+from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.exit_codes import INTERRUPTED, OK
-from tidelog.pipeline.flags import Asked, one_of
-from tidelog.pipeline.jobs.backfill import FORMATS
+from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.following import Stop, follow
 from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.options import Options
 from tidelog.pipeline.place import Place, place
-from tidelog.pipeline.progress import Progress, records_left
+from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.scan import scan
+from tidelog.pipeline.stream import RECORDS_A_BATCH
+from tidelog.pipeline.table_out import DELTA, Form
+from tidelog.pipeline.transforms.dates import DATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
-POLL_S = 1
-# At least so often is committed what was read.
-TRIGGER = "1 second"
-_NAME = "tidelog-ingest"
+# So often is looked for what is new; and of so much is a batch at most: what is read is committed within seconds.
+TRIGGER: Final = "1 second"
+BATCH_BYTES: Final = 128 << 20
+_NAME: Final = "tidelog-ingest"
 
 
-def run(
-    asked: Asked, out: str, format_name: str, is_available_now: bool, group: str, max_records: int
-) -> int:
+def run(asked: Asked, out: str, form: Form, is_available_now: bool, group: str, max_records: int) -> int:
     """Write the topic until Ctrl-C, or until all is read that is there; return the exit code."""
-    one_of("--format", format_name, FORMATS)
-    chosen = asked.chosen(now_ms())
+    begun = monotonic()
+    chosen = asked.chosen(now_ms(), group=group)
+    if form.time == "append_time" and chosen.kind == "broker":
+        from_broker.demand_append_time(chosen)
     if asked.dry_run:
         output.print_scan(scan(chosen), as_json=asked.as_json)
         return OK
-    target, begun = place("--out", out), monotonic()
+    target = place("--out", out)
     checkpoint = asked.checkpoint or _default_checkpoint(target)
-    more = {"group": group, "maxRecordsPerTrigger": str(max_records or "")}
+    table_out.demand_form(target, form)
+    _demand_no_backfill(target, chosen.topic)
+    most = max_records or _records_a_batch(chosen)
     spark = asked.session()
-    frame = asked.stream(spark, **{name: text for name, text in more.items() if text})
-    written = Written(target, format_name, lambda: _stream_id(spark))
+    frame = form.shaped(asked.stream(spark, group=group, maxRecordsPerTrigger=str(most)))
+    stop = Stop()
+    written = Written(
+        target,
+        form,
+        lambda: _stream_id(spark),
+        lambda stream: table_out.claim(target, chosen.topic, stream, checkpoint),
+    )
     writer = frame.writeStream.queryName(_NAME).option("checkpointLocation", checkpoint)
-    writer = writer.foreachBatch(written.batch)
+    writer = writer.foreachBatch(stop.guarded(written.batch))
     writer = writer.trigger(availableNow=True) if is_available_now else writer.trigger(processingTime=TRIGGER)
-    with _interrupts() as interrupted:
-        is_whole = follow(writer.start(), Progress("ingest"), interrupted.is_set, written.age_s)
+    with stop.by_ctrl_c():
+        is_whole = follow(writer.start(), Progress("ingest"), stop, written.age_s)
     account = {
         "job": "ingest",
         "rows": written.rows,
@@ -59,37 +69,53 @@ def run(
         "seconds": round(monotonic() - begun, 1),
         "out": out,
     }
+    if form.decode:
+        account["undecoded"] = written.undecoded
     output.print_account(account, as_json=asked.as_json)
-    # Who follows a topic ends by Ctrl-C; who wanted all that was there has less.
-    return OK if is_whole or not is_available_now else INTERRUPTED
+    return OK if is_whole else INTERRUPTED
 
 
 class Written:
     """What has been written to a table by this run."""
 
-    def __init__(self, target: Place, format_name: str, stream_id: Callable[[], str]) -> None:
-        """Count from zero; the stream has an id that outlives a restart."""
+    def __init__(
+        self,
+        target: Place,
+        form: Form,
+        stream_id: Callable[[], str],
+        claim: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Count from zero; the stream has an id that outlives a restart, and claims the table by it."""
         self._stream_id = stream_id
+        self._claim = claim
         self._target = target
-        self._format = format_name
+        self._form = form
         self._newest_ms: int | None = None
+        self._is_first = True
         self.rows = 0
+        self.undecoded = 0
         self.batches = 0
 
     def batch(self, frame: "DataFrame", number: int) -> None:
         """Write a batch of a stream, unless it is there."""
-        writer, target = self._stream_id(), self._target
-        if self._format == "delta" and delta.last_batch(target, writer) >= number:
-            return
+        # Only the first batch of a run can have been begun before.
+        may_be_there, self._is_first = self._is_first, False
+        writer, target, is_delta = self._stream_id(), self._target, self._form.format_name == DELTA
+        if may_be_there:
+            self._claim(writer)
+            if is_delta and delta.last_batch(target, writer) >= number:
+                return
+        by = [DATE] if self._form.is_by_date else []
         folder = f"_staged-{writer}"
         landing.discard(target, folder)  # of an attempt that was killed
-        landed = landing.stage(frame, target, folder)
-        if self._format == "delta":
-            delta.append_once(target, folder, landed, writer, number)
-        else:
-            landing.put(target, folder, landed, f"{writer}-{number:010d}")
+        landed = landing.stage(frame, target, folder, "" if is_delta else "".join(by))
+        if not is_delta:
+            landing.put(target, folder, landed, f"{writer}-{number:010d}", is_new=not may_be_there)
+        elif landed:
+            delta.append_once(target, folder, landed, writer, number, by)
         landing.discard(target, folder)
         self.rows += sum(each.rows for each in landed)
+        self.undecoded += sum(each.undecoded for each in landed)
         self.batches += 1
         self._newest_ms = max((each.newest_ms for each in landed if each.newest_ms is not None), default=None)
 
@@ -98,43 +124,24 @@ class Written:
         return None if self._newest_ms is None else max(0, now_ms() - self._newest_ms) / 1000
 
 
-def follow(
-    query: "StreamingQuery",
-    progress: Progress,
-    is_over: Callable[[], bool],
-    age_s: Callable[[], float | None] = lambda: None,
-) -> bool:
-    """Tell how a stream gets on, a line a batch, until it ends or, behind a batch, is to; return if it ended itself."""
-    told = -1
-    at: int | None = None  # the last batch when it was to end
-    while query.isActive:
-        query.awaitTermination(POLL_S)
-        told = _tell(query, progress, told, age_s)
-        if not is_over() or not query.isActive:
-            continue
-        at = told if at is None else at
-        if told > at or not query.status["isTriggerActive"]:
-            query.stop()
-            progress.say(f"stopped behind batch {told}; the same command goes on from there")
-            return False
-    query.awaitTermination()  # raises what it ended by
-    _tell(query, progress, told, age_s)
-    return True
+def _demand_no_backfill(target: Place, topic: str) -> None:
+    """Raise PipelineError where backfill has written records of a topic: they would be there twice."""
+    named = re.compile(rf"(?:.+/)?{re.escape(topic)}-by-(?:record|append)-.+")
+    if any(map(named.fullmatch, landing.files_of(target, f"{topic}-by-"))):
+        raise PipelineError(
+            f"{target.uri} has records of topic {topic} by backfill, which would be there twice: name another --out"
+        )
 
 
-def _tell(query: "StreamingQuery", progress: Progress, told: int, age_s: Callable[[], float | None]) -> int:
-    """Say what batches were done since a number; return the last."""
-    for each in query.recentProgress:
-        number, rows = int(each["batchId"]), int(each["numInputRows"])
-        if number <= told or not rows:
-            continue
-        seconds = each["durationMs"].get("triggerExecution", 0) / 1000
-        sources: list[Any] = each["sources"]
-        left = records_left(sources[0]) if sources else None
-        behind_s = 0.0 if left == 0 else age_s()
-        progress.batch(rows, seconds, left, behind_s, name=f"batch {number}: ")
-        told = number
-    return told
+def _records_a_batch(chosen: Options) -> int:
+    """Return how many records a batch may have so that it is done in seconds, by what those that are there take."""
+    if chosen.kind == "broker":
+        found = [piece.record_bytes for piece in from_broker.plan(chosen, Wanted(), now_ms())]
+        a_record = max(found, default=0)
+    else:
+        whole = scan(chosen)
+        a_record = (whole.bytes or 0) // (whole.records_at_most or 1)
+    return min(RECORDS_A_BATCH, max(1, BATCH_BYTES // max(a_record, 1)))
 
 
 def _stream_id(spark: "SparkSession") -> str:
@@ -149,24 +156,3 @@ def _default_checkpoint(target: Place) -> str:
             "--checkpoint is missing; name a folder: Spark itself does not write to an object store here"
         )
     return target.under("_checkpoint")
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Note Ctrl-C instead of ending at once, as Spark would; a second one ends at once."""
-    interrupted = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-
-    def note(*_: Any) -> None:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        interrupted.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)

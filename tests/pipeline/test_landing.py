@@ -34,10 +34,10 @@ def test_files_take_the_place_of_those_with_the_same_prefix_alone(tmp_path: Path
             (staged / name).write_text(name)
         return landing.put(target, "_staged", [Landed(name, task, 1, 1, None) for name, task in files], "a-1")
 
-    assert put(("y", 7), ("x", 3)) == ["a-1-00000.parquet", "a-1-00001.parquet"]
+    assert put(("x", 7), ("y", 3)) == ["a-1-00000.parquet", "a-1-00001.parquet"]
     assert [(tmp_path / name).read_text() for name in ("a-1-00000.parquet", "a-1-00001.parquet")] == [
-        "x",
         "y",
+        "x",
     ]
     kept = ["a-1-2-00000.parquet", "a-11-00000.parquet"]
     assert names(tmp_path) == ["a-1-00000.parquet", "a-1-00001.parquet", *kept]

@@ -1,18 +1,23 @@
 """The lines that a job writes as it gets on, and where a stream ends by Ctrl-C. No Spark is started."""
 
 import io
+import json
 import os
 import signal
 import threading
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from tests.support.logs import NOW
+from tidelog.pipeline import following
+from tidelog.pipeline.following import Stop
 from tidelog.pipeline.jobs import ingest
 from tidelog.pipeline.landing import Landed
 from tidelog.pipeline.place import place
 from tidelog.pipeline.progress import Progress, records_left
+from tidelog.pipeline.table_out import Form
 
 
 def test_a_line_says_rate_and_what_is_left() -> None:
@@ -54,15 +59,22 @@ def test_nothing_is_said_at_the_end_of_what_failed() -> None:
     assert out.getvalue() == ""
 
 
+def told(**offsets: int) -> str:
+    """Offsets as Spark reports them of our source."""
+    partitions = {name.removeprefix("p"): offset for name, offset in offsets.items()}
+    return json.dumps({"topic": "t", "topic_id": "ab", "partitions": partitions})
+
+
 @pytest.mark.parametrize(
     ("end", "latest", "left"),
     [
-        ('{"0": 5, "1": 7}', '{"0": 9, "1": 7}', 4),
-        ('{"0": 5}', '{"0": 9, "1": 7}', 11),
-        ({"0": 9}, '{"0": 5}', 0),
-        (None, '{"0": 5}', None),
-        ('{"0": 5}', None, None),
-        ('"x"', '{"0": {"a": 1}}', None),
+        (told(p0=5, p1=7), told(p0=9, p1=7), 4),
+        (told(p0=5), told(p0=9, p1=7), 11),
+        (told(p0=9), told(p0=5), 0),
+        (None, told(p0=5), None),
+        (told(p0=5), "null", None),
+        (told(p0=5), "None", None),
+        ('{"0": 5}', '{"0": 9}', None),
     ],
 )
 def test_records_left_by_what_spark_reports(end: Any, latest: Any, left: int | None) -> None:
@@ -88,13 +100,15 @@ class Query:
         self._error = error
 
     def awaitTermination(self, timeout: float | None = None) -> None:
+        if not self.isActive:
+            return
         if self._left == 0:
             self.isActive = False
             if self._error is not None:
                 raise self._error
             return
         self._left -= 1
-        sources = [{"endOffset": f'{{"0": {3 if self._is_at_end else 1}}}', "latestOffset": '{"0": 3}'}]
+        sources = [{"endOffset": told(p0=3 if self._is_at_end else 1), "latestOffset": told(p0=3)}]
         number = len(self.recentProgress)
         self.recentProgress.append(
             {
@@ -109,10 +123,16 @@ class Query:
         self.isActive = False
 
 
-def follow(query: Query, is_over: Any = lambda: False) -> tuple[bool, list[str]]:
+def follow(query: Query, stop: Stop | None = None) -> tuple[bool, list[str]]:
     out = io.StringIO()
-    found = ingest.follow(query, Progress("ingest", out), is_over, lambda: 2.5)  # type: ignore[arg-type]
+    found = following.follow(query, Progress("ingest", out), stop or Stop(), lambda: 2.5)  # type: ignore[arg-type]
     return found, out.getvalue().splitlines()
+
+
+def asked() -> Stop:
+    stop = Stop()
+    stop.is_asked = True
+    return stop
 
 
 def test_a_stream_is_told_batch_by_batch_to_its_end() -> None:
@@ -127,26 +147,52 @@ def test_who_is_at_the_end_is_not_behind_however_old_the_last_record_is() -> Non
     assert "0 records and 0.0 s behind" in line
 
 
-def test_a_stream_that_fails_raises_what_it_ended_by() -> None:
-    with pytest.raises(ValueError, match="why"):
-        follow(Query(1, error=ValueError("why")))
+@pytest.mark.parametrize("stop", [Stop(), asked()])
+def test_a_stream_that_fails_raises_what_it_ended_by(stop: Stop) -> None:
+    with pytest.raises(StreamingQueryException, match="why"):
+        follow(Query(1, is_busy=True, error=StreamingQueryException("why")), stop)
 
 
-@pytest.mark.parametrize(("is_busy", "batches"), [(False, 1), (True, 2)])
-def test_ctrl_c_ends_behind_a_batch(is_busy: bool, batches: int) -> None:
-    query = Query(9, is_busy=is_busy)
-    is_whole, lines = follow(query, lambda: True)
+def test_ctrl_c_between_batches_ends_at_once() -> None:
+    query = Query(9)
+    is_whole, lines = follow(query, asked())
     assert not is_whole
-    assert len(query.recentProgress) == batches  # a busy one does what it is at
-    assert lines[-1] == f"ingest: stopped behind batch {batches - 1}; the same command goes on from there"
+    assert len(query.recentProgress) == 1
+    assert lines[-1] == "ingest: stopped behind batch 0; the same command goes on from there"
+
+
+def test_ctrl_c_in_a_batch_ends_by_declining_the_next() -> None:
+    stop, done = asked(), []
+    stop.is_asked = False
+    batch = stop.guarded(lambda frame, number: done.append(number))
+    batch(None, 0)  # type: ignore[arg-type]
+    stop.is_asked = True
+    with pytest.raises(following._Declined):
+        batch(None, 1)  # type: ignore[arg-type]
+    assert done == [0]
+    is_whole, lines = follow(Query(1, is_busy=True, error=StreamingQueryException("declined")), stop)
+    assert not is_whole
+    assert lines[0] == "ingest: batch 0: 2 rows, 4 rows/s, 2 records and 2.5 s behind, ETA 0ms"
+    assert lines[1:] == [
+        "ingest: ends behind the batch that is under way; Ctrl-C once more ends at once",
+        "ingest: stopped behind batch 0; the same command goes on from there",
+    ]
+
+
+def test_ctrl_c_before_there_was_a_batch() -> None:
+    stop = asked()
+    stop.has_declined = True
+    _, lines = follow(Query(0), stop)
+    assert lines == ["ingest: stopped before a batch was begun; the same command goes on from there"]
 
 
 def test_ctrl_c_is_noted_once_and_the_second_ends_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with ingest._interrupts() as interrupted:
-        assert not interrupted.is_set()
+    stop = Stop()
+    with stop.by_ctrl_c():
+        assert not stop.is_asked
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupted.wait(10)
+        assert stop.is_asked
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -155,9 +201,9 @@ def test_ctrl_c_is_noted_once_and_the_second_ends_at_once() -> None:
 def test_the_age_of_what_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     landed = [Landed("a", 0, 3, 9, NOW - 1500), Landed("b", 1, 3, 9, NOW - 9000), Landed("c", 2, 1, 9, None)]
     monkeypatch.setattr(ingest.landing, "stage", lambda *_: landed)
-    monkeypatch.setattr(ingest.landing, "put", lambda *_: [])
+    monkeypatch.setattr(ingest.landing, "put", lambda *_, **__: [])
     monkeypatch.setattr(ingest, "now_ms", lambda: NOW)
-    written = ingest.Written(place("--out", str(tmp_path)), "parquet", lambda: "s")
+    written = ingest.Written(place("--out", str(tmp_path)), Form(), lambda: "s")
     assert written.age_s() is None
     written.batch(None, 0)  # type: ignore[arg-type]
     assert (written.rows, written.batches, written.age_s()) == (7, 1, 1.5)

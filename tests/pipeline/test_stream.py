@@ -183,6 +183,21 @@ def test_a_topic_that_was_made_anew(source: str, client: RawClient, topic: str) 
             ask()
 
 
+def test_a_checkpoint_of_another_topic_is_named_and_commits_nothing(
+    client: RawClient, broker: Broker, topic: str
+) -> None:
+    for name in (topic, f"{topic}-2"):
+        client.create(name)
+        client.produce(name, batch([NOW] * 5))
+    reader = stream(f"broker:{broker.address}", topic)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    other = stream(f"broker:{broker.address}", f"{topic}-2", group=f"g-{topic}")
+    with pytest.raises(PipelineError, match=rf"the checkpoint is of topic {topic}, not of {topic}-2"):
+        other.latestOffset(end, ALL)
+    with cluster.Cluster(broker.address) as asked:
+        assert asked.committed(f"g-{topic}", f"{topic}-2", [0]) == {}
+
+
 def test_a_log_that_ends_before_what_was_read(source: str, client: RawClient, topic: str) -> None:
     client.create(topic)
     client.produce(topic, batch([NOW] * 5))

@@ -1,6 +1,5 @@
-"""backfill and ingest: exactly the records of a range, or of a stream, once, whatever was there before."""
+"""backfill: exactly the records of a range, once, whatever was there before."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from tests.pipeline.jobs import TIMES, a_topic, run, told
 from tests.support.logs import NOW
-from tidelog.pipeline.flags import Asked
 
 Captured = pytest.CaptureFixture[str]
 FIRST, END = NOW + 1000, NOW + 2500
@@ -123,52 +121,3 @@ def test_damage_fails_with_its_place_and_leaves_nothing(spark: Any, capsys: Capt
     assert ran.status == 0
     ran = run(capsys, "deadletter", "--folder", f"{tmp_path}/bad", "--json")
     assert [(row["topic"], row["partition"], row["position"]) for row in ran.rows] == [("t", 0, 0)]
-
-
-@pytest.fixture
-def stream(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Stand in for the log as a stream: files of records in a folder, one a batch."""
-    asked = Asked(source=f"segments:{a_topic(tmp_path / 'data')}", topic="t")
-    records, folder = asked.read(spark), tmp_path / "stream"
-    records.where("offset < 150").coalesce(1).write.parquet(str(folder))
-    records.where("offset >= 150").coalesce(1).write.mode("append").parquet(str(folder))
-
-    def of_files(self: Asked, session: Any, **more: str) -> Any:
-        reader = session.readStream.schema(records.schema).option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(folder))
-
-    monkeypatch.setattr(Asked, "stream", of_files)
-    yield folder
-    for query in spark.streams.active:
-        query.stop()
-
-
-@pytest.mark.parametrize("format_name", ["parquet", "delta"])
-def test_a_stream_is_written_once_also_when_a_batch_is_done_again(
-    spark: Any, capsys: Captured, tmp_path: Path, stream: Path, format_name: str
-) -> None:
-    out = tmp_path / "out"
-    flags = [
-        "--source",
-        f"segments:{tmp_path}/data",
-        "--topic",
-        "t",
-        "--out",
-        str(out),
-        "--format",
-        format_name,
-    ]
-    ran = run(capsys, "ingest", *flags, "--available-now", "--json")
-    assert ran.status == 0, ran.err
-    assert (ran.rows[0]["rows"], ran.rows[0]["batches"]) == (800, 2)
-    assert "batch 0: " in ran.err
-    assert "batch 1: " in ran.err
-    assert " s behind" in ran.err
-    assert read(out, format_name) == expected()
-    # Killed when the rows of the last batch were there, and the checkpoint did not say so yet.
-    for path in ("1", ".1.crc"):
-        (out / "_checkpoint" / "commits" / path).unlink()
-    ran = run(capsys, "ingest", *flags, "--available-now", "--json")
-    assert ran.status == 0, ran.err
-    assert read(out, format_name) == expected()
-    assert not list(out.glob("_staged*"))

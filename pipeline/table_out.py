@@ -1,0 +1,123 @@
+"""A table that jobs write: the form that flags give it, the one it has already, and whose it is.
+
+Owns which forms go together, and the note in a table that says which stream writes a topic to it: rows that another
+stream writes of the same topic would be there twice. Knows nothing of how rows get there, nor what a batch is.
+"""
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidelog.pipeline import delta, landing
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.flags import one_of
+from tidelog.pipeline.options import APPEND
+from tidelog.pipeline.place import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+PARQUET, DELTA = FORMATS = ("parquet", "delta")
+_STRING, _JSON = _DECODES = ("string", "json")
+# Whoever reads a table leaves out what begins so.
+_NOTES: Final = "_ingest"
+
+
+class Form(NamedTuple):
+    """What a table is like."""
+
+    format_name: str = PARQUET
+    decode: str = ""  # what values are decoded as; nothing for not at all
+    schema: str = ""  # of JSON
+    time: str = ""  # the column by whose date rows are put into folders; nothing for no folders
+
+    @property
+    def is_by_date(self) -> bool:
+        """Whether rows lie in folders by date."""
+        return bool(self.time)
+
+    def shaped(self, records: "DataFrame") -> "DataFrame":
+        """Return records with the columns that the table has in addition; WrongOption for a schema that is none."""
+        from tidelog.pipeline.transforms import dates, decoding
+
+        if self.decode == _STRING:
+            records = decoding.as_text(records)
+        elif self.decode == _JSON:
+            records = decoding.as_json(records, _struct(self.schema))
+        return dates.with_date(records, self.time) if self.time else records
+
+
+def _struct(schema: str) -> "StructType":
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructType
+
+    try:
+        found = StructType.fromDDL(schema)
+    except ParseException:
+        found = None
+    if not isinstance(found, StructType):
+        raise WrongOption(f"--schema: {schema!r} is none; write 'id long, user string'")
+    return found
+
+
+def form(format_name: str, decode: str, schema: str, is_by_date: bool, clock: str) -> Form:
+    """Return the form that flags mean; WrongOption for what is none."""
+    one_of("--format", format_name, FORMATS)
+    if decode:
+        one_of("--decode", decode, _DECODES)
+    if decode == _JSON and not schema.strip():
+        raise WrongOption(
+            "--schema is missing; write what the JSON has, as in --schema 'id long, user string'"
+        )
+    if schema and decode != _JSON:
+        raise WrongOption("--schema is of JSON; write --decode json, too")
+    time = "append_time" if clock == APPEND else "create_time"
+    return Form(format_name, decode, schema, time if is_by_date else "")
+
+
+def demand_form(place: Place, wanted: Form) -> None:
+    """Raise PipelineError where the place has a table of another form."""
+    is_delta = delta.is_table(place)
+    if wanted.format_name == PARQUET and is_delta:
+        raise PipelineError(f"{place.uri} is a table of Delta; write --format delta, or name another --out")
+    if is_delta:
+        parted: set[bool] = {delta.is_parted(place)}
+    else:
+        parted = {"/" in name for name in landing.files_of(place, "")}
+        if wanted.format_name == DELTA and parted:
+            raise PipelineError(
+                f"{place.uri} has files of Parquet, and is no table of Delta; name another --out"
+            )
+    if parted - {wanted.is_by_date}:
+        raise PipelineError(
+            f"{place.uri} has rows in folders by date; write --by-date, too, or name another --out"
+            if not wanted.is_by_date
+            else f"{place.uri} has rows that are in no folders by date; leave out --by-date, or name another --out"
+        )
+
+
+def is_claimed(place: Place, topic: str) -> bool:
+    """Return whether a stream writes a topic to a table."""
+    return bool(place.files.get_file_info(_note_of(place, topic)).is_file)
+
+
+def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
+    """Note that a stream writes a topic to a table; PipelineError where another one does."""
+    name = _note_of(place, topic)
+    if is_claimed(place, topic):
+        with place.files.open_input_stream(name) as told:
+            noted = json.loads(told.read())
+        if noted["stream"] != stream:
+            raise PipelineError(
+                f"{place.uri} has records of topic {topic} already, by the checkpoint {noted['checkpoint']}; with "
+                f"the checkpoint {checkpoint} they would be there twice: go on with the former (--checkpoint), or "
+                "name another --out"
+            )
+        return
+    place.files.create_dir(place.under(_NOTES), recursive=True)
+    with place.files.open_output_stream(name) as out:
+        out.write(json.dumps({"stream": stream, "checkpoint": checkpoint}).encode())
+
+
+def _note_of(place: Place, topic: str) -> str:
+    return place.under(f"{_NOTES}/{topic}.json")
