@@ -4,6 +4,7 @@ Owns what takes the place of what: in Delta, the rows of that topic and range; i
 with the same topic and range, which are told by their names. Running it again changes nothing.
 """
 
+import hashlib
 import re
 from datetime import UTC
 from time import monotonic
@@ -22,6 +23,7 @@ from tidelog.pipeline.pushdown import MOST
 from tidelog.pipeline.scan import scan
 
 FORMATS: Final = ("parquet", "delta")
+_LONGEST: Final = 180  # letters of a topic in the name of a file, which has 255 at most
 _NAME: Final = re.compile(
     r"(?P<topic>.+)-by-(?P<clock>\w+)-(?P<first>start|\d+)-(?P<end>end|\d+)-\d+\.parquet"
 )
@@ -67,15 +69,23 @@ def _prefix(chosen: Options) -> str:
     """Return what the names of the files of a topic and range begin with."""
     first = "start" if chosen.from_ms is None else chosen.from_ms
     end = "end" if chosen.to_ms is None else chosen.to_ms
-    return f"{chosen.topic}-by-{chosen.clock}-{first}-{end}"
+    return f"{_name(chosen.topic)}-by-{chosen.clock}-{first}-{end}"
+
+
+def _name(topic: str) -> str:
+    """Return a topic's name as files have it: in theirs there is no room for the longest ones."""
+    if len(topic) <= _LONGEST:
+        return topic
+    digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
+    return f"{topic[: _LONGEST - 17]}~{digest}"  # in no topic's name is a tilde
 
 
 def _refuse_overlap(target: Place, chosen: Options) -> None:
     """Raise PipelineError where files of another range may have some of the same records: they would be there twice."""
     first, end = chosen.from_ms or 0, MOST if chosen.to_ms is None else chosen.to_ms
-    for name in target.names(f"{chosen.topic}-by-"):
+    for name in target.names(f"{_name(chosen.topic)}-by-"):
         found = _NAME.fullmatch(name)
-        if found is None or found["topic"] != chosen.topic or name.startswith(f"{_prefix(chosen)}-"):
+        if found is None or found["topic"] != _name(chosen.topic) or name.startswith(f"{_prefix(chosen)}-"):
             continue
         there = (
             0 if found["first"] == "start" else int(found["first"]),
