@@ -17,8 +17,9 @@ from tests.pipeline.jobs import TIMES, Ran, a_topic, run
 from tests.support.broker import Broker
 from tests.support.logs import NOW, fill, open_log
 from tidelog.config import times
-from tidelog.pipeline import from_segments, table_files
+from tidelog.pipeline import from_segments, table_files, tiers
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.flags import Asked
 from tidelog.pipeline.place import place
 from tidelog.pipeline.tables import RECORDS
 
@@ -72,7 +73,7 @@ def by_hand(tiers: list[list[Row]]) -> Told:
 
 def drawn(random_: random.Random) -> list[list[Row]]:
     """Draw what three tiers have of some offsets, most of which are as they should be."""
-    tiers: list[list[Row]] = [[], [], []]
+    tiers: list[list[Row]] = [[(3, 0, NOW + 9000, None)], [], []]  # a window that two of them lack
     for offset in range(600):
         at = random_.choice([None, *[NOW + random_.randrange(1000) for _ in range(9)]])
         row = (offset % 3, offset // 3, at, None if at is None else at + offset)
@@ -117,6 +118,9 @@ def test_tiers_are_compared_offset_by_offset(spark: Any) -> None:
     assert {key: tuple(row[name] for name in names) for key, row in found.items()} == by_hand(tiers)
     in_order = [(row["partition"], row["window"] or 0, row["tier"]) for row in rows]
     assert in_order == sorted(in_order)
+    for number, each in enumerate(tiers):
+        sizes = [row["bytes"] for row in rows if row["tier"] == number]
+        assert sum(sizes) == sum(offset for _, offset, _, _ in each)
     for (partition, window, tier), row in found.items():
         first = found.get((partition, window, 0))
         ours = 0 if first is None else first["n"]
@@ -270,6 +274,16 @@ def test_a_tier_that_is_none(capsys: Captured, tmp_path: Path, word: str, status
     assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1), ran.err
     assert said in ran.err
     assert "secret" not in ran.err
+
+
+@pytest.mark.parametrize(("bad", "kept"), [("skip", "skip"), ("quarantine:q", "quarantine:q/against-2")])
+def test_what_is_damaged_of_a_tier_is_kept_apart(bad: str, kept: str) -> None:
+    asked = Asked(source="segments:a", topic="t", bad=bad)
+    table, log = tiers.named(asked, ["delta:a", "segments:b"])
+    assert (table.name, table.asked) == ("delta:a", asked)
+    assert (log.name, log.asked.source, log.asked.bad) == ("segments:b", "segments:b", kept)
+    assert tiers.source(asked).name == "segments:a"
+    assert tiers.named(asked, ["parquet:s3://key:secret@b/c?x=y"])[0].name == "parquet:s3://b/c"
 
 
 def test_a_dry_run_says_what_is_read_of_each_tier(capsys: Captured, tmp_path: Path) -> None:
