@@ -118,6 +118,7 @@ def manifests(place: Place) -> list[Manifest]:
 def close(place: Place) -> None:
     """Write down how far the logs of the archive go, as a broker does when it stops."""
     found = [each for each in manifests(place) if each.segments]
+    place.files.create_dir(place.path, recursive=True)  # nothing may have been shipped
     for name, offsets in (
         (LOG_STARTS, [each.log_start_offset for each in found]),
         (RECOVERY_POINTS, [each.next_offset for each in found]),

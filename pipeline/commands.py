@@ -12,7 +12,20 @@ import typer
 
 from tidelog.pipeline import failures
 from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked, ByDate, Decode, Format, Group, Html, Out, Schema, Window, job
+from tidelog.pipeline.flags import (
+    Against,
+    Asked,
+    ByDate,
+    Bytes,
+    Decode,
+    Format,
+    Group,
+    Html,
+    Out,
+    Schema,
+    Window,
+    job,
+)
 
 app = typer.Typer(
     help="Jobs over the log, on Spark: from the files of a broker's data folder, or from a broker.",
@@ -73,11 +86,13 @@ def ingest(
 
 
 @job(app, "audit")
-def audit(asked: Asked, window: Window = "1m", html: Html = "") -> int:
-    """Count the records of each partition and window of create time; windows are aligned to 1970."""
+def audit(
+    asked: Asked, window: Window = "1m", against: Against = None, is_sized: Bytes = False, html: Html = ""
+) -> int:
+    """Count the records of each partition and window of create time, and say what other places lack or have twice."""
     from tidelog.pipeline.jobs import audit
 
-    return audit.run(asked, window, html)
+    return audit.run(asked, window, against or (), is_sized, html)
 
 
 @job(app, "latency")

@@ -13,6 +13,8 @@ from tidelog.pipeline.exit_codes import FAILED, USAGE
 _OURS: Final = re.compile(r"tidelog\.pipeline\.errors\.(\w+): (.*)")
 # The last line of a traceback that came back from a worker.
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+$", re.MULTILINE)
+# What Java raised, in what Py4J says of it; the first line says where that was called from here.
+_JAVA: Final = re.compile(r"^An error occurred while calling .+\n: (.+)$", re.MULTILINE)
 
 
 def told(error: BaseException) -> tuple[str, int] | None:
@@ -28,7 +30,8 @@ def told(error: BaseException) -> tuple[str, int] | None:
         raised = _RAISED.findall(str(error))
         if raised:
             return f"Spark: {raised[-1]}", FAILED
-        return f"Spark: {_first_line(str(error))}", FAILED
+        java = _JAVA.search(str(error))
+        return f"Spark: {java[1] if java else _first_line(str(error))}", FAILED
     if isinstance(error, OSError):
         return f"{error.filename or 'the system'}: {error.strerror or _first_line(str(error))}", FAILED
     if module in ("deltalake", "_internal", "kafka", "pyarrow"):

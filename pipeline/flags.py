@@ -63,6 +63,17 @@ ByDate = Annotated[
 Group = Annotated[str, typer.Option(metavar="GROUP", help="A consumer group.")]
 Window = Annotated[str, typer.Option(metavar="LENGTH", help="How long a window is: 10s, '2 hours'.")]
 Html = Annotated[str, typer.Option(metavar="FILE", help="Write a page with charts, too.")]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TIER",
+        help="Compare with what should have the same records: segments:FOLDER, broker:HOST:PORT, parquet:PATH or "
+        "delta:PATH; may be repeated.",
+    ),
+]
+Bytes = Annotated[
+    bool, typer.Option("--bytes", help="Add up the bytes of keys and values, too: they are read for it.")
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,14 +93,13 @@ class Asked:
 
     def fixed(self, now_ms: int) -> Asked:
         """Return the same with times that mean the same whenever they are read; WrongOption for what is no time."""
-        found = {
-            name: times.show(_time_ms(flag, text, now_ms), UTC) if text else ""
-            for name, flag, text in (
-                ("from_time", "--from", self.from_time),
-                ("to_time", "--to", self.to_time),
-            )
-        }
-        return dataclasses.replace(self, from_time=found["from_time"], to_time=found["to_time"])
+        given = (("from_time", "--from", self.from_time), ("to_time", "--to", self.to_time))
+        found_ms = {name: _time_ms(flag, text, now_ms) for name, flag, text in given if text}
+        fixed = {name: times.show(at_ms, UTC) for name, at_ms in found_ms.items()}
+        first, end = fixed.get("from_time", ""), fixed.get("to_time", "")
+        if first and end and found_ms["from_time"] > found_ms["to_time"]:
+            raise WrongOption(f"--from: {self.from_time} ({first}) is after to, {self.to_time} ({end})")
+        return dataclasses.replace(self, from_time=first, to_time=end)
 
     def options(self, **more: str) -> dict[str, str]:
         """Return the options of the source; WrongOption where the source or the topic is not named."""

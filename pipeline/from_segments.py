@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from tidelog.config.nearest import nearest
 from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline import listings, pieces, quarantine, remote, segments, snapshot
 from tidelog.pipeline.decode import Decoder, Window
@@ -35,6 +36,8 @@ from tidelog.storage.log_names import partition_of
 from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.sources import PATIENT
+
+_TOLD: Final = 10  # names of topics in an error
 
 
 class Opened(NamedTuple):
@@ -122,15 +125,21 @@ def topics(place: str) -> dict[str, list[int]]:
         ) from None
 
 
+def partitions(place: str, topic: str) -> list[int]:
+    """Return the partitions of a topic that have a folder there. PipelineError where it has none."""
+    there = topics(place)
+    if topic not in there:
+        told = ", ".join(list(there)[:_TOLD]) or "none"
+        more = f" and {len(there) - _TOLD} more" * (len(there) > _TOLD)
+        raise PipelineError(
+            f"{remote.shown(place)}: no topic {topic} is in it; there are: {told}{more}{nearest(topic, there)}"
+        )
+    return there[topic]
+
+
 def _wanted(chosen: Options, found: Wanted) -> list[int]:
     """Return the partitions that are read."""
-    there = topics(chosen.place)
-    if chosen.topic not in there:
-        place = remote.shown(chosen.place) if remote.is_remote(chosen.place) else chosen.place
-        raise PipelineError(
-            f"{place}: no topic {chosen.topic} is in it; there are: {', '.join(there) or 'none'}"
-        )
-    return chosen_partitions(chosen, found, there[chosen.topic])
+    return chosen_partitions(chosen, found, partitions(chosen.place, chosen.topic))
 
 
 @contextmanager

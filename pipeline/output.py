@@ -37,6 +37,22 @@ def print_scan(found: Scan, *, as_json: bool) -> None:
     print(json.dumps(found._asdict()) if as_json else found.words)
 
 
+def print_scans(found: Sequence[tuple[str, Scan]], *, as_json: bool) -> None:
+    """Print what would be read of a source, and of what it is compared with, each by its name; one JSON document."""
+    (_, first), *others = found
+    if not others:
+        print_scan(first, as_json=as_json)
+    elif as_json:
+        print(
+            json.dumps(
+                first._asdict() | {"against": [{"tier": name} | each._asdict() for name, each in others]}
+            )
+        )
+    else:
+        for name, each in found:
+            print(f"{name}: {each.words}")
+
+
 def _shown(value: Any) -> str:
     if value is None:
         return "-"

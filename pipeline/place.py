@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
+from tidelog.pipeline import remote
 from tidelog.pipeline.errors import WrongOption
 
 
@@ -21,6 +22,11 @@ class Place(NamedTuple):
     def files(self) -> fs.FileSystem:
         """Return the file system that it is in."""
         return fs.FileSystem.from_uri(self.uri)[0] if "://" in self.uri else fs.LocalFileSystem()
+
+    @property
+    def shown(self) -> str:
+        """Return the text that names it, without what may be secret in it."""
+        return remote.shown(self.uri)
 
     def under(self, name: str) -> str:
         """Return the path of what is in it."""
@@ -41,4 +47,6 @@ def place(flag: str, text: str) -> Place:
     try:
         return Place(text, fs.FileSystem.from_uri(text)[1].rstrip("/"))
     except (OSError, ValueError) as error:
-        raise WrongOption(f"{flag}: {text!r} names no place: {str(error).splitlines()[0]}") from None
+        shown = remote.shown(text)
+        said = str(error).replace(text, shown).splitlines()[0]
+        raise WrongOption(f"{flag}: {shown!r} names no place: {said}") from None

@@ -31,7 +31,9 @@ def is_remote(place: str) -> bool:
 
 
 def shown(root: str) -> str:
-    """Return a URI without what may be secret in it."""
+    """Return a place as it may be shown: a URI without what may be secret in it."""
+    if not is_remote(root):
+        return root
     scheme, _, rest = root.partition("://")
     return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
 

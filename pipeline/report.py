@@ -3,10 +3,13 @@
 Owns the page. Knows nothing of what the rows are. Invariant: text from a log is shown as text, whatever is in it.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from tidelog.pipeline.errors import WrongOption
 
 _WIDTH, _HEIGHT = 900, 180
 # More bars than pixels show nothing more: neighbours share one, which is as high as the highest.
@@ -23,6 +26,12 @@ class Chart(NamedTuple):
 
     title: str
     bars: Sequence[tuple[str, float]]
+
+
+def demand_place(path: str) -> None:
+    """WrongOption where no page can be written: that is known before the work, not behind it. No path is fine."""
+    if path and (Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK)):
+        raise WrongOption(f"--html: no file {path} can be written; name one in a folder that is there")
 
 
 def write(

@@ -25,17 +25,14 @@ class Scan(NamedTuple):
     @property
     def words(self) -> str:
         """Say it in a line."""
-        told = [f"{self.tasks:,} tasks"]
-        if self.segments is not None:
-            told = [
-                f"{self.segments:,} segments kept",
-                f"{self.pruned:,} pruned",
-                f"{self.bytes:,} bytes",
-                *told,
-            ]
-        if self.records_at_most is not None:
-            told.append(f"{self.records_at_most:,} records at most")
-        return ", ".join(told)
+        counts = {
+            "segments kept": self.segments,
+            "pruned": self.pruned,
+            "bytes": self.bytes,
+            "tasks": self.tasks,
+            "records at most": self.records_at_most,
+        }
+        return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count is not None)
 
 
 def scan(chosen: Options) -> Scan:

@@ -81,12 +81,8 @@ def run(asked: Asked, out: str, is_to_verify: bool) -> int:
 
 def look(chosen: Options, target: Place | None) -> list[Found]:
     """Return what there is to do, for each partition; PipelineError where the archive is of another log."""
-    there = from_segments.topics(chosen.place)
-    if chosen.topic not in there:
-        raise PipelineError(
-            f"{chosen.place}: no topic {chosen.topic} is in it; there are: {', '.join(there) or 'none'}"
-        )
-    partitions = chosen_partitions(chosen, Wanted(), there[chosen.topic])
+    there = from_segments.partitions(chosen.place, chosen.topic)
+    partitions = chosen_partitions(chosen, Wanted(), there)
     with from_segments.opened(chosen.place, chosen.topic, partitions, now_ms()) as logs:
         return [_look(log, target) for log, _, _ in logs]
 

@@ -1,44 +1,65 @@
-"""audit: how many records each partition has of each window of create time.
+"""audit: how many records each partition has of each window of create time, and whether other places have the same.
 
-Owns the rows `partition, window, n`, and what is shown of them. What is missing from one store of a log shows beside
-the rows of another.
+Owns the rows `partition, window, n`, what follows in them where tiers are compared (`--against`), and what is shown of
+them. What is missing or double in a tier is found by offset (`transforms.tiers`).
+
+Invariant: tiers are compared over a fixed set of offsets, those that the source had when the job began. What it gains
+meanwhile is neither missing nor extra, and what retention deletes of it meanwhile is extra.
 """
 
+from collections.abc import Sequence
 from datetime import UTC
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.config import times
-from tidelog.pipeline import output, report
-from tidelog.pipeline.exit_codes import OK
+from tidelog.pipeline import output, report, tiers
+from tidelog.pipeline.exit_codes import FAILED, OK
 from tidelog.pipeline.flags import Asked, duration_ms
+from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.progress import Progress
-from tidelog.pipeline.scan import scan
+from tidelog.pipeline.tiers import Tier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 COLUMNS: Final = ("partition", "window", "n")
+COMPARED: Final = ("tier", "missing", "duplicate", "extra", "p50_ms", "p99_ms")
+READ: Final = "partition int, create_time timestamp"
+READ_TO_COMPARE: Final = f"{READ}, offset bigint, append_time timestamp, timestamp_type string"
+BYTES: Final = ", key binary, value binary"
 
 
-def run(asked: Asked, window: str, html: str) -> int:
-    """Print the counts; return the exit code."""
+def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html: str) -> int:
+    """Print the counts; return the exit code: 1 where a tier lacks a record, or has one twice."""
     window_ms = duration_ms("--window", window)
-    found = scan(asked.chosen(now_ms()))
+    report.demand_place(html)
+    chosen = asked.chosen(now_ms())
+    others = tiers.named(asked, against)
+    found = [(tier, tier.scan()) for tier in (tiers.source(asked), *others)]
     if asked.dry_run:
-        output.print_scan(found, as_json=asked.as_json)
+        output.print_scans([(tier.name, scan) for tier, scan in found], as_json=asked.as_json)
         return OK
-    from tidelog.pipeline.transforms import windows
-
     progress = Progress("audit")
-    progress.say(found.words)
-    records = asked.read(asked.session(), "partition int, create_time timestamp")
-    rows = [
-        {"partition": row[0], "window": shown(row[1]), "n": row[2]}
-        for row in windows.counts(records, window_ms).collect()
-    ]
-    progress.say(f"{sum(row['n'] for row in rows):,} records in {len(rows):,} windows")
-    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    for tier, scan in found:
+        progress.say(f"{f'{tier.name}: ' * bool(others)}{scan.words}")
+    columns = COLUMNS + COMPARED * bool(others) + ("bytes",) * is_sized
+    if others:
+        from tidelog.pipeline.tasks import KINDS
+
+        heads = KINDS[chosen.kind].heads(chosen, now_ms())
+        table = _compared(asked, [tier for tier, _ in found], heads, window_ms, is_sized)
+    else:
+        table = _counted(asked, window_ms, is_sized)
+    names = [tier.name for tier, _ in found]
+    rows = [_row(row.asDict(), names) for row in table.collect()]
+    status = _told(rows, names, progress)
+    output.print_rows(columns, rows, as_json=asked.as_json)
     if html:
-        report.write(html, f"Records of {asked.topic} by window of {window}", COLUMNS, rows, _charts(rows))
-    return OK
+        report.write(
+            html, f"Records of {asked.topic} by window of {window}", columns, rows, _charts(rows, names)
+        )
+    return status
 
 
 def shown(at_ms: int | None) -> str | None:
@@ -46,11 +67,59 @@ def shown(at_ms: int | None) -> str | None:
     return None if at_ms is None else times.show(at_ms, UTC).replace("+00:00", "Z")
 
 
-def _charts(rows: list[dict[str, Any]]) -> list[report.Chart]:
-    return [
-        report.Chart(
-            f"partition {partition}",
-            [(str(row["window"]), row["n"]) for row in rows if row["partition"] == partition],
-        )
-        for partition in sorted({row["partition"] for row in rows})
-    ]
+def _counted(asked: Asked, window_ms: int, is_sized: bool) -> "DataFrame":
+    from tidelog.pipeline.transforms import windows
+
+    records = asked.read(asked.session(), READ + BYTES * is_sized)
+    return windows.counts(windows.with_bytes(records) if is_sized else records, window_ms)
+
+
+def _compared(asked: Asked, found: list[Tier], heads: Heads, window_ms: int, is_sized: bool) -> "DataFrame":
+    from tidelog.pipeline.transforms import windows
+    from tidelog.pipeline.transforms.tiers import compared, within
+
+    spark = asked.session()
+    spans = [(partition, first, end) for partition, (first, end) in heads.spans.items()]
+    bounds = spark.createDataFrame(spans, "partition int, first bigint, end bigint")
+    frames = [within(tier.read(spark, READ_TO_COMPARE + BYTES * is_sized), bounds) for tier in found]
+    return compared([windows.with_bytes(frame) if is_sized else frame for frame in frames], window_ms)
+
+
+def _row(row: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """Return a row as it is shown."""
+    tier = {"tier": names[row["tier"]]} if "tier" in row else {}
+    return row | {"window": shown(row["window"])} | tier
+
+
+def _told(rows: list[dict[str, Any]], names: list[str], progress: Progress) -> int:
+    """Say what was found; return the exit code."""
+    ours = [row for row in rows if row.get("tier", names[0]) == names[0]]
+    progress.say(f"{sum(row['n'] for row in ours):,} records in {len(ours):,} windows")
+    is_same = True
+    for name in names[1:]:
+        of = [row for row in rows if row["tier"] == name]
+        sums = {column: sum(row[column] for row in of) for column in ("n", "missing", "duplicate", "extra")}
+        progress.say(f"{name}: " + ", ".join(f"{count:,} {column}" for column, count in sums.items()))
+        is_same = is_same and not sums["missing"] and not sums["duplicate"]
+    return OK if is_same else FAILED
+
+
+def _charts(rows: list[dict[str, Any]], names: list[str]) -> list[report.Chart]:
+    """Return a chart of each partition, and one of what is wrong with it in each tier where something is."""
+    charts = []
+    for partition in sorted({row["partition"] for row in rows}):
+        for name in names:
+            of = [row for row in rows if (row["partition"], row.get("tier", name)) == (partition, name)]
+            if name == names[0]:
+                charts.append(_chart(f"partition {partition}", of, "n"))
+                continue
+            charts += [
+                _chart(f"partition {partition}, {name}: {column}", of, column)
+                for column in ("missing", "duplicate", "extra")
+                if any(row[column] for row in of)
+            ]
+    return charts
+
+
+def _chart(title: str, rows: list[dict[str, Any]], column: str) -> report.Chart:
+    return report.Chart(title, [(str(row["window"]), row[column]) for row in rows])

@@ -4,6 +4,7 @@ Owns what takes the place of what: in Delta, the rows of that topic and range; i
 with the same topic and range, which are told by their names. Running it again changes nothing.
 """
 
+import hashlib
 import re
 from datetime import UTC
 from time import monotonic
@@ -23,6 +24,7 @@ from tidelog.pipeline.scan import scan
 from tidelog.pipeline.table_out import DELTA, PARQUET, Form
 from tidelog.pipeline.transforms import dates
 
+_LONGEST: Final = 180  # letters of a topic in the name of a file, which has 255 at most
 _NAME: Final = re.compile(
     r"(?:[^/]+/)?(?P<topic>.+)-by-(?P<clock>\w+)-(?P<first>start|\d+)-(?P<end>end|\d+)-\d+\.parquet"
 )
@@ -74,7 +76,15 @@ def _prefix(chosen: Options) -> str:
     """Return what the names of the files of a topic and range begin with."""
     first = "start" if chosen.from_ms is None else chosen.from_ms
     end = "end" if chosen.to_ms is None else chosen.to_ms
-    return f"{chosen.topic}-by-{chosen.clock}-{first}-{end}"
+    return f"{_name(chosen.topic)}-by-{chosen.clock}-{first}-{end}"
+
+
+def _name(topic: str) -> str:
+    """Return a topic's name as files have it: in theirs there is no room for the longest ones."""
+    if len(topic) <= _LONGEST:
+        return topic
+    digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
+    return f"{topic[: _LONGEST - 17]}~{digest}"  # in no topic's name is a tilde
 
 
 def _refuse_overlap(target: Place, chosen: Options) -> None:
@@ -85,11 +95,11 @@ def _refuse_overlap(target: Place, chosen: Options) -> None:
             "--out, or write --format delta in both, where a range takes the place of what it meets"
         )
     first, end = chosen.from_ms or 0, MOST if chosen.to_ms is None else chosen.to_ms
-    for name in sorted(landing.files_of(target, f"{chosen.topic}-by-")):
+    for name in sorted(landing.files_of(target, f"{_name(chosen.topic)}-by-")):
         found = _NAME.fullmatch(name)
         if (
             found is None
-            or found["topic"] != chosen.topic
+            or found["topic"] != _name(chosen.topic)
             or name.rpartition("/")[2].startswith(f"{_prefix(chosen)}-")
         ):
             continue

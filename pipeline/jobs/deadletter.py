@@ -5,12 +5,14 @@ with a right checksum, and records that can be read. The others stay what they a
 """
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidelog.pipeline import output
+from tidelog.pipeline.cluster import Cluster, addresses
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.exit_codes import FAILED, OK
 from tidelog.pipeline.flags import Asked
@@ -22,6 +24,15 @@ from tidelog.protocol.records.errors import RecordError, RecordsError
 
 COLUMNS: Final = ("name", "topic", "partition", "position", "bytes", "reason")
 BATCH_COLUMNS: Final = ("at", "bytes", "base_offset", "records", "state")
+# What a note says, at least.
+_NOTE: Final[dict[str, Callable[[Any], Any]]] = {
+    "file": str,
+    "position": int,
+    "bytes": int,
+    "topic": str,
+    "partition": int,
+    "reason": str,
+}
 _WAIT_S: Final = 60
 
 
@@ -62,8 +73,9 @@ def kept(folder: Path) -> Iterator[dict[str, Any]]:
     for path in folder.glob("*/*.json"):
         try:
             note = json.loads(path.read_bytes())
-            notes.append({**note, "name": path.stem, "path": str(path.with_suffix("")) + ".bin"})
-        except ValueError:
+            told = {name: _NOTE[name](note[name]) for name in _NOTE}
+            notes.append({**told, "name": path.stem, "path": str(path.with_suffix("")) + ".bin"})
+        except (ValueError, LookupError, TypeError):
             raise PipelineError(f"{path}: is no note of a quarantine; take it away, or restore it") from None
     yield from sorted(
         notes, key=lambda note: (note["topic"], note["partition"], note["file"], note["position"])
@@ -106,10 +118,10 @@ def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
         raise WrongOption(
             "--redrive sends to a broker: name it by --source broker:HOST:PORT, and the topic by --topic"
         )
+    addresses(address)
     found = [(note, each) for note in notes for each in batches(_data(note))]
     read = [(note, record) for note, each in found for record in each.records]
-    # The client library sends no record that has neither.
-    sound = [(note, record) for note, record in read if record.key is not None or record.value is not None]
+    sound = [(note, record) for note, record in read if _can_be_sent(record)]
     empty = len(read) - len(sound)
     damaged = sum(each.state not in ("sound", "marker") for _, each in found)
     account = {
@@ -123,9 +135,17 @@ def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
         _send(address, asked.topic, sound)
     output.print_account(account, as_json=asked.as_json)
     if damaged or empty:
-        told = f"{damaged} ranges and {empty} records with neither key nor value cannot be sent"
-        Progress("deadletter").say(f"{told}, and stay where they are")
+        Progress("deadletter").say(
+            f"{damaged} ranges, and {empty} records with neither key nor value or with a header without a value, "
+            "cannot be sent, and stay where they are"
+        )
     return FAILED if damaged or empty else OK
+
+
+def _can_be_sent(record: Record) -> bool:
+    """Tell whether the client library sends a record: one that has something, and all that its headers should have."""
+    has_headers = all(value is not None for _, value in record.headers)
+    return has_headers and (record.key is not None or record.value is not None)
 
 
 def _send(address: str, topic: str, found: list[tuple[dict[str, Any], Record]]) -> None:
@@ -133,6 +153,9 @@ def _send(address: str, topic: str, found: list[tuple[dict[str, Any], Record]]) 
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what fails is raised, and said once
+    with Cluster(address) as cluster:
+        cluster.topic(topic)  # a name that is mistyped makes no topic
     try:
         settings = {"bootstrap_servers": address, "acks": "all", "enable_idempotence": True}
         with closing(KafkaProducer(**settings)) as producer:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline import from_segments, output
+from tidelog.pipeline import from_segments, output, remote
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.exit_codes import FAILED, OK
 from tidelog.pipeline.flags import Asked
@@ -22,8 +22,10 @@ COLUMNS: Final = ("kind", "file", "position", "finding")
 def run(asked: Asked, is_deep: bool) -> int:
     """Print what is found; return the exit code."""
     kind, _, where = asked.source.partition(":")
-    if kind != "segments" or not where:
-        raise WrongOption(f"--source: {asked.source!r} is none that can be checked; write segments:FOLDER")
+    if kind != "segments" or not where or remote.is_remote(where):
+        raise WrongOption(
+            f"--source: {remote.shown(asked.source)!r} is none that can be checked; write segments:FOLDER"
+        )
     folders = [
         f"{where}/{topic}-{partition}"
         for topic, partitions in from_segments.topics(where).items()

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline import committed, from_segments, output, report
+from tidelog.pipeline import committed, from_segments, output, remote, report
+from tidelog.pipeline.cluster import Cluster, addresses
 from tidelog.pipeline.committed import Reads
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.exit_codes import OK
@@ -29,17 +30,23 @@ def run(asked: Asked, group: str, html: str) -> int:
     kind, _, where = asked.source.partition(":")
     if asked.clock not in (RECORD, APPEND):
         raise WrongOption(f"--clock: {asked.clock!r} is none of {RECORD}, {APPEND}")
-    if kind == "segments" and where:
+    report.demand_place(html)
+    if kind == "segments" and where and not remote.is_remote(where):
         found = committed.in_folder(Path(where), now_ms())
     elif kind == "broker" and where:
+        addresses(where)
         found = lag_of_broker.committed(where, group)
     else:
-        raise WrongOption(f"--source: {asked.source!r} is none; write segments:FOLDER or broker:HOST:PORT")
+        raise WrongOption(
+            f"--source: {remote.shown(asked.source)!r} is none; write segments:FOLDER or broker:HOST:PORT"
+        )
     wanted = {
         reads: offset
         for reads, offset in sorted(found.items())
         if group in ("", reads.group) and asked.topic in ("", reads.topic)
     }
+    if asked.topic and not wanted:
+        _demand_topic(kind, where, asked.topic)
     if asked.dry_run:
         output.print_account(
             {"groups": len({reads.group for reads in wanted}), "rows": len(wanted)}, as_json=asked.as_json
@@ -55,6 +62,15 @@ def run(asked: Asked, group: str, html: str) -> int:
     if html:
         report.write(html, "Lag of groups", COLUMNS, rows, _charts(rows))
     return OK
+
+
+def _demand_topic(kind: str, where: str, topic: str) -> None:
+    """PipelineError where there is no such topic: nobody reads it, and nobody can."""
+    if kind == "segments":
+        from_segments.partitions(where, topic)
+        return
+    with Cluster(where) as cluster:
+        cluster.topic(topic)
 
 
 def in_folder(

@@ -20,6 +20,7 @@ READ: Final = "create_time timestamp, append_time timestamp, timestamp_type stri
 def run(asked: Asked, window: str, html: str) -> int:
     """Print the delays; return the exit code."""
     window_ms = duration_ms("--window", window)
+    report.demand_place(html)
     found = scan(asked.chosen(now_ms()))
     if asked.dry_run:
         output.print_scan(found, as_json=asked.as_json)
@@ -31,6 +32,12 @@ def run(asked: Asked, window: str, html: str) -> int:
     table = delays(asked.read(asked.session(), READ), window_ms)
     rows = [row.asDict() | {"window": shown(row["window"])} for row in table.collect()]
     progress.say(f"{sum(row['n'] for row in rows):,} records in {len(rows):,} windows")
+    unknown = sum(row["unknown"] for row in rows)
+    if unknown:
+        hint = "; the files of a broker tell more: --source segments:FOLDER" * asked.source.startswith(
+            "broker:"
+        )
+        progress.say(f"of {unknown:,} records one of the two times is not told{hint}")
     # In JSON with the histogram, so that windows can be added up.
     steps = [*(f"{step}" for step in STEPS_MS), "more"]
     told = [row | {"histogram": dict(zip(steps, row["histogram"], strict=True))} for row in rows]

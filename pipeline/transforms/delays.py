@@ -3,16 +3,16 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 
+from tidelog.pipeline.transforms.windows import delay_ms
+
 
 def largest(records: DataFrame) -> DataFrame:
     """Return `partition, n, unknown, max_ms`: the largest append time less create time of a partition's records.
 
     Negative where all producers' clocks were ahead. Unknown counts records of which only one of the two times is told.
     """
-    is_told = F.col("timestamp_type") == "CreateTime"
-    delay = F.when(is_told, F.unix_millis("append_time") - F.unix_millis("create_time"))
     return (
-        records.select("partition", delay.alias("delay"))
+        records.select("partition", delay_ms().alias("delay"))
         .groupBy("partition")
         .agg(
             F.count("delay").alias("n"),

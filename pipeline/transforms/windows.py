@@ -36,10 +36,29 @@ def window_of(time: str, window_ms: int) -> Column:
     return at_ms - F.pmod(at_ms, F.lit(window_ms))
 
 
+def delay_ms() -> Column:
+    """Return how long after its making a record was appended; null where one of the two times is not told."""
+    is_told = F.col("timestamp_type") == "CreateTime"
+    return F.when(is_told, F.unix_millis("append_time") - F.unix_millis("create_time"))
+
+
+def with_bytes(records: DataFrame) -> DataFrame:
+    """Return records with `bytes`, those of key and value, in the place of the two."""
+    sizes = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")]
+    return records.withColumn("bytes", sizes[0] + sizes[1]).drop("key", "value")
+
+
 def counts(records: DataFrame, window_ms: int) -> DataFrame:
-    """Return `partition, window, n`: how many records of a partition were created in each window that has any."""
+    """Return `partition, window, n`: how many records of a partition were created in each window that has any.
+
+    And `bytes`, their sum, if records have it.
+    """
     window = window_of("create_time", window_ms).alias("window")
-    return records.groupBy("partition", window).agg(F.count("*").alias("n")).orderBy("partition", "window")
+    told = [
+        F.count("*").alias("n"),
+        *(F.sum(name).alias(name) for name in ("bytes",) if name in records.columns),
+    ]
+    return records.groupBy("partition", window).agg(*told).orderBy("partition", "window")
 
 
 def delays(records: DataFrame, window_ms: int) -> DataFrame:
@@ -50,9 +69,7 @@ def delays(records: DataFrame, window_ms: int) -> DataFrame:
     Negative where a producer's clock was ahead. Unknown where one of the two times is not told: a record that is
     stamped when it is appended has but that one.
     """
-    is_told = F.col("timestamp_type") == "CreateTime"
-    delay = F.when(is_told, F.unix_millis("append_time") - F.unix_millis("create_time"))
-    known = records.select(window_of("append_time", window_ms).alias("window"), delay.alias("delay"))
+    known = records.select(window_of("append_time", window_ms).alias("window"), delay_ms().alias("delay"))
     lower = (None, *STEPS_MS)
     steps = [_between(low, high) for low, high in zip(lower, (*STEPS_MS, None), strict=True)]
     quantiles = F.percentile_approx("delay", [0.5, 0.99, 0.999], 10_000)

@@ -388,6 +388,12 @@ def test_a_partition_without_a_sealed_segment_comes_later(
     assert {row[0] for row in rows(out)} == {0, 1}
 
 
+def test_a_topic_of_which_nothing_is_sealed_is_no_error(capsys: Captured, tmp_path: Path) -> None:
+    a_topic(tmp_path / "data", partitions=1, segment_bytes=1 << 20)
+    ran = archive(capsys, tmp_path / "data", tmp_path / "store")
+    assert (ran.status, ran.rows[0]["segments"], ran.rows[0]["others"]) == (0, 0, 1), ran.err
+
+
 def test_several_topics_share_an_archive(here: Here, capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     archive(capsys, data, out)

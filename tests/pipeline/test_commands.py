@@ -119,6 +119,57 @@ def test_a_flag_that_cannot_be_understood(
     assert said in ran.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive", "failover"])
+def test_a_range_that_ends_before_it_begins(capsys: Captured, job: str) -> None:
+    ran = run(capsys, job, "--from", "2024-03-02T00:00Z", "--to", "2024-03-01T00:00Z")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert (
+        "--from: 2024-03-02T00:00Z (2024-03-02T00:00:00.000+00:00) is after to, 2024-03-01T00:00Z" in ran.err
+    )
+
+
+@pytest.mark.parametrize("job", ["audit", "latency", "lag"])
+@pytest.mark.parametrize("name", ["none/a.html", "t-0"])
+def test_a_page_that_cannot_be_written_is_said_before_the_work(
+    capsys: Captured, tmp_path: Path, job: str, name: str
+) -> None:
+    a_topic(tmp_path, partitions=1)
+    page = f"{tmp_path}/{name}"
+    ran = run(capsys, job, "--source", f"segments:{tmp_path}", "--topic", "t", "--html", page)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert f"--html: no file {page} can be written" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("job", "source", "status", "said"),
+    [
+        ("lag", "broker:localhost", 2, "names no HOST:PORT"),
+        ("lag", "broker:localhost:kafka", 2, "names no HOST:PORT"),
+        ("lag", "segments:s3://key:secret@b/c", 2, "write segments:FOLDER or broker:HOST:PORT"),
+        ("lag", "segments:{}", 1, "no topic u is in it; there are: t"),
+        ("fsck", "segments:s3://key:secret@b/c", 2, "is none that can be checked"),
+        ("fsck", "segments:{}", 1, "no log of u is in it"),
+        ("latency", "broker:localhost:kafka", 2, "names no HOST:PORT"),
+    ],
+)
+def test_a_source_that_cannot_be_read(
+    capsys: Captured, tmp_path: Path, job: str, source: str, status: int, said: str
+) -> None:
+    a_topic(tmp_path, partitions=1)
+    ran = run(capsys, job, "--source", source.format(tmp_path), "--topic", "u")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (status, "", 1), ran.err
+    assert said in ran.err
+    assert "secret" not in ran.err
+
+
+def test_of_very_many_topics_some_are_named(capsys: Captured, tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"topic.{number:02}-0").mkdir()
+    ran = run(capsys, "audit", "--source", f"segments:{tmp_path}", "--topic", "topic.11s")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "topic.08, topic.09 and 2 more; did you mean topic.11?" in ran.err
+
+
 def test_no_job_is_the_help_and_an_unknown_one_an_error(capsys: Captured) -> None:
     assert run(capsys, "backfil").status == 2
     assert "backfill" in run(capsys).out
@@ -151,6 +202,8 @@ def test_what_is_said_of_an_error() -> None:
     assert failures.told(PySparkException(chained)) == ("000.log@12: is wrong", 2)
     other = PySparkException("Query failed: Traceback\n  File x\nKeyError: 'k'\n\nnow what")
     assert failures.told(other) == ("Spark: KeyError: 'k'", 1)
+    java = "An error occurred while calling o1.start.\n: java.io.IOException: no folder\n\tat java"
+    assert failures.told(PySparkException(java)) == ("Spark: java.io.IOException: no folder", 1)
     assert failures.told(DamagedLog("a")) == ("a", 1)
     assert failures.told(PipelineError("a")) == ("a", 1)
     assert failures.told(WrongOption("a")) == ("a", 2)

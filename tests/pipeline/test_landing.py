@@ -1,21 +1,26 @@
 """Files put in place of others, and what a quarantine holds; a broker that is asked for lag, and sent what was kept."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.pipeline import topics
 from tests.pipeline.jobs import a_topic, run
 from tests.support.broker import Broker, run_to_end
 from tests.support.logs import NOW
 from tidelog.pipeline import landing
 from tidelog.pipeline.committed import Reads
-from tidelog.pipeline.jobs import deadletter, lag_of_broker
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.jobs import backfill, deadletter, lag_of_broker
 from tidelog.pipeline.landing import Landed
+from tidelog.pipeline.options import Options
 from tidelog.pipeline.place import place
 from tidelog.protocol.records.build import Record, build_batch
 
 Captured = pytest.CaptureFixture[str]
+NOTE = {"file": "f", "position": 0, "bytes": 0, "topic": "t", "partition": 0, "reason": "why"}
 
 
 def names(folder: Path) -> list[str]:
@@ -48,6 +53,19 @@ def test_files_take_the_place_of_those_with_the_same_prefix_alone(tmp_path: Path
     assert not staged.exists()
 
 
+def test_files_of_the_longest_topics_have_names_of_their_own(tmp_path: Path) -> None:
+    target, times = place("--out", str(tmp_path)), {"from_ms": NOW, "to_ms": NOW + 1}
+    ours, other = (Options("segments", "d", "t" * 248 + end, **times) for end in "xy")
+    name = f"{backfill._prefix(ours)}-00000.parquet"
+    (tmp_path / name).write_text("its name is not too long")
+    assert not name.startswith(backfill._prefix(other))
+    assert backfill._prefix(Options("segments", "d", "t.2")) == "t.2-by-record-start-end"
+    backfill._refuse_overlap(target, ours)
+    backfill._refuse_overlap(target, other._replace(to_ms=None))
+    with pytest.raises(PipelineError, match="may have some of the same records"):
+        backfill._refuse_overlap(target, ours._replace(to_ms=None))
+
+
 def a_quarantine(folder: Path) -> Path:
     good = build_batch(
         [
@@ -62,14 +80,7 @@ def a_quarantine(folder: Path) -> Path:
     place_.mkdir(parents=True)
     for position, data in ((0, bytes(good) + bytes(bad) + b"torn"), (900, b"")):
         name = f"{0:020d}.log@{position}"
-        note = {
-            "file": "f",
-            "position": position,
-            "bytes": len(data),
-            "topic": "t",
-            "partition": 0,
-            "reason": "why",
-        }
+        note = {**NOTE, "position": position, "bytes": len(data)}
         (place_ / f"{name}.json").write_text(json.dumps(note))
         (place_ / f"{name}.bin").write_bytes(data)
     return folder
@@ -103,12 +114,24 @@ def test_what_is_wrong_with_a_quarantine_is_said(capsys: Captured, tmp_path: Pat
         (("--folder", f"{tmp_path}/none"), 1, "none is no folder"),
         (("--folder", str(folder), "--inspect", "x"), 1, "there is no x in it"),
         (("--folder", str(folder), "--redrive"), 2, "name it by --source broker:HOST:PORT"),
+        (("--folder", str(folder), "--redrive", "--source", "broker:h:p", "--topic", "t"), 2, "no HOST:PORT"),
     ):
         ran = run(capsys, "deadletter", *flags)
         assert (ran.status, ran.out) == (status, "")
         assert said in ran.err
-    (folder / "t-0" / "x.json").write_text("{")
-    assert "is no note of a quarantine" in run(capsys, "deadletter", "--folder", str(folder)).err
+    for note in ("{", "[]", '{"topic": "t"}', json.dumps({**NOTE, "partition": "first"})):
+        (folder / "t-0" / "x.json").write_text(note)
+        ran = run(capsys, "deadletter", "--folder", str(folder))
+        assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+        assert "x.json: is no note of a quarantine" in ran.err
+
+
+def test_what_the_client_library_does_not_send() -> None:
+    sendable = Record(0, NOW, b"k", None, (("h", b""),))
+    assert deadletter._can_be_sent(sendable)
+    assert deadletter._can_be_sent(replace(sendable, key=None, value=b""))
+    assert not deadletter._can_be_sent(replace(sendable, key=None))
+    assert not deadletter._can_be_sent(replace(sendable, headers=(("a", b""), ("h", None))))
 
 
 def test_a_marker_is_no_record() -> None:
@@ -129,8 +152,14 @@ def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_
         ran = run(capsys, "deadletter", "--folder", folder, "--redrive", "--dry-run", *to)
         assert ran.rows == [{"job": "deadletter", "sent": 2, "damaged": 2, "empty": 1, "topic": "again"}]
         ran = run(capsys, "deadletter", "--folder", folder, "--redrive", *to)
+        assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+        assert "there is no topic again" in ran.err
+        assert not (tmp_path / "data" / "again-0").exists(), "a name that is mistyped has made a topic"
+        topics.make(broker, "again")
+        assert "there is no topic agin; did you mean again?" in run(capsys, "lag", *to[:3], "agin").err
+        ran = run(capsys, "deadletter", "--folder", folder, "--redrive", *to)
         assert (ran.status, ran.rows[0]["sent"]) == (1, 2), ran.err
-        assert "2 ranges and 1 records with neither key nor value cannot be sent" in ran.err
+        assert "2 ranges, and 1 records with neither key nor value or with a header" in ran.err
         consumer = KafkaConsumer(
             "again",
             bootstrap_servers=broker.address,

@@ -1,0 +1,109 @@
+"""The same records in several places: which are missing, double or unknown in each, by partition and window.
+
+A record is told by partition, offset and create time. Windows are those of `windows`.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+
+from tidelog.pipeline.transforms.windows import delay_ms, window_of
+
+
+def within(records: DataFrame, spans: DataFrame) -> DataFrame:
+    """Return the records whose offsets are in the span of their partition: `spans` has `partition, first, end`.
+
+    Those of partitions that have no span are left out.
+    """
+    found = records.join(F.broadcast(spans), "partition")
+    is_in = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("end"))
+    return found.where(is_in).drop("first", "end")
+
+
+def compared(tiers: Sequence[DataFrame], window_ms: int) -> DataFrame:
+    """Compare tiers, each of `partition, offset, create_time, append_time, timestamp_type`, with the first of them.
+
+    Return `partition, window, tier, n, missing, duplicate, extra, p50_ms, p99_ms`, and `bytes` if the tiers have it:
+    a row for each window in which a tier has records or should have some, by the number of the tier. Missing is what
+    the first has and the tier has not, extra the reverse, duplicate the rows beyond the first of an offset: so `n` is
+    that of the first - missing + extra + duplicate. An offset counts in the window in which the first has its record,
+    or else in that of its earliest row. Quantiles are of the delay from the making of a record to its append.
+    """
+    numbers = range(len(tiers))
+    by_offset = _by_offset(tiers)
+    window = window_of("create_time", window_ms).alias("window")
+    told = by_offset.groupBy("partition", window).agg(
+        F.array(*(_summed(number) for number in numbers)).alias("tiers")
+    )
+    rows = told.select("partition", "window", F.posexplode("tiers").alias("tier", "of"))
+    found = rows.select("partition", "window", "tier", "of.*").where(
+        (F.col("n") > 0) | (F.col("missing") > 0)
+    )
+    found = found if "bytes" in tiers[0].columns else found.drop("bytes")
+    return found.orderBy("partition", "window", "tier")
+
+
+def _by_offset(tiers: Sequence[DataFrame]) -> DataFrame:
+    """Return `partition, offset, create_time`, and of each tier whether it has an offset, how often, and as the first.
+
+    All rows of an offset go to one task, once.
+    """
+    rows = reduce(DataFrame.unionAll, [_tagged(tier, number) for number, tier in enumerate(tiers)])
+    numbers = range(len(tiers))
+    is_of = [F.col("tier") == number for number in numbers]
+    records = (
+        rows.repartition("partition", "offset")
+        .groupBy("partition", "offset", "create_time")
+        .agg(
+            *(F.count_if(is_of[number]).alias(f"n_{number}") for number in numbers),
+            *(F.max(F.when(is_of[number], F.col("delay"))).alias(f"delay_{number}") for number in numbers),
+            *(F.sum(F.when(is_of[number], F.col("bytes"))).alias(f"bytes_{number}") for number in numbers),
+        )
+    )
+    is_first = F.col("n_0") > 0
+    at = F.struct("create_time")  # of a record without a time it is no null, and has one
+    has_time = F.col("create_time").isNotNull()
+    return (
+        records.groupBy("partition", "offset")
+        .agg(
+            F.coalesce(F.max(F.when(is_first, at)), F.min(F.when(has_time, at))).alias("at"),
+            F.bool_or(is_first).alias("is_wanted"),
+            *(
+                F.bool_or(is_first & (F.col(f"n_{number}") > 0)).alias(f"is_there_{number}")
+                for number in numbers
+            ),
+            *(F.sum(f"n_{number}").alias(f"n_{number}") for number in numbers),
+            *(F.max(f"delay_{number}").alias(f"delay_{number}") for number in numbers),
+            *(F.sum(f"bytes_{number}").alias(f"bytes_{number}") for number in numbers),
+        )
+        .withColumn("create_time", F.col("at.create_time"))
+    )
+
+
+def _tagged(tier: DataFrame, number: int) -> DataFrame:
+    size = F.col("bytes") if "bytes" in tier.columns else F.lit(0)
+    return tier.select(
+        "partition",
+        "offset",
+        "create_time",
+        delay_ms().alias("delay"),
+        size.cast("long").alias("bytes"),
+        F.lit(number).alias("tier"),
+    )
+
+
+def _summed(number: int) -> Column:
+    """Return what there is to say of a tier in a window."""
+    n, is_there = F.col(f"n_{number}"), F.col(f"is_there_{number}")
+    quantiles = F.percentile_approx(f"delay_{number}", [0.5, 0.99], 10_000)
+    return F.struct(
+        F.sum(n).alias("n"),
+        F.count_if(F.col("is_wanted") & ~is_there).alias("missing"),
+        F.sum(F.greatest(n - 1, F.lit(0))).alias("duplicate"),
+        F.count_if((n > 0) & ~is_there).alias("extra"),
+        quantiles[0].alias("p50_ms"),
+        quantiles[1].alias("p99_ms"),
+        F.coalesce(F.sum(f"bytes_{number}"), F.lit(0)).alias("bytes"),
+    )
