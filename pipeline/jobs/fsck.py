@@ -24,8 +24,9 @@ def run(asked: Asked, is_deep: bool) -> int:
     kind, _, where = asked.source.partition(":")
     if kind != "segments" or not where:
         raise WrongOption(f"--source: {asked.source!r} is none that can be checked; write segments:FOLDER")
+    place = Path(where).absolute()  # executors work in folders of their own
     folders = [
-        f"{where}/{topic}-{partition}"
+        f"{place}/{topic}-{partition}"
         for topic, partitions in from_segments.topics(where).items()
         for partition in partitions
         if asked.topic in ("", topic)
