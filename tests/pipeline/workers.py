@@ -41,12 +41,14 @@ class Workers:
     @property
     def settings(self) -> dict[str, str]:
         """Spark's settings of a job that runs here, once all its executors are there."""
+        quick = " ".join(each for each in QUICK if "Xmx" not in each)
         return {
             "spark.master": self._master,
             "spark.driver.host": "127.0.0.1",
             "spark.cores.max": str(self._count),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": " ".join(each for each in QUICK if "Xmx" not in each),
+            "spark.driver.extraJavaOptions": quick,
+            "spark.executor.extraJavaOptions": quick,
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
             "spark.sql.warehouse.dir": str(self._folder / "warehouse"),
