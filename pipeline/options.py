@@ -5,6 +5,7 @@ reads no clock: `now_ms` is handed in, for times such as "2 hours ago".
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tidelog.config import times
@@ -102,13 +103,18 @@ def _source(text: str | None) -> tuple[str, str]:
         raise WrongOption(
             f"option source: {text!r} is none; write segments:FOLDER, a broker's data folder, or broker:HOST:PORT"
         )
-    return kind, place
+    return kind, _everywhere(place) if kind == "segments" else place
+
+
+def _everywhere(folder: str) -> str:
+    """Return a folder by a name that it has for executors too: they work in folders of their own."""
+    return folder if "://" in folder else str(Path(folder).absolute())
 
 
 def _bad(text: str) -> tuple[str, str]:
     how, _, folder = text.partition(":")
     if how == QUARANTINE and folder:
-        return how, folder
+        return how, _everywhere(folder)
     if text in (FAIL, SKIP):
         return text, ""
     raise WrongOption(f"option bad: {text!r} is none of {FAIL}, {SKIP} and {QUARANTINE}:FOLDER")

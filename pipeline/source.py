@@ -94,7 +94,8 @@ class PushingReader(Reader):
     """One scan that is narrowed by Spark's predicates.
 
     Spark 4.3.0 keeps the tasks of the last scan with a frame, and takes them for the next one of the same frame, with
-    other predicates or none: its rows would be those of the first. So this is for frames that are used once.
+    other predicates or none: its rows would be those of the first. So this is for frames that are used once. See
+    docs/adr/0009-predicates-on-request.md.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  (Spark's name)

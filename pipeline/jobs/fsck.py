@@ -26,8 +26,9 @@ def run(asked: Asked, is_deep: bool) -> int:
         raise WrongOption(
             f"--source: {remote.shown(asked.source)!r} is none that can be checked; write segments:FOLDER"
         )
+    place = Path(where).absolute()  # executors work in folders of their own
     folders = [
-        f"{where}/{topic}-{partition}"
+        f"{place}/{topic}-{partition}"
         for topic, partitions in from_segments.topics(where).items()
         for partition in partitions
         if asked.topic in ("", topic)

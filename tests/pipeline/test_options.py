@@ -1,5 +1,7 @@
 """What the source is told: every option, every way to get it wrong, and what the message says."""
 
+from pathlib import Path
+
 import pytest
 
 from tidelog.pipeline.errors import PipelineError, WrongOption
@@ -32,6 +34,15 @@ def test_all_of_them_by_names_in_any_case_as_spark_hands_them_over() -> None:
         "broker", "127.0.0.1:9092", "orders", "records", "append", NOW, NOW + 1500, "quarantine", "/q:1",
         frozenset({0, 2}), 0, 1, pushdown=True,
     )  # fmt: skip
+
+
+def test_folders_are_named_as_executors_find_them_who_work_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = parse({"source": "segments:data", "topic": "t", "bad": "quarantine:bad"}, NOW)
+    assert (found.place, found.quarantine) == (f"{tmp_path}/data", f"{tmp_path}/bad")
+    assert parse({"source": "segments:s3://bucket/a", "topic": "t"}, NOW).place == "s3://bucket/a"
 
 
 @pytest.mark.parametrize(
