@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from tidelog.pipeline import failures
-from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import (
+from tidelog.pipeline.jobs.parts import failures
+from tidelog.pipeline.jobs.parts.exit_codes import OK
+from tidelog.pipeline.jobs.parts.flags import (
     Against,
     Asked,
     ByDate,
@@ -52,8 +52,8 @@ def backfill(
     by_date: ByDate = False,
 ) -> int:
     """Write the records of a range of times to a table; what the table has of that range is replaced."""
-    from tidelog.pipeline import table_out
     from tidelog.pipeline.jobs import backfill
+    from tidelog.pipeline.jobs.parts import table_out
 
     return backfill.run(asked, out, table_out.form(format_name, decode, schema, by_date, asked.clock))
 
@@ -78,8 +78,8 @@ def ingest(
     ] = 0,
 ) -> int:
     """Write a topic to a table as it grows, each record once, also after a hard kill; Ctrl-C ends behind a batch."""
-    from tidelog.pipeline import table_out
     from tidelog.pipeline.jobs import ingest
+    from tidelog.pipeline.jobs.parts import table_out
 
     form = table_out.form(format_name, decode, schema, by_date, asked.clock)
     return ingest.run(asked, out, form, available_now, group, max_records)

@@ -12,14 +12,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.pipeline import options, snapshot, tables, write_options
+from tidelog.pipeline import options, tables
+from tidelog.pipeline.files import snapshot
+from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pieces import Piece
 from tidelog.pipeline.pushdown import Wanted, wanted
-from tidelog.pipeline.sink import StreamWriter, Writer
 from tidelog.pipeline.stream import StreamReader
 from tidelog.pipeline.tasks import KINDS, Task
+from tidelog.pipeline.writing import write_options
+from tidelog.pipeline.writing.sink import StreamWriter, Writer
 
 NAME: Final = "tidelog"
 

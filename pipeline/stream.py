@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from tidelog.pipeline import from_broker
+from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.now import now_ms

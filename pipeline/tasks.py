@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from tidelog.pipeline import from_broker, from_segments
+from tidelog.pipeline.brokers import from_broker
+from tidelog.pipeline.files import from_segments
 
 # Each has `plan(options, wanted, now_ms)`, which returns pieces, and `rows(piece, names, options)`; and for streams
 # `heads(options, now_ms)`, `first_offsets(options, heads, now_ms)` and `between(options, ranges, now_ms)`.

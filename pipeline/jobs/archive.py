@@ -9,19 +9,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline import archives, from_segments, listings, output, remote, segments, snapshot
-from tidelog.pipeline.archives import Manifest
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import FAILED, OK
-from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.files import from_segments, listings, remote, segments, snapshot
+from tidelog.pipeline.files.pieces import Piece
+from tidelog.pipeline.jobs.parts import archives, output
+from tidelog.pipeline.jobs.parts.archives import Manifest
+from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.place import Place, place
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.jobs.parts.scan import Scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pieces import Piece
-from tidelog.pipeline.place import Place, place
-from tidelog.pipeline.progress import Progress
 from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.scan import Scan
 from tidelog.pipeline.wanted import chosen_partitions
 from tidelog.storage.log import Log
 

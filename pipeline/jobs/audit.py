@@ -12,13 +12,13 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from tidelog.config import times
-from tidelog.pipeline import output, report, tiers
-from tidelog.pipeline.exit_codes import FAILED, OK
-from tidelog.pipeline.flags import Asked, duration_ms
 from tidelog.pipeline.heads import Heads
+from tidelog.pipeline.jobs.parts import output, report, tiers
+from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
+from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.jobs.parts.tiers import Tier
 from tidelog.pipeline.now import now_ms
-from tidelog.pipeline.progress import Progress
-from tidelog.pipeline.tiers import Tier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,17 +11,18 @@ from time import monotonic
 from typing import Final
 
 from tidelog.config import times
-from tidelog.pipeline import delta, from_broker, landing, output, table_out
+from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.jobs.parts import delta, landing, output, table_out
+from tidelog.pipeline.jobs.parts.exit_codes import OK
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.place import Place, place
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.jobs.parts.scan import scan
+from tidelog.pipeline.jobs.parts.table_out import DELTA, PARQUET, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, Options
-from tidelog.pipeline.place import Place, place
-from tidelog.pipeline.progress import Progress
 from tidelog.pipeline.pushdown import MOST
-from tidelog.pipeline.scan import scan
-from tidelog.pipeline.table_out import DELTA, PARQUET, Form
 from tidelog.pipeline.transforms import dates
 
 _LONGEST: Final = 180  # letters of a topic in the name of a file, which has 255 at most

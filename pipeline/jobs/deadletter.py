@@ -11,12 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline import output
-from tidelog.pipeline.cluster import Cluster, addresses
+from tidelog.pipeline.brokers.cluster import Cluster, addresses
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import FAILED, OK
-from tidelog.pipeline.flags import Asked
-from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.jobs.parts import output
+from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.protocol.records import entries, message_set
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.build import Record, read_records

@@ -15,16 +15,17 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline import committed, from_segments, output, remote, segments
-from tidelog.pipeline.cluster import EARLIEST, LATEST, Cluster
-from tidelog.pipeline.committed import Reads
+from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked, duration_ms
+from tidelog.pipeline.files import from_segments, remote, segments
+from tidelog.pipeline.jobs.parts import committed, output
+from tidelog.pipeline.jobs.parts.committed import Reads
+from tidelog.pipeline.jobs.parts.exit_codes import OK
+from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import FAIL
-from tidelog.pipeline.progress import Progress
-from tidelog.pipeline.scan import scan
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, by_time
 from tidelog.storage.search.by_time import RECORD_TIME

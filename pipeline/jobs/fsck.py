@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline import from_segments, output, remote
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import FAILED, OK
-from tidelog.pipeline.flags import Asked
-from tidelog.pipeline.progress import Progress
+from tidelog.pipeline.files import from_segments, remote
+from tidelog.pipeline.jobs.parts import output
+from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.storage.fsck import Fsck, NothingToCheck
 
 COLUMNS: Final = ("kind", "file", "position", "finding")

@@ -10,19 +10,20 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from tidelog.pipeline import delta, from_broker, landing, output, table_out
+from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import INTERRUPTED, OK
-from tidelog.pipeline.flags import Asked
-from tidelog.pipeline.following import Stop, follow
+from tidelog.pipeline.jobs.parts import delta, landing, output, table_out
+from tidelog.pipeline.jobs.parts.exit_codes import INTERRUPTED, OK
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.following import Stop, follow
+from tidelog.pipeline.jobs.parts.place import Place, place
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.jobs.parts.scan import scan
+from tidelog.pipeline.jobs.parts.table_out import DELTA, Form
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.place import Place, place
-from tidelog.pipeline.progress import Progress
 from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.scan import scan
 from tidelog.pipeline.stream import RECORDS_A_BATCH
-from tidelog.pipeline.table_out import DELTA, Form
 from tidelog.pipeline.transforms.dates import DATE
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.pipeline import committed, from_segments, output, remote, report
-from tidelog.pipeline.cluster import Cluster, addresses
-from tidelog.pipeline.committed import Reads
+from tidelog.pipeline.brokers.cluster import Cluster, addresses
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.files import from_segments, remote
 from tidelog.pipeline.jobs import lag_of_broker
+from tidelog.pipeline.jobs.parts import committed, output, report
+from tidelog.pipeline.jobs.parts.committed import Reads
+from tidelog.pipeline.jobs.parts.exit_codes import OK
+from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, RECORD
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 
-from tidelog.pipeline.committed import Reads
 from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.options import APPEND
 
 _POLL_MS: Final = 10_000

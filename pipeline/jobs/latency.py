@@ -5,13 +5,13 @@ Owns the rows and what is shown of them; the arithmetic is `transforms.windows.d
 
 from typing import Final
 
-from tidelog.pipeline import output, report
-from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.audit import shown
+from tidelog.pipeline.jobs.parts import output, report
+from tidelog.pipeline.jobs.parts.exit_codes import OK
+from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.now import now_ms
-from tidelog.pipeline.progress import Progress
-from tidelog.pipeline.scan import scan
 
 COLUMNS: Final = ("window", "n", "unknown", "min_ms", "p50_ms", "p99_ms", "p999_ms", "max_ms")
 READ: Final = "create_time timestamp, append_time timestamp, timestamp_type string"

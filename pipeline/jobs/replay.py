@@ -12,15 +12,15 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from tidelog.pipeline import output
-from tidelog.pipeline.cluster import LATEST, Cluster
+from tidelog.pipeline.brokers.cluster import LATEST, Cluster
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import OK
-from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.jobs.parts import output
+from tidelog.pipeline.jobs.parts.exit_codes import OK
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.progress import Progress
-from tidelog.pipeline.scan import scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,7 +98,7 @@ def in_order(records: "DataFrame") -> "DataFrame":
 
 
 def _write(frame: "DataFrame", options: dict[str, str], keep_partition: bool) -> None:
-    from tidelog.pipeline.sink import rewritten
+    from tidelog.pipeline.writing.sink import rewritten
 
     rewritten(frame, keep_partition).write.format("tidelog").options(**options).mode("append").save()
 

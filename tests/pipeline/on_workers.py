@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.pipeline.session import session
-from tidelog.pipeline.sink import rewritten
+from tidelog.pipeline.writing.sink import rewritten
 
 
 def done(spark: Any, act: dict[str, Any]) -> Any:

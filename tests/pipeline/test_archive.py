@@ -12,11 +12,12 @@ from moto.server import ThreadedMotoServer
 
 from tests.pipeline.jobs import TIMES, Ran, a_topic, run
 from tests.support.logs import NOW, fill, open_log
-from tidelog.pipeline import archives, from_segments, remote
 from tidelog.pipeline.errors import DamagedLog, PipelineError
-from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.files import from_segments, remote
+from tidelog.pipeline.jobs.parts import archives
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.options import parse
-from tidelog.pipeline.place import place
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.storage import files
 from tidelog.storage.checkpoints import save_offsets

@@ -17,10 +17,11 @@ from tests.pipeline.jobs import TIMES, Ran, a_topic, run
 from tests.support.broker import Broker
 from tests.support.logs import NOW, fill, open_log
 from tidelog.config import times
-from tidelog.pipeline import from_segments, table_files, tiers
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.flags import Asked
-from tidelog.pipeline.place import place
+from tidelog.pipeline.files import from_segments
+from tidelog.pipeline.jobs.parts import table_files, tiers
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.tables import RECORDS
 
 Captured = pytest.CaptureFixture[str]

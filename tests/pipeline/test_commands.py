@@ -11,9 +11,9 @@ from tests.support.broker import run_to_end
 from tests.support.logs import NOW
 from tidelog.cli import pipeline as cli_pipeline
 from tidelog.cli.errors import CommandError
-from tidelog.pipeline import failures
 from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
-from tidelog.pipeline.flags import Asked, duration_ms, one_of
+from tidelog.pipeline.jobs.parts import failures
+from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms, one_of
 
 JOBS = ("backfill", "ingest", "audit", "latency", "replay")
 Captured = pytest.CaptureFixture[str]

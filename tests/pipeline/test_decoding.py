@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from tests.support.logs import NOW
 from tidelog.pipeline.errors import WrongOption
-from tidelog.pipeline.table_out import Form
+from tidelog.pipeline.jobs.parts.table_out import Form
 from tidelog.pipeline.transforms import dates, decoding
 
 DAY_MS = 86_400_000

@@ -14,10 +14,10 @@ from tests.pipeline.jobs import Ran, run
 from tests.support.broker import Broker
 from tests.support.logs import NOW, fill, open_log
 from tests.support.workload import unique_topic
-from tidelog.pipeline.committed import Reads
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs import failover
 from tidelog.pipeline.jobs.failover import BY_TIME, START, Found
+from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch

@@ -14,7 +14,7 @@ from tests.pipeline.test_stream import grow, stream
 from tests.support.java import jars, needs_java
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline import cluster, from_broker
+from tidelog.pipeline.brokers import cluster, from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.pushdown import Wanted
 

@@ -12,7 +12,8 @@ import pytest
 from tests.support.broker import Broker
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline import cluster, from_broker, options
+from tidelog.pipeline import options
+from tidelog.pipeline.brokers import cluster, from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.pipeline.tables import RECORDS
@@ -147,8 +148,8 @@ def test_ranges_of_offsets_in_tasks(
 def test_more_than_one_answer_holds(
     broker: Broker, client: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.pipeline.fetching.MOST_BYTES", 3000)
-    monkeypatch.setattr("tidelog.pipeline.fetching.LEAST_BYTES", 3000)
+    monkeypatch.setattr("tidelog.pipeline.brokers.fetching.MOST_BYTES", 3000)
+    monkeypatch.setattr("tidelog.pipeline.brokers.fetching.LEAST_BYTES", 3000)
     client.create(topic)
     for _ in range(20):
         client.produce(topic, batch([NOW] * 10, b"x" * 100))

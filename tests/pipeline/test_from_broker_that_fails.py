@@ -19,7 +19,8 @@ from tests.pipeline.fake import (
 )
 from tests.support.batches import changed
 from tests.support.logs import NOW, batch
-from tidelog.pipeline import cluster, decode, from_broker, options
+from tidelog.pipeline import decode, options
+from tidelog.pipeline.brokers import cluster, from_broker
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.protocol.error_codes import ErrorCode

@@ -18,7 +18,7 @@ from tests.pipeline.jobs import Ran, run
 from tests.support.broker import COMMAND, Broker, environment, wait_until
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline.cluster import Cluster
+from tidelog.pipeline.brokers.cluster import Cluster
 from tidelog.pipeline.tables import RECORDS
 from tidelog.protocol.records.build import Record, build_batch
 
@@ -221,7 +221,7 @@ def test_what_is_wrong_is_said_before_spark_starts(
     status: int,
     said: str,
 ) -> None:
-    from tidelog.pipeline.flags import Asked
+    from tidelog.pipeline.jobs.parts.flags import Asked
 
     monkeypatch.setattr(Asked, "session", None)
     common = [

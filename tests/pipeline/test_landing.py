@@ -10,13 +10,13 @@ from tests.pipeline import topics
 from tests.pipeline.jobs import a_topic, run
 from tests.support.broker import Broker, run_to_end
 from tests.support.logs import NOW
-from tidelog.pipeline import landing
-from tidelog.pipeline.committed import Reads
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs import backfill, deadletter, lag_of_broker
-from tidelog.pipeline.landing import Landed
+from tidelog.pipeline.jobs.parts import landing
+from tidelog.pipeline.jobs.parts.committed import Reads
+from tidelog.pipeline.jobs.parts.landing import Landed
+from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.place import place
 from tidelog.protocol.records.build import Record, build_batch
 
 Captured = pytest.CaptureFixture[str]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.logs import NOW, batch, open_log
-from tidelog.pipeline import from_segments
 from tidelog.pipeline.errors import DamagedLog
+from tidelog.pipeline.files import from_segments
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.tables import TABLES

@@ -11,13 +11,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests.support.logs import NOW
-from tidelog.pipeline import following
-from tidelog.pipeline.following import Stop
 from tidelog.pipeline.jobs import ingest
-from tidelog.pipeline.landing import Landed
-from tidelog.pipeline.place import place
-from tidelog.pipeline.progress import Progress, records_left
-from tidelog.pipeline.table_out import Form
+from tidelog.pipeline.jobs.parts import following
+from tidelog.pipeline.jobs.parts.following import Stop
+from tidelog.pipeline.jobs.parts.landing import Landed
+from tidelog.pipeline.jobs.parts.place import place
+from tidelog.pipeline.jobs.parts.progress import Progress, records_left
+from tidelog.pipeline.jobs.parts.table_out import Form
 
 
 def test_a_line_says_rate_and_what_is_left() -> None:

@@ -10,8 +10,8 @@ from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 from tests.support.logs import NOW, batch, open_log
-from tidelog.pipeline import from_segments, remote
 from tidelog.pipeline.errors import DamagedLog, PipelineError
+from tidelog.pipeline.files import from_segments, remote
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.pipeline.tables import TABLES

@@ -11,8 +11,8 @@ from tests.support.broker import Broker
 from tests.support.logs import NOW, open_log
 from tests.support.workload import unique_topic
 from tidelog.pipeline.errors import WrongOption
-from tidelog.pipeline.flags import Asked
 from tidelog.pipeline.jobs import replay
+from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.options import parse
 from tidelog.protocol.records.build import Record, build_batch
 

@@ -10,8 +10,8 @@ import pytest
 from tests.pipeline.jobs import TIMES, a_topic, run
 from tests.support.logs import NOW, open_log
 from tidelog.config import times
-from tidelog.pipeline import report
 from tidelog.pipeline.jobs.audit import shown
+from tidelog.pipeline.jobs.parts import report
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.batches import changed
 from tests.support.logs import NOW, batch, crash, fill, open_log, scan
-from tidelog.pipeline import from_segments, pieces, snapshot
 from tidelog.pipeline.errors import DamagedLog, PipelineError
+from tidelog.pipeline.files import from_segments, pieces, snapshot
+from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.options import parse
-from tidelog.pipeline.pieces import Piece
 from tidelog.pipeline.pushdown import Bounds, Wanted
 from tidelog.storage import files, walk
 from tidelog.storage.checkpoints import save_offsets

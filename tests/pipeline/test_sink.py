@@ -19,9 +19,9 @@ from tests.pipeline import topics
 from tests.support.broker import Broker
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import unique_topic
-from tidelog.pipeline import produce, rate, sink, target
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.source import TidelogSource
+from tidelog.pipeline.writing import produce, rate, sink, target
 
 pytestmark = LEAVES_SOCKETS
 
@@ -249,7 +249,7 @@ def test_tasks_share_a_rate(target_broker: Broker, topic: str) -> None:
     topics.make(target_broker, topic)
     name = topic
     program = (
-        "import sys; from tidelog.pipeline.rate import Rate; r = Rate(sys.argv[1], 400)\n"
+        "import sys; from tidelog.pipeline.writing.rate import Rate; r = Rate(sys.argv[1], 400)\n"
         "for _ in range(int(sys.argv[2])): r.wait()\n"
         "import time; print(time.monotonic())"
     )

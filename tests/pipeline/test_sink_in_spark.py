@@ -13,7 +13,7 @@ import pytest
 from tests.pipeline import topics
 from tests.support.broker import Broker, wait_until
 from tests.support.workload import unique_topic
-from tidelog.pipeline.sink import rewritten
+from tidelog.pipeline.writing.sink import rewritten
 
 SCHEMA = "value string, key binary, headers array<struct<key string, value binary>>, partition int, timestamp timestamp"
 

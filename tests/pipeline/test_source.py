@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.logs import NOW, batch, fill, open_log
-from tidelog.pipeline.snapshot import FOLDER
+from tidelog.pipeline.files.snapshot import FOLDER
 
 MANY = [[NOW + (n * 37) % 101, NOW + n] for n in range(60)]
 

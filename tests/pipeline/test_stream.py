@@ -10,7 +10,8 @@ from tests.pipeline.test_from_broker import delete_before, remake, rows_of
 from tests.support.broker import Broker
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline import cluster, from_broker, options
+from tidelog.pipeline import options
+from tidelog.pipeline.brokers import cluster, from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.stream import RECORDS_A_BATCH, StreamReader

@@ -14,7 +14,7 @@ import pytest
 from tests.support.broker import Broker, environment, wait_until
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
-from tidelog.pipeline.cluster import Cluster
+from tidelog.pipeline.brokers.cluster import Cluster
 
 pytestmark = pytest.mark.e2e
 PROGRAM = Path(__file__).with_name("stream_to_parquet.py")

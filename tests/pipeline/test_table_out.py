@@ -11,13 +11,14 @@ from deltalake import write_deltalake
 
 from tests.pipeline.jobs import a_topic, run
 from tests.support.logs import NOW
-from tidelog.pipeline import delta, landing, options, table_out
+from tidelog.pipeline import options
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.flags import Asked
 from tidelog.pipeline.jobs import ingest
-from tidelog.pipeline.landing import Landed
-from tidelog.pipeline.place import Place, place
-from tidelog.pipeline.table_out import Form
+from tidelog.pipeline.jobs.parts import delta, landing, table_out
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.landing import Landed
+from tidelog.pipeline.jobs.parts.place import Place, place
+from tidelog.pipeline.jobs.parts.table_out import Form
 
 DAY = datetime.date(2023, 11, 14)
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import types
 
 from tidelog.pipeline.errors import WrongOption
-from tidelog.pipeline.write_options import WriteOptions, checked, parse
+from tidelog.pipeline.writing.write_options import WriteOptions, checked, parse
 
 TO = {"target": "broker:h:9092", "topic": "t"}
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tidelog.pipeline.scan import Scan
+from tidelog.pipeline.jobs.parts.scan import Scan
 
 Row = Mapping[str, Any]
 

@@ -5,10 +5,11 @@ Owns the counting, which a dry run prints and progress is measured by. It plans 
 
 from typing import NamedTuple
 
-from tidelog.pipeline import from_broker, from_segments
+from tidelog.pipeline.brokers import from_broker
+from tidelog.pipeline.files import from_segments
+from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pieces import Piece
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.wanted import chosen_partitions
 

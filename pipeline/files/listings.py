@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from tidelog.pipeline import lost, pieces, remote
 from tidelog.pipeline.decode import BATCH_BYTES_MAX, ROWS, Window, timestamps
-from tidelog.pipeline.pieces import Found, Piece
+from tidelog.pipeline.files import lost, pieces, remote
+from tidelog.pipeline.files.pieces import Found, Piece
+from tidelog.pipeline.files.segments import judging
 from tidelog.pipeline.quarantine import Bad
-from tidelog.pipeline.segments import judging
 from tidelog.pipeline.tables import BATCHES, SEGMENTS
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP

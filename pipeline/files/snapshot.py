@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from tidelog.pipeline.pieces import Piece
+from tidelog.pipeline.files.pieces import Piece
 from tidelog.storage import files
 from tidelog.storage.segment import LOG, SUFFIXES
 

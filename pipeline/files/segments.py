@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from tidelog.pipeline import lost
 from tidelog.pipeline.decode import Window
-from tidelog.pipeline.lost import Known
-from tidelog.pipeline.pieces import Piece, relative_offsets
+from tidelog.pipeline.files import lost
+from tidelog.pipeline.files.lost import Known
+from tidelog.pipeline.files.pieces import Piece, relative_offsets
 from tidelog.storage import append_index
 from tidelog.storage.blocks import BLOCK_BYTES, count_of
 from tidelog.storage.errors import CorruptLog

@@ -14,9 +14,9 @@ import numpy as np
 from crc32c import crc32c
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.pipeline import remote
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.files import remote
 from tidelog.pipeline.quarantine import Bad
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader

@@ -7,7 +7,7 @@ whether that may have been of a window: the times of records in damage nobody kn
 from typing import NamedTuple
 
 from tidelog.pipeline.decode import Window
-from tidelog.pipeline.pieces import Lost
+from tidelog.pipeline.files.pieces import Lost
 from tidelog.storage import files, walk
 from tidelog.storage.append_index import Origin
 from tidelog.storage.log import Log

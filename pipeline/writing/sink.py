@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidelog.pipeline import target
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.produce import Record, Sender
-from tidelog.pipeline.rate import Rate
-from tidelog.pipeline.target import LookedAt, Written
-from tidelog.pipeline.write_options import ORIGIN, WriteOptions, checked
+from tidelog.pipeline.writing import target
+from tidelog.pipeline.writing.produce import Record, Sender
+from tidelog.pipeline.writing.rate import Rate
+from tidelog.pipeline.writing.target import LookedAt, Written
+from tidelog.pipeline.writing.write_options import ORIGIN, WriteOptions, checked
 
 # Of a batch of Arrow's so much becomes objects of Python's at a time.
 _SLICE_ROWS: Final = 1024

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import StreamingQueryException
 
-from tidelog.pipeline.progress import Progress, records_left
+from tidelog.pipeline.jobs.parts.progress import Progress, records_left
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

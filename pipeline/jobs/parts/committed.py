@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.pipeline import from_segments, pieces, quarantine
+from tidelog.pipeline import quarantine
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import DamagedLog
+from tidelog.pipeline.files import from_segments, pieces
+from tidelog.pipeline.files.pieces import Found
 from tidelog.pipeline.options import FAIL, TASK_BYTES
-from tidelog.pipeline.pieces import Found
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tidelog.protocol.records import message_set

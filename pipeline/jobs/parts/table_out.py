@@ -7,11 +7,11 @@ stream writes of the same topic would be there twice. Knows nothing of how rows 
 import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.pipeline import delta, landing
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.flags import one_of
+from tidelog.pipeline.jobs.parts import delta, landing
+from tidelog.pipeline.jobs.parts.flags import one_of
+from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.options import APPEND
-from tidelog.pipeline.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,10 +20,11 @@ from typing import Any, Final, NamedTuple
 from crc32c import crc32c
 from pyarrow import fs
 
-from tidelog.pipeline import pieces, quarantine
+from tidelog.pipeline import quarantine
 from tidelog.pipeline.errors import PipelineError
-from tidelog.pipeline.pieces import Piece
-from tidelog.pipeline.place import Place
+from tidelog.pipeline.files import pieces
+from tidelog.pipeline.files.pieces import Piece
+from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.storage import checkpoints, files
 from tidelog.storage.folder_identity import PARTITION_METADATA
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS

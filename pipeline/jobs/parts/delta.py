@@ -10,8 +10,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyarrow import dataset
 
-from tidelog.pipeline.landing import Landed
-from tidelog.pipeline.place import Place
+from tidelog.pipeline.jobs.parts.landing import Landed
+from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.tables import RECORDS
 
 

@@ -13,10 +13,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from tidelog.pipeline import quarantine
-from tidelog.pipeline.cluster import EARLIEST, LATEST, Cluster, Topic
-from tidelog.pipeline.decode import Decoder, Window
-from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
-from tidelog.pipeline.fetching import (
+from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster, Topic
+from tidelog.pipeline.brokers.fetching import (
     LEAST_BYTES,
     RECORD_BYTES,
     Fetched,
@@ -25,6 +23,8 @@ from tidelog.pipeline.fetching import (
     fetched,
     whole_entries,
 )
+from tidelog.pipeline.decode import Decoder, Window
+from tidelog.pipeline.errors import DamagedLog, PipelineError, WrongOption
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.options import APPEND, FAIL, QUARANTINE, Options
 from tidelog.pipeline.pushdown import Wanted

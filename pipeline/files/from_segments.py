@@ -15,14 +15,15 @@ import pyarrow as pa
 
 from tidelog.config.nearest import nearest
 from tidelog.config.topic_options import TopicConfig
-from tidelog.pipeline import listings, pieces, quarantine, remote, segments, snapshot
+from tidelog.pipeline import quarantine
 from tidelog.pipeline.decode import Decoder, Window
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.files import listings, pieces, remote, segments, snapshot
+from tidelog.pipeline.files.listings import Listing
+from tidelog.pipeline.files.lost import Known
+from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.heads import Heads
-from tidelog.pipeline.listings import Listing
-from tidelog.pipeline.lost import Known
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pieces import Piece
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.quarantine import Bad
 from tidelog.pipeline.wanted import chosen_partitions, window_of

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from tidelog.pipeline.cluster import EARLIEST, LATEST, Cluster, Passing, check
-from tidelog.pipeline.connection import Connection, ConnectionLost
+from tidelog.pipeline.brokers.cluster import EARLIEST, LATEST, Cluster, Passing, check
+from tidelog.pipeline.brokers.connection import Connection, ConnectionLost
 from tidelog.pipeline.errors import PipelineError
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (

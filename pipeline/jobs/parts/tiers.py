@@ -8,13 +8,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidelog.pipeline import remote
 from tidelog.pipeline.errors import WrongOption
-from tidelog.pipeline.flags import Asked
+from tidelog.pipeline.files import remote
+from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.place import place
+from tidelog.pipeline.jobs.parts.scan import Scan, scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import QUARANTINE
-from tidelog.pipeline.place import place
-from tidelog.pipeline.scan import Scan, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +40,7 @@ class Tier(NamedTuple):
         """Return how much is read of it; PipelineError where it is not there."""
         if self.kind in LOGS:
             return scan(self.asked.chosen(now_ms()))
-        from tidelog.pipeline import table_files
+        from tidelog.pipeline.jobs.parts import table_files
 
         found = table_files.files(place(FLAG, self.where), self.kind)
         return Scan(None, None, sum(each.size for each in found), len(found), None)
@@ -49,7 +49,7 @@ class Tier(NamedTuple):
         """Return columns of its records, those of the topic and the range of times."""
         if self.kind in LOGS:
             return self.asked.read(spark, columns)
-        from tidelog.pipeline import table_files
+        from tidelog.pipeline.jobs.parts import table_files
 
         chosen = self.asked.chosen(now_ms())
         bounds = {"first_ms": chosen.from_ms, "end_ms": chosen.to_ms}

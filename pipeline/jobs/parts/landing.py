@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tidelog.pipeline.place import Place
+from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.transforms.decoding import DECODED
 
 # Rows of a row group: some MB, so that readers can leave out what they do not need.

@@ -84,7 +84,7 @@ def checked(schema: StructType, options: WriteOptions) -> None:
     if options.resume and ORIGIN not in names:
         raise WrongOption(
             f"column {ORIGIN}: it is missing; without it resume cannot tell which records are there already: "
-            "tidelog.pipeline.sink.rewritten(records) makes it of what the source reads"
+            "tidelog.pipeline.writing.sink.rewritten(records) makes it of what the source reads"
         )
     if ORIGIN in names and options.topic is None:
         raise WrongOption(

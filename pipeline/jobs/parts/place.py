@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from tidelog.pipeline import remote
 from tidelog.pipeline.errors import WrongOption
+from tidelog.pipeline.files import remote
 
 
 class Place(NamedTuple):

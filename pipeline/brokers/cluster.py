@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from tidelog.config.nearest import nearest
-from tidelog.pipeline.connection import Connection, ConnectionLost
+from tidelog.pipeline.brokers.connection import Connection, ConnectionLost
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_configs import (

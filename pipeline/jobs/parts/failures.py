@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.exit_codes import FAILED, USAGE
+from tidelog.pipeline.jobs.parts.exit_codes import FAILED, USAGE
 
 _OURS: Final = re.compile(r"tidelog\.pipeline\.errors\.(\w+): (.*)")
 # The last line of a traceback that came back from a worker.

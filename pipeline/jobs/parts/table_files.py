@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from tidelog.pipeline import tables
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.options import APPEND
-from tidelog.pipeline.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

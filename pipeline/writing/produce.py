@@ -21,8 +21,8 @@ from kafka.errors import (
 )
 from kafka.serializer import Serializer
 
-from tidelog.pipeline import target
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.writing import target
 
 # Of a task so much is under way at most, or one record if it is larger: a broker is busy, memory is bounded.
 UNDER_WAY_BYTES: Final = 16 << 20

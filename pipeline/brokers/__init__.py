@@ -1,0 +1,1 @@
+"""Reading a log from a broker, by its protocol."""

@@ -1,0 +1,1 @@
+"""Reading a log from its own files."""
