@@ -73,6 +73,7 @@ def of_range(first: int = 0, end: int = 2 * NOW) -> list[list[Any]]:
     ]
 
 
+@pytest.mark.all
 def test_rows_are_right_and_of_both_executors(
     workers: Workers, data: Path, store: str, target_broker: Broker, tmp_path: Path
 ) -> None:

@@ -259,8 +259,9 @@ def started(said: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
         process.wait()
 
 
+@pytest.mark.all
 @pytest.mark.timeout(400)  # each start of Spark takes its time where others work
-@pytest.mark.parametrize("form", ["parquet", pytest.param("delta", marks=pytest.mark.all)])
+@pytest.mark.parametrize("form", ["parquet", "delta"])
 def test_ctrl_c_ends_behind_a_batch_and_nothing_is_lost_or_doubled(
     spark: Any, capsys: Captured, broker: Broker, client: RawClient, tmp_path: Path, form: str
 ) -> None:

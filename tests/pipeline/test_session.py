@@ -117,6 +117,7 @@ print(reader.load().where("offset > 3").columns, reader.load().count())
 """
 
 
+@pytest.mark.all
 @needs_java
 @pytest.mark.slow
 @pytest.mark.timeout(180)

@@ -145,6 +145,7 @@ def are_gone(mark: str) -> bool:
     return True
 
 
+@pytest.mark.all
 def test_a_job_that_is_killed_and_resumed_has_written_every_row_once(
     spark: Any, target_broker: Broker, topic: str
 ) -> None:
