@@ -22,7 +22,7 @@ from tests.support.broker import COMMAND, Broker, Running, environment
 from tests.support.sockets import LEAVES_SOCKETS
 from tidelog.broker.clock import Clock
 from tidelog.cli.main import app
-from tidelog.cli.times import show
+from tidelog.config.times import show
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 

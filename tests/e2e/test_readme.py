@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker import COMMAND, Running, environment
+from tests.support.broker import COMMAND, Broker, Running, environment
+from tests.support.java import needs_java
 
 pytestmark = pytest.mark.e2e
 
@@ -18,25 +19,37 @@ README = ROOT / "README.md"
 ADDRESS = "127.0.0.1:9092"
 
 
-def test_snippet_prints_what_its_comments_promise(shared_broker: Running) -> None:
-    (snippet,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert ADDRESS in snippet
+KAFKA, SPARK = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def keeps_its_promises(snippet: str, folder: Path | None = None) -> None:
     promised = re.findall(r"^\s*print\(.*\)\s*# (.+)$", snippet, re.MULTILINE)
     assert promised
     done = subprocess.run(
-        [sys.executable, "-c", snippet.replace(ADDRESS, shared_broker.address)],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
+        [sys.executable, "-c", snippet], cwd=folder, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == promised
 
 
-def test_snippet_can_be_pasted_at_the_prompt_of_python() -> None:
+def test_snippet_prints_what_its_comments_promise(shared_broker: Running) -> None:
+    assert ADDRESS in KAFKA
+    keeps_its_promises(KAFKA.replace(ADDRESS, shared_broker.address))
+
+
+@pytest.mark.all
+@needs_java
+@pytest.mark.timeout(200)
+def test_the_log_of_the_snippet_is_a_table(tmp_path: Path) -> None:
+    with Broker(tmp_path / "data") as broker:
+        broker.start()
+        keeps_its_promises(KAFKA.replace(ADDRESS, broker.address))
+        keeps_its_promises(SPARK, tmp_path)
+
+
+@pytest.mark.parametrize("snippet", [KAFKA, SPARK], ids=["kafka", "spark"])
+def test_snippet_can_be_pasted_at_the_prompt_of_python(snippet: str) -> None:
     """There an empty line ends a block, and nothing else does."""
-    (snippet,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     pasted: list[str] = []
     for line in snippet.splitlines():
         pasted.append(line)

@@ -115,7 +115,7 @@ def test_whoever_opens_a_log_first_it_is_one_file(
     entered = threading.Event()
     file_of = files.File
 
-    def slowly(path: Path, *, read_only: bool) -> files.File:
+    def slowly(path: Path, *, read_only: bool = False) -> files.File:
         opened = file_of(path, read_only=read_only)
         if threading.current_thread() is not other:
             entered.set()
