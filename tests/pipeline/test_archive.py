@@ -290,6 +290,16 @@ def test_verify_misses_partitions_that_are_gone(here: Here, capsys: Captured, tm
         shutil.rmtree(out / f"t-{number}")
         ran = run(capsys, *verify, "--topic", "t")
         assert ran.status == 1
+        if number:
+            with pytest.raises(
+                DamagedLog, match=r"t-1: the folder is gone, and had records up to offset \d+; restore"
+            ):
+                rows(out)
+            assert (
+                {row[0] for row in rows(out, bad="skip")}
+                == {row[0] for row in rows(out, partitions="0")}
+                == {0}
+            )
         gone = [f"t-{each}/manifest.json" for each in range(number, 2)]
         assert [row["file"] for row in ran.rows] == gone
         assert {row["finding"] for row in ran.rows} == {"it is gone"}
