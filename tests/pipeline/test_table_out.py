@@ -94,6 +94,26 @@ def test_a_topic_is_written_to_a_table_by_one_stream(tmp_path: Path) -> None:
         table_out.claim(table, "t", "three", "/third")
 
 
+def test_a_note_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Half of one could not be read by the next run, nor by any."""
+    table = place("--out", str(tmp_path))
+    monkeypatch.setattr(table_out.json, "dumps", raising(OSError("killed")))
+    with pytest.raises(OSError, match="killed"):
+        table_out.claim(table, "t", "one", "/first")
+    assert not table_out.is_claimed(table, "t")
+    monkeypatch.undo()
+    table_out.claim(table, "t", "one", "/first")
+    assert table_out.is_claimed(table, "t")
+    assert [path.name for path in (tmp_path / "_ingest").iterdir()] == ["t.json"]
+
+
+def raising(error: Exception) -> Any:
+    def raises(*_: Any) -> Any:
+        raise error
+
+    return raises
+
+
 def test_ingest_and_backfill_do_not_share_a_folder_of_parquet(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
