@@ -241,3 +241,18 @@ def test_places(tmp_path: Path) -> None:
     assert found.under("x") == f"{tmp_path}/t-0/x"
     assert place("--out", f"file://{tmp_path}/none").names("") == []
     assert place("--out", f"file://{tmp_path}/").path == str(tmp_path)
+
+
+def test_what_is_larger_than_a_client_sends_unasked_is_sent(capsys: Captured, tmp_path: Path) -> None:
+    folder, value = tmp_path / "bad" / "t-0", b"v" * 1_500_000
+    folder.mkdir(parents=True)
+    (folder / "f.log@0.json").write_text(json.dumps(NOTE))
+    (folder / "f.log@0.bin").write_bytes(build_batch([Record(0, NOW, b"k", value)]))
+    overrides = {"log.retention.ms": "-1", "message.max.bytes": "5000000"}
+    with Broker(tmp_path / "data", overrides) as broker:
+        topics.make(broker.start(), "again")
+        to = ("--source", f"broker:{broker.address}", "--topic", "again")
+        ran = run(capsys, "deadletter", "--folder", str(tmp_path / "bad"), "--redrive", *to, "--json")
+        assert (ran.status, ran.rows[0]["sent"]) == (0, 1), ran.err
+        assert [each.value for each in topics.read(broker, "again")] == [value]
+        broker.stop()
