@@ -243,13 +243,15 @@ class Cluster:
 
     def _any(self) -> Connection:
         """Return a connection to whoever can be reached."""
-        reasons = []
+        errors: list[Exception] = []
         for place in dict.fromkeys([*self._places, *self._brokers.values()]):
             try:
                 return self._connected(place)
-            except ConnectionLost as error:
-                reasons.append(str(error))
-        raise ConnectionLost("; ".join(reasons))
+            except (ConnectionLost, PipelineError) as error:
+                errors.append(error)
+        reasons = "; ".join(map(str, errors))
+        may_pass = any(isinstance(each, ConnectionLost) for each in errors)
+        raise ConnectionLost(reasons) if may_pass else PipelineError(reasons)
 
     def _connected(self, place: tuple[str, int]) -> Connection:
         if place not in self._connections:

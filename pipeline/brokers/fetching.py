@@ -4,6 +4,7 @@ Owns what is asked of the leader of one partition, one answer ahead of what is l
 without a word: what retention deletes while it is read is an error, unless loss is allowed. Knows nothing of records.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -120,7 +121,14 @@ def fetched(
     while offset < end:
         found = fetcher.fetch(offset, _bytes_for(end - offset, record_bytes))
         if found.error_code:
-            offset = _after_loss(partition, cluster, offset, end, may_lose)
+            asked, offset = offset, _after_loss(partition, cluster, offset, end, may_lose)
+            idle = idle + 1 if offset == asked else 0
+            if idle >= _IDLE:
+                raise PipelineError(
+                    f"{partition}@{offset}: the broker answers OFFSET_OUT_OF_RANGE, though its log is to have it"
+                )
+            if idle:
+                time.sleep(_WAIT_MS / 1000)
             continue
         data = memoryview(found.records or b"")  # type: ignore[arg-type]
         whole = whole_entries(partition, data, offset)
@@ -176,6 +184,8 @@ def _after_loss(partition: Partition, cluster: Cluster, offset: int, end: int, m
             f"was planned; read again, or go on without them with failOnDataLoss=false"
         )
     log_end = cluster.offsets(topic, {number: LATEST})[number]
+    if offset < log_end:
+        return offset  # It is there after all: whoever was asked was no good leader, or is one only now.
     if may_lose:
         return end
     raise PipelineError(

@@ -17,13 +17,13 @@ from tidelog.config.nearest import nearest
 from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline import quarantine
 from tidelog.pipeline.decode import Decoder, Window
-from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import listings, pieces, remote, segments, snapshot
 from tidelog.pipeline.files.listings import Listing
 from tidelog.pipeline.files.lost import Known
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.heads import Heads
-from tidelog.pipeline.options import Options
+from tidelog.pipeline.options import FAIL, Options
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.quarantine import Bad
 from tidelog.pipeline.wanted import chosen_partitions, window_of
@@ -139,8 +139,40 @@ def partitions(place: str, topic: str) -> list[int]:
 
 
 def _wanted(chosen: Options, found: Wanted) -> list[int]:
-    """Return the partitions that are read."""
-    return chosen_partitions(chosen, found, partitions(chosen.place, chosen.topic))
+    """Return the partitions that are read; DamagedLog where all are to be, and the folder of one is gone."""
+    there = partitions(chosen.place, chosen.topic)
+    if chosen.bad == FAIL and chosen.partitions is None:
+        _demand_all(chosen.place, chosen.topic, there)
+    return chosen_partitions(chosen, found, there)
+
+
+def _demand_all(place: str, topic: str, there: list[int]) -> None:
+    """Raise DamagedLog where a partition had been flushed and has no folder.
+
+    Only a folder that was closed in order says so for sure: beside a log that is written, checkpoints are of before.
+    """
+    with _beside(place) as data_dir:
+        if files.status(data_dir / CLEAN_SHUTDOWN) is None:
+            return
+        points = load_offsets(data_dir / RECOVERY_POINTS)
+    known = {partition: end for (name, partition), end in points.items() if name == topic and end}
+    gone = sorted(set(known) - set(there))
+    if gone:
+        raise DamagedLog(
+            f"{remote.shown(place)}/{topic}-{gone[0]}: the folder is gone, and had records up to offset "
+            f"{known[gone[0]] - 1}; restore it, or read the rest with bad=skip"
+        )
+
+
+@contextmanager
+def _beside(place: str) -> Iterator[Path]:
+    """Yield a folder that has the files beside the folders of partitions."""
+    if not remote.is_remote(place):
+        yield Path(place)
+        return
+    with tempfile.TemporaryDirectory(prefix="tidelog-") as fetched:
+        remote.fetch(place, "", Path(fetched))
+        yield Path(fetched)
 
 
 @contextmanager

@@ -194,7 +194,8 @@ def _told_of_loss(found: list[Found], gone: int, progress: Progress) -> int:
 def _verify(asked: Asked, target: Place) -> int:
     """Read all that the manifests name; print what is not what was written."""
     found = [each for each in archives.manifests(target) if asked.topic in ("", each.topic)]
-    if not found:
+    gone = [each for each in archives.gone(target) if asked.topic in ("", each.rpartition("-")[0])]
+    if not found and not gone:
         raise PipelineError(
             f"{target.path}: no manifest {f'of {asked.topic} ' * bool(asked.topic)}is in it; name an archive in --out"
         )
@@ -204,6 +205,7 @@ def _verify(asked: Asked, target: Place) -> int:
         output.print_account(account, as_json=asked.as_json)
         return OK
     looked = [each for one in found for each in archives.verify(target, one)]
+    looked += [(f"{folder}/{archives.MANIFEST}", 0, "it is gone") for folder in gone]
     rows = [dict(zip(COLUMNS, each, strict=True)) for each in looked if each[2]]
     output.print_rows(COLUMNS, rows, as_json=asked.as_json)
     size = sum(each[1] for each in looked)

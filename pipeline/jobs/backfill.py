@@ -6,6 +6,7 @@ with the same topic and range, which are told by their names. Running it again c
 
 import hashlib
 import re
+from collections.abc import Sequence
 from datetime import UTC
 from time import monotonic
 from typing import Final
@@ -16,6 +17,7 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.jobs.parts import delta, landing, output, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
@@ -54,6 +56,7 @@ def run(asked: Asked, out: str, form: Form) -> int:
             rows = form.shaped(asked.read(spark))
             landed = landing.stage(rows, target, folder, "".join(by) if form.format_name == PARQUET else "")
         if form.format_name == DELTA:
+            _demand_ingested(target, folder, landed, chosen.topic)
             delta.replace(target, folder, landed, _predicate(chosen), by)
         else:
             landing.put(target, folder, landed, _prefix(chosen))
@@ -86,6 +89,25 @@ def _name(topic: str) -> str:
         return topic
     digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
     return f"{topic[: _LONGEST - 17]}~{digest}"  # in no topic's name is a tilde
+
+
+def has_written(target: Place, topic: str) -> bool:
+    """Return whether files of Parquet that this job has written of a topic are there."""
+    found = map(_NAME.fullmatch, landing.files_of(target, f"{_name(topic)}-by-"))
+    return any(each is not None and each["topic"] == _name(topic) for each in found)
+
+
+def _demand_ingested(target: Place, folder: str, landed: Sequence[Landed], topic: str) -> None:
+    """Raise PipelineError where records are staged that a stream is still to write: they would be there twice."""
+    if not table_out.is_claimed(target, topic):
+        return
+    there = delta.ends(target, topic)
+    for partition, end in sorted(delta.staged_ends(target, folder, landed, topic).items()):
+        if end > there.get(partition, 0):
+            raise PipelineError(
+                f"{target.uri} has records of topic {topic} by ingest, which has not come to {topic}-{partition}@"
+                f"{end - 1} yet, and would write it once more: name an earlier --to, or have ingest come there first"
+            )
 
 
 def _refuse_overlap(target: Place, chosen: Options) -> None:

@@ -20,7 +20,7 @@ from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.protocol.records import entries, message_set
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.build import Record, read_records
-from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.protocol.records.errors import CorruptBatch, RecordError, RecordsError
 
 COLUMNS: Final = ("name", "topic", "partition", "position", "bytes", "reason")
 BATCH_COLUMNS: Final = ("at", "bytes", "base_offset", "records", "state")
@@ -86,7 +86,10 @@ def batches(data: bytes) -> Iterator[Batch]:
     """Yield what can be told of the batches in bytes, up to where nothing can."""
     view, at = memoryview(data), 0
     while len(view) - at >= entries.BYTES_MIN:
-        header = entries.peek(view, at)
+        try:
+            header = entries.peek(view, at)
+        except CorruptBatch:
+            break  # not even its header is all there
         size = header.size_bytes
         if size < entries.BYTES_MIN or size > len(view) - at:
             break
@@ -157,7 +160,12 @@ def _send(address: str, topic: str, found: list[tuple[dict[str, Any], Record]]) 
     with Cluster(address) as cluster:
         cluster.topic(topic)  # a name that is mistyped makes no topic
     try:
-        settings = {"bootstrap_servers": address, "acks": "all", "enable_idempotence": True}
+        settings = {
+            "bootstrap_servers": address,
+            "acks": "all",
+            "enable_idempotence": True,
+            "max_request_size": 100 << 20,  # how large a record may be the broker says
+        }
         with closing(KafkaProducer(**settings)) as producer:
             sent = []
             for note, record in found:

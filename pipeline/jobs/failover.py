@@ -154,10 +154,11 @@ def unread_from_ms(log: Log, offset: int) -> int | None:
 
     That of the record before it, which was the last to be read. Where that is deleted, the offset is the log's start,
     and it is the time of the first record that there is. An append time that is a bound, that time or earlier, does not
-    tell; an earlier one that is exact does.
+    tell; an earlier one that is exact does. An offset behind the log's end is of records that are lost, or of another
+    log: what was read of this one nobody knows.
     """
     start = log.log_start_offset
-    if offset < start:
+    if not start <= offset <= log.log_end_offset:
         return None
     last = max(offset - 1, start)
     for number in range(by_offset.segment_number(log.segments, last), -1, -1):

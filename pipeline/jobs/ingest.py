@@ -5,14 +5,14 @@ rows; in Parquet, the files of a batch have names by which a second attempt take
 a batch has is the stream's: the same ones, whenever it is done again. Ctrl-C ends behind a batch.
 """
 
-import re
 from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.jobs.parts import delta, landing, output, table_out
+from tidelog.pipeline.jobs import backfill
+from tidelog.pipeline.jobs.parts import delta, landing, output, table_files, table_out
 from tidelog.pipeline.jobs.parts.exit_codes import INTERRUPTED, OK
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.following import Stop, follow
@@ -47,7 +47,7 @@ def run(asked: Asked, out: str, form: Form, is_available_now: bool, group: str, 
     target = place("--out", out)
     checkpoint = asked.checkpoint or _default_checkpoint(target)
     table_out.demand_form(target, form)
-    _demand_no_backfill(target, chosen.topic)
+    _demand_no_backfill(target, chosen, form)
     most = max_records or _records_a_batch(chosen)
     spark = asked.session()
     frame = form.shaped(asked.stream(spark, group=group, maxRecordsPerTrigger=str(most)))
@@ -125,12 +125,20 @@ class Written:
         return None if self._newest_ms is None else max(0, now_ms() - self._newest_ms) / 1000
 
 
-def _demand_no_backfill(target: Place, topic: str) -> None:
+def _demand_no_backfill(target: Place, chosen: Options, form: Form) -> None:
     """Raise PipelineError where backfill has written records of a topic: they would be there twice."""
-    named = re.compile(rf"(?:.+/)?{re.escape(topic)}-by-(?:record|append)-.+")
-    if any(map(named.fullmatch, landing.files_of(target, f"{topic}-by-"))):
+    if form.format_name != DELTA:
+        if backfill.has_written(target, chosen.topic):
+            raise PipelineError(
+                f"{target.uri} has records of topic {chosen.topic} by backfill, which would be there twice: name "
+                "another --out"
+            )
+        return
+    wanted = table_files.predicate(chosen.topic, chosen.clock, chosen.from_ms, chosen.to_ms)
+    if not table_out.is_claimed(target, chosen.topic) and delta.has_rows(target, wanted):
         raise PipelineError(
-            f"{target.uri} has records of topic {topic} by backfill, which would be there twice: name another --out"
+            f"{target.uri} has records of topic {chosen.topic} already, by no stream, which would be there twice: "
+            "begin behind them with --from, or name another --out"
         )
 
 

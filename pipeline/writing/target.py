@@ -20,6 +20,7 @@ from kafka.errors import KafkaError
 from tidelog.pipeline.errors import PipelineError
 
 HEADER: Final = "tidelog.source"
+_NUMBER_END: Final = (1 << 63) - 1  # a number, and the one behind it, are of 64 bits
 _ANSWER_MS: Final = 10_000  # how long a broker may be silent, at the start
 _SILENT_S: Final = 60  # and while it is read
 
@@ -49,7 +50,8 @@ class LookedAt(NamedTuple):
 def parsed(origin: str) -> tuple[str, int]:
     """Return name and number; ValueError where it is not NAME@NUMBER."""
     name, at, number = origin.rpartition("@")
-    if not at or not (number.isascii() and number.isdecimal()):
+    is_number = bool(at) and number.isascii() and number.isdecimal()
+    if not is_number or int(number) >= _NUMBER_END:
         raise ValueError(f"{origin!r} is not of the form NAME@NUMBER, such as orders-3@1041")
     return name, int(number)
 

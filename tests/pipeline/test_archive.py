@@ -282,6 +282,30 @@ def test_verify_names_each_file_that_is_not_what_was_written(
     assert (other.status, "no manifest of u is in it" in other.err) == (1, True)
 
 
+def test_verify_misses_partitions_that_are_gone(here: Here, capsys: Captured, tmp_path: Path) -> None:
+    data, out = small(tmp_path / "data"), tmp_path / "out"
+    archive(capsys, data, out)
+    verify = ("archive", "--out", str(out), "--verify", "--json")
+    for number in (1, 0):
+        shutil.rmtree(out / f"t-{number}")
+        ran = run(capsys, *verify, "--topic", "t")
+        assert ran.status == 1
+        if number:
+            with pytest.raises(
+                DamagedLog, match=r"t-1: the folder is gone, and had records up to offset \d+; restore"
+            ):
+                rows(out)
+            assert (
+                {row[0] for row in rows(out, bad="skip")}
+                == {row[0] for row in rows(out, partitions="0")}
+                == {0}
+            )
+        gone = [f"t-{each}/manifest.json" for each in range(number, 2)]
+        assert [row["file"] for row in ran.rows] == gone
+        assert {row["finding"] for row in ran.rows} == {"it is gone"}
+    assert run(capsys, *verify, "--topic", "u").status == 1
+
+
 def test_an_archive_overwrites_no_other_log(here: Here, capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}

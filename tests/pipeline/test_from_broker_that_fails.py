@@ -20,7 +20,7 @@ from tests.pipeline.fake import (
 from tests.support.batches import changed
 from tests.support.logs import NOW, batch
 from tidelog.pipeline import decode, options
-from tidelog.pipeline.brokers import cluster, from_broker
+from tidelog.pipeline.brokers import cluster, fetching, from_broker
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.protocol.error_codes import ErrorCode
@@ -250,6 +250,48 @@ def test_a_log_that_became_shorter() -> None:
         pytest.raises(PipelineError, match="t-0@10: the log ends at 10 now, and was to be read to 20"),
     ):
         offsets_read(fake)
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_an_offset_that_is_out_of_range_for_a_while(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
+    """The log has it: whoever was asked had it not yet. To go on behind the range would leave it out."""
+    monkeypatch.setattr(fetching, "_WAIT_MS", 1)
+    refused: list[int] = []
+
+    def fetch(start: int) -> Any:
+        if start >= 5 and len(refused) < 3:
+            refused.append(start)
+            return records(b"", ErrorCode.OFFSET_OUT_OF_RANGE)
+        return records(at(start))
+
+    with one_broker(20, fetch) as fake:
+        assert offsets_read(fake, failOnDataLoss=loss) == list(range(20))
+    assert refused == [5, 5, 5]
+
+
+def test_an_offset_that_stays_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "_WAIT_MS", 1)
+
+    def fetch(start: int) -> Any:
+        return records(b"", ErrorCode.OFFSET_OUT_OF_RANGE) if start >= 5 else records(at(start))
+
+    with (
+        one_broker(20, fetch) as fake,
+        pytest.raises(PipelineError, match="t-0@5: the broker answers OFFSET_OUT_OF_RANGE, though"),
+    ):
+        offsets_read(fake, failOnDataLoss="false")
+
+
+def test_an_address_that_is_no_host_leaves_the_others() -> None:
+    with one_broker(5, lambda start: records(at(start))) as fake:
+        for places in (f"no-such-host.invalid:1,{fake.address}", f"{fake.address},no-such-host.invalid:1"):
+            with cluster.Cluster(places) as found:
+                assert list(found.topic("t").leaders) == [0]
+    with (
+        cluster.Cluster("no-such-host.invalid:1,no-such-host.invalid:2") as found,
+        pytest.raises(PipelineError, match=r"there is no host no-such-host.invalid"),
+    ):
+        found.topic("t")
 
 
 def test_a_listener_that_asks_for_a_login(monkeypatch: pytest.MonkeyPatch) -> None:

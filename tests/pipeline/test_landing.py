@@ -39,18 +39,37 @@ def test_files_take_the_place_of_those_with_the_same_prefix_alone(tmp_path: Path
             (staged / name).write_text(name)
         return landing.put(target, "_staged", [Landed(name, task, 1, 1, None) for name, task in files], "a-1")
 
-    assert put(("x", 7), ("y", 3)) == ["a-1-00000.parquet", "a-1-00001.parquet"]
-    assert [(tmp_path / name).read_text() for name in ("a-1-00000.parquet", "a-1-00001.parquet")] == [
+    # None takes a name that another has: that one would be gone before all of the new are there.
+    assert put(("x", 7), ("y", 3)) == ["a-1-00003.parquet", "a-1-00004.parquet"]
+    assert [(tmp_path / name).read_text() for name in ("a-1-00003.parquet", "a-1-00004.parquet")] == [
         "y",
         "x",
     ]
     kept = ["a-1-2-00000.parquet", "a-11-00000.parquet"]
+    assert names(tmp_path) == ["a-1-00003.parquet", "a-1-00004.parquet", *kept]
+    assert put(("x", 7), ("y", 3)) == ["a-1-00000.parquet", "a-1-00001.parquet"]
     assert names(tmp_path) == ["a-1-00000.parquet", "a-1-00001.parquet", *kept]
     assert put() == []
     assert names(tmp_path) == kept
     landing.discard(target, "_staged")
     landing.discard(target, "_staged")
     assert not staged.exists()
+
+
+def test_who_is_stopped_between_files_has_lost_none(tmp_path: Path) -> None:
+    target, staged = place("--out", str(tmp_path)), tmp_path / "_staged"
+    staged.mkdir()
+    for number, text in enumerate(("a", "b")):
+        (tmp_path / f"p-0000{number}.parquet").write_text(text)
+    (staged / "x").write_text("b")  # what was read by the second task is read by the first one now
+    landed = [Landed(name, task, 1, 1, None) for task, name in enumerate(("x", "y"))]
+    with pytest.raises(FileNotFoundError):
+        landing.put(target, "_staged", landed, "p")
+    assert {(tmp_path / name).read_text() for name in names(tmp_path)} == {"a", "b"}
+    (staged / "x").write_text("b")
+    (staged / "y").write_text("a")
+    landing.put(target, "_staged", landed, "p")
+    assert sorted((tmp_path / name).read_text() for name in names(tmp_path)) == ["a", "b"]
 
 
 def test_files_of_the_longest_topics_have_names_of_their_own(tmp_path: Path) -> None:
@@ -105,6 +124,13 @@ def test_a_quarantine_is_listed_and_looked_into(capsys: Captured, tmp_path: Path
         ran.rows[0]["bytes"] + ran.rows[1]["bytes"],
     ]
     assert "sound" in run(capsys, "deadletter", "--folder", folder, "--inspect", f"{0:020d}.log@0").out
+
+
+@pytest.mark.parametrize("size", [1, 25, 26, 60, 61])
+def test_a_batch_that_is_cut_short_hides_none_before_it(size: int) -> None:
+    good = bytes(build_batch([Record(5, NOW, b"k", b"five")]))
+    found = [(each.bytes, each.state) for each in deadletter.batches(good + good[:size])]
+    assert found == [(len(good), "sound"), (size, "no batch can be told")]
 
 
 def test_what_is_wrong_with_a_quarantine_is_said(capsys: Captured, tmp_path: Path) -> None:
@@ -215,3 +241,18 @@ def test_places(tmp_path: Path) -> None:
     assert found.under("x") == f"{tmp_path}/t-0/x"
     assert place("--out", f"file://{tmp_path}/none").names("") == []
     assert place("--out", f"file://{tmp_path}/").path == str(tmp_path)
+
+
+def test_what_is_larger_than_a_client_sends_unasked_is_sent(capsys: Captured, tmp_path: Path) -> None:
+    folder, value = tmp_path / "bad" / "t-0", b"v" * 1_500_000
+    folder.mkdir(parents=True)
+    (folder / "f.log@0.json").write_text(json.dumps(NOTE))
+    (folder / "f.log@0.bin").write_bytes(build_batch([Record(0, NOW, b"k", value)]))
+    overrides = {"log.retention.ms": "-1", "message.max.bytes": "5000000"}
+    with Broker(tmp_path / "data", overrides) as broker:
+        topics.make(broker.start(), "again")
+        to = ("--source", f"broker:{broker.address}", "--topic", "again")
+        ran = run(capsys, "deadletter", "--folder", str(tmp_path / "bad"), "--redrive", *to, "--json")
+        assert (ran.status, ran.rows[0]["sent"]) == (0, 1), ran.err
+        assert [each.value for each in topics.read(broker, "again")] == [value]
+        broker.stop()

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -382,6 +384,33 @@ def test_a_copy_of_a_copy_says_both_and_is_known_by_the_last(target_broker: Brok
         assert write(target_broker, rows, topic=topic, job=topic, resume="true").written == written
     [one] = topics.read(target_broker, topic)
     assert one.headers == [("tidelog.source", b"orders-0@7"), ("tidelog.source", b"copy-0@3")]
+
+
+def test_headers_that_others_wrote_hinder_no_write_that_resumes() -> None:
+    numbers: dict[str, array[int]] = defaultdict(lambda: array("q"))
+    last = (1 << 63) - 2
+    for said in (
+        b"o@1",
+        b"o@%d" % last,
+        b"o@%d" % (last + 1),
+        b"o@" + b"9" * 30,
+        b"o@-1",
+        b"o",
+        b"\xff@1",
+        None,
+    ):
+        target._note([(target.HEADER, said)], numbers)
+    assert {name: list(each) for name, each in numbers.items()} == {"o": [1, last]}
+    written = target.Written(numbers)
+    assert [written.has(f"o@{number}") for number in (0, 1, 2, last - 1, last)] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
+    with pytest.raises(ValueError, match="is not of the form NAME@NUMBER"):
+        target.parsed(f"o@{last + 1}")
 
 
 def test_a_write_that_does_not_resume_writes_anew_and_the_next_that_does_looks_no_further_back(

@@ -13,12 +13,14 @@ from tests.pipeline.jobs import a_topic, run
 from tests.support.logs import NOW
 from tidelog.pipeline import options
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.jobs import ingest
+from tidelog.pipeline.jobs import backfill, ingest
 from tidelog.pipeline.jobs.parts import delta, landing, table_out
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.table_out import Form
+from tidelog.pipeline.options import Options
+from tidelog.pipeline.tables import RECORDS
 
 DAY = datetime.date(2023, 11, 14)
 
@@ -92,6 +94,26 @@ def test_a_topic_is_written_to_a_table_by_one_stream(tmp_path: Path) -> None:
         table_out.claim(table, "t", "three", "/third")
 
 
+def test_a_note_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Half of one could not be read by the next run, nor by any."""
+    table = place("--out", str(tmp_path))
+    monkeypatch.setattr(table_out.json, "dumps", raising(OSError("killed")))
+    with pytest.raises(OSError, match="killed"):
+        table_out.claim(table, "t", "one", "/first")
+    assert not table_out.is_claimed(table, "t")
+    monkeypatch.undo()
+    table_out.claim(table, "t", "one", "/first")
+    assert table_out.is_claimed(table, "t")
+    assert [path.name for path in (tmp_path / "_ingest").iterdir()] == ["t.json"]
+
+
+def raising(error: Exception) -> Any:
+    def raises(*_: Any) -> Any:
+        raise error
+
+    return raises
+
+
 def test_ingest_and_backfill_do_not_share_a_folder_of_parquet(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -113,6 +135,57 @@ def test_ingest_and_backfill_do_not_share_a_folder_of_parquet(
     ran = run(capsys, "ingest", *flags)
     assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert f"{tmp_path}/out has records of topic t by backfill" in ran.err
+
+
+def test_the_longest_topics_are_not_shared_either(tmp_path: Path) -> None:
+    table, chosen = place("--out", str(tmp_path)), Options("segments", "d", "t" * 248)
+    ingest._demand_no_backfill(table, chosen, Form())
+    (tmp_path / f"{backfill._prefix(chosen)}-00000.parquet").touch()
+    ingest._demand_no_backfill(table, chosen._replace(topic="t" * 247 + "u"), Form())
+    with pytest.raises(PipelineError, match=r"has records of topic t+ by backfill"):
+        ingest._demand_no_backfill(table, chosen, Form())
+
+
+def a_stage(table: Place, *offsets: int) -> list[Landed]:
+    """Stage records of topic t, each of the ms of its offset."""
+    columns: dict[str, pa.Array] = {each.name: pa.nulls(len(offsets), each.type) for each in RECORDS}
+    columns |= {
+        "topic": pa.array(["t"] * len(offsets)),
+        "partition": pa.array([0] * len(offsets), pa.int32()),
+        "offset": pa.array(offsets),
+        "create_time": pa.array([(NOW + each) * 1000 for each in offsets], pa.timestamp("us", "UTC")),
+    }
+    table.files.create_dir(table.under("_staged"))
+    pq.write_table(pa.table(columns, schema=RECORDS), table.under("_staged/a.parquet"))
+    return [Landed("a.parquet", 0, len(offsets), 1, None)]
+
+
+def test_a_stream_does_not_begin_on_rows_of_a_table_of_delta(tmp_path: Path) -> None:
+    table, chosen = place("--out", str(tmp_path)), Options("segments", "d", "t")
+    form = Form("delta")
+    ingest._demand_no_backfill(table, chosen, form)
+    delta.replace(table, "_staged", a_stage(table, 5, 6, 7), "topic = 't'")
+    for more in ({"topic": "u"}, {"from_ms": NOW + 8}, {"to_ms": NOW + 5}):
+        ingest._demand_no_backfill(table, chosen._replace(**more), form)
+    for more in ({}, {"from_ms": NOW + 7}, {"to_ms": NOW + 6}):
+        with pytest.raises(PipelineError, match="has records of topic t already, by no stream"):
+            ingest._demand_no_backfill(table, chosen._replace(**more), form)
+    table_out.claim(table, "t", "one", "/first")
+    ingest._demand_no_backfill(table, chosen, form)
+
+
+def test_backfill_does_not_overtake_a_stream(tmp_path: Path) -> None:
+    """What the stream is still to write would be there twice."""
+    table = place("--out", str(tmp_path))
+    backfill._demand_ingested(table, "_staged", a_stage(table, 1), "t")
+    table_out.claim(table, "t", "one", "/first")
+    with pytest.raises(PipelineError, match="by ingest, which has not come to t-0@1 yet"):
+        backfill._demand_ingested(table, "_staged", a_stage(table, 1), "t")
+    delta.append_once(table, "_staged", a_stage(table, 0, 1, 2), "one", 0)
+    backfill._demand_ingested(table, "_staged", a_stage(table, 0, 2), "t")
+    backfill._demand_ingested(table, "_staged", [], "t")
+    with pytest.raises(PipelineError, match="by ingest, which has not come to t-0@3 yet"):
+        backfill._demand_ingested(table, "_staged", a_stage(table, 2, 3), "t")
 
 
 def rows_of(*days: datetime.date | None) -> pa.RecordBatch:
@@ -174,7 +247,7 @@ def test_files_by_date_take_the_place_of_those_with_the_same_prefix_alone(tmp_pa
         (tmp_path / name).touch()
     landed = [Landed(name.removeprefix("_staged/"), 0, 1, 1, None) for name in new]
     names = landing.put(table, "_staged", landed, "p-1")
-    assert names == ["date=b/p-1-00000.parquet", "date=c/p-1-00001.parquet"]
+    assert names == ["date=b/p-1-00002.parquet", "date=c/p-1-00003.parquet"]
     assert landing.files_of(table, "") == {*names, "date=b/p-11-00000.parquet"}
     assert landing.files_of(table, "p-11") == {"date=b/p-11-00000.parquet"}
     assert (tmp_path / "_x/p-1-0.parquet").exists()

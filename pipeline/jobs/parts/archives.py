@@ -116,6 +116,17 @@ def manifests(place: Place) -> list[Manifest]:
     return [found for name in names if (found := load(place, name)) is not None]
 
 
+def gone(place: Place) -> list[str]:
+    """Return the folders of partitions that were archived, and of which there is no manifest any more."""
+    try:
+        with place.files.open_input_stream(place.under(RECOVERY_POINTS)) as stream:
+            lines = stream.read().decode().splitlines()
+    except FileNotFoundError:
+        return []
+    there = {each.folder for each in manifests(place)}
+    return sorted({"-".join(line.split(" ")[:2]) for line in lines[2:]} - there)
+
+
 def close(place: Place) -> None:
     """Write down how far the logs of the archive go, as a broker does when it stops."""
     found = [each for each in manifests(place) if each.segments]

@@ -1,12 +1,13 @@
 """Staged files into a table of Delta, by delta-rs: in one commit, or not at all.
 
 Owns the two commits that jobs make: rows are appended once for a number of a writer's, or take the place of those that
-a predicate meets. Knows nothing of jobs.
+a predicate meets; and what of a topic is there, or staged. Knows nothing of jobs.
 """
 
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyarrow import dataset
 
@@ -31,6 +32,37 @@ def is_table(place: Place) -> bool:
 def is_parted(place: Place) -> bool:
     """Return whether the rows of a table lie in folders by one of its columns."""
     return bool(DeltaTable(place.uri).metadata().partition_columns)
+
+
+def has_rows(place: Place, wanted: pc.Expression) -> bool:
+    """Return whether a table has a row that is wanted."""
+    if not is_table(place):
+        return False
+    found = DeltaTable(place.uri).to_pyarrow_dataset()
+    is_of_records = {"topic", "create_time", "append_time"} <= set(found.schema.names)
+    return is_of_records and found.scanner(columns=["topic"], filter=wanted).head(1).num_rows > 0
+
+
+def ends(place: Place, topic: str) -> dict[int, int]:
+    """Return the offset behind the last that a table has of each partition of a topic."""
+    return _ends(DeltaTable(place.uri).to_pyarrow_dataset(), topic) if is_table(place) else {}
+
+
+def staged_ends(place: Place, folder: str, landed: Sequence[Landed], topic: str) -> dict[int, int]:
+    """Return the offset behind the last that staged rows have of each partition of a topic."""
+    paths = [place.under(f"{folder}/{each.name}") for each in landed]
+    return _ends(dataset.dataset(paths, filesystem=place.files, format="parquet"), topic) if paths else {}
+
+
+def _ends(rows: dataset.Dataset, topic: str) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for batch in rows.to_batches(columns=["partition", "offset"], filter=pc.field("topic") == topic):
+        last = pa.table(batch).group_by("partition").aggregate([("offset", "max")])
+        for partition, offset in zip(
+            *(last[name].to_pylist() for name in ("partition", "offset_max")), strict=True
+        ):
+            found[partition] = max(found.get(partition, 0), offset + 1)
+    return found
 
 
 def append_once(

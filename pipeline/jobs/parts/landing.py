@@ -199,20 +199,22 @@ def put(
 ) -> list[str]:
     """Put staged files in place under names that begin with a prefix; others with that prefix go.
 
-    The new come first: whoever is stopped in between has rows twice until it is run again, and loses none. Where it is
-    known to be new there are no others, and nobody looks for them.
+    The new come first, under numbers that no other has: whoever is stopped in between has rows twice until it is run
+    again, and loses none. Where it is known to be new there are no others, and nobody looks for them.
     """
-    named = re.compile(rf"(?:[^/]+/)?{re.escape(prefix)}-\d+\.parquet")
-    old = set() if is_new else {name for name in files_of(place, prefix) if named.fullmatch(name)}
+    named = re.compile(rf"(?:[^/]+/)?{re.escape(prefix)}-(\d+)\.parquet")
+    there = () if is_new else map(named.fullmatch, files_of(place, prefix))
+    old = {found[0]: int(found[1]) for found in there if found is not None}
+    first = 0 if min(old.values(), default=len(landed)) >= len(landed) else max(old.values()) + 1
     names = []
-    for number, each in enumerate(sorted(landed, key=lambda each: (each.task, each.name))):
+    for number, each in enumerate(sorted(landed, key=lambda each: (each.task, each.name)), first):
         parted = each.name.rpartition("/")[0]
         if parted:
             place.files.create_dir(place.under(parted), recursive=True)
         name = f"{parted}/{prefix}-{number:05d}.parquet".removeprefix("/")
         place.files.move(place.under(f"{folder}/{each.name}"), place.under(name))
         names.append(name)
-    for name in old.difference(names):
+    for name in old:
         place.files.delete_file(place.under(name))
     return names
 

@@ -126,15 +126,25 @@ class _Reader(DataSourceReader):
             raise PipelineError(f"{partition.path}: it cannot be read as Parquet: {said}") from error
 
     def _predicate(self) -> pc.Expression:
-        """Return what is true of the rows that are wanted; a record without a time is in no range of times."""
-        told = pc.field("topic") == self._options["topic"]
-        time = pc.field("append_time" if self._options["clock"] == APPEND else "create_time")
-        if "first_ms" in self._options:
-            told &= time >= _at(self._options["first_ms"])
-        if "end_ms" in self._options:
-            told &= time < _at(self._options["end_ms"])
-        return told
+        first_ms, end_ms = (self._options.get(name) for name in ("first_ms", "end_ms"))
+        return predicate(
+            self._options["topic"],
+            self._options["clock"],
+            None if first_ms is None else int(first_ms),
+            None if end_ms is None else int(end_ms),
+        )
 
 
-def _at(text_ms: str) -> pa.Scalar:
-    return pa.scalar(int(text_ms) * 1000, tables.RECORDS.field("create_time").type)
+def predicate(topic: str, clock: str, first_ms: int | None, end_ms: int | None) -> pc.Expression:
+    """Return what is true of the rows of a topic and range; a record without a time is in no range of times."""
+    told = pc.field("topic") == topic
+    time = pc.field("append_time" if clock == APPEND else "create_time")
+    if first_ms is not None:
+        told &= time >= _at(first_ms)
+    if end_ms is not None:
+        told &= time < _at(end_ms)
+    return told
+
+
+def _at(time_ms: int) -> pa.Scalar:
+    return pa.scalar(time_ms * 1000, tables.RECORDS.field("create_time").type)

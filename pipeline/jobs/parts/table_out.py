@@ -115,8 +115,9 @@ def claim(place: Place, topic: str, stream: str, checkpoint: str) -> None:
             )
         return
     place.files.create_dir(place.under(_NOTES), recursive=True)
-    with place.files.open_output_stream(name) as out:
+    with place.files.open_output_stream(f"{name}.tmp") as out:
         out.write(json.dumps({"stream": stream, "checkpoint": checkpoint}).encode())
+    place.files.move(f"{name}.tmp", name)  # whole, or not there
 
 
 def _note_of(place: Place, topic: str) -> str:
