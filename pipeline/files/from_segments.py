@@ -103,8 +103,12 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
 def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
     """Return pieces of a log that have every record of a window; their files may go before they are read."""
     log, known, root = opened_log
+    topic_id = log.topic_id
     try:
-        return [_placed(piece, root) for piece in segments.plan(log, window, task_bytes, known)]
+        return [
+            _placed(piece, root)._replace(topic_id=topic_id)
+            for piece in segments.plan(log, window, task_bytes, known)
+        ]
     except StorageError as error:
         raise PipelineError(f"{log}: {error}") from error
 

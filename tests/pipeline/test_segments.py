@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
-from tidelog.storage import files, walk
+from tidelog.storage import files, folder_identity, walk
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
@@ -539,3 +540,57 @@ def test_a_folder_of_kafka_is_read_and_damage_in_it_is_found(tmp_path: Path) -> 
             row for row in rows if not first <= row[0] <= last
         ]
         path.write_bytes(before)
+
+
+def test_two_readers_at_once_read_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed(a_log(tmp_path, [[NOW + n] for n in range(3)]))
+    other = tmp_path / "t-0" / snapshot.FOLDER
+    link, tries = files.link, 0
+
+    def with_another_that_ends(source: Path, target: Path) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            target.parent.rmdir()
+            other.rmdir()
+        link(source, target)
+
+    monkeypatch.setattr(files, "link", with_another_that_ends)
+    made = planned(tmp_path, keep=True)
+    assert [bool(piece.snapshot) for piece in made] == [True]
+    assert offsets(read(tmp_path, made=made)) == [0, 1, 2]
+    # And one that never ends: as it is, and said.
+    monkeypatch.setattr(files, "make_folder_in", lambda _: None)
+    made = planned(tmp_path, keep=True)
+    assert not made[0].snapshot
+    assert offsets(read(tmp_path, made=made)) == [0, 1, 2]
+
+
+def test_a_topic_that_is_deleted_while_it_is_planned_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = closed(a_log(tmp_path, [[NOW]])) / "t-0"
+    taken = snapshot.taken
+
+    def deleted_before(made: list[Piece], now_ms: int) -> list[Piece]:
+        folder.rename(tmp_path / "t-0.0123-delete")
+        return taken(made, now_ms)
+
+    monkeypatch.setattr(snapshot, "taken", deleted_before)
+    with pytest.raises(PipelineError, match="the topic was deleted"):
+        planned(tmp_path, keep=True)
+    assert not folder.exists()  # The broker could not make the topic anew.
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_topic_that_is_made_anew_before_it_is_read(tmp_path: Path, keep: bool) -> None:
+    for topic_id in (b"0" * 16, b"1" * 16):
+        log = a_log(tmp_path, [[NOW + n] for n in range(5)])
+        folder_identity.save_topic_id(log.directory, topic_id)
+        closed(log)
+        if topic_id == b"0" * 16:
+            made = planned(tmp_path, keep=keep)
+            assert offsets(read(tmp_path, made=made)) == [0, 1, 2, 3, 4]
+            shutil.rmtree(log.directory)
+    with pytest.raises(PipelineError, match="made anew since the read was planned"):
+        read(tmp_path, made=made)
