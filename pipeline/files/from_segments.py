@@ -30,7 +30,7 @@ from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import CorruptLog, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log_names import partition_of
@@ -94,7 +94,10 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
             firsts[log.partition], end = found.spans[log.partition]
             for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
                 if times is not None:
-                    first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
+                    try:
+                        first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
+                    except CorruptLog:
+                        continue  # What cannot be decoded may be the first: it is dealt with where it is read.
                     offset = end if first is None else min(first.offset, end)
                     firsts[log.partition] = max(firsts[log.partition], offset)
     return firsts

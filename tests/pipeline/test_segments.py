@@ -594,3 +594,25 @@ def test_a_topic_that_is_made_anew_before_it_is_read(tmp_path: Path, keep: bool)
             shutil.rmtree(log.directory)
     with pytest.raises(PipelineError, match="made anew since the read was planned"):
         read(tmp_path, made=made)
+
+
+def test_a_range_of_times_that_meets_records_that_cannot_be_decoded(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    sound, undecodable, last = batch([NOW]), changed(batch([NOW + 10]), attributes=1), batch([NOW + 20])
+    data = b"".join(
+        number.to_bytes(8, "big") + each[8:] for number, each in enumerate((sound, undecodable, last))
+    )
+    (folder / f"{0:020d}.log").write_bytes(data)
+    kept = tmp_path / "kept"
+    for first, end, wanted in ((0, 1, [0]), (5, 15, []), (0, 21, [0, 2]), (15, 21, [2])):
+        times = {"from": NOW + first, "to": NOW + end}
+        assert offsets(read(tmp_path, bad="skip", **times)) == wanted
+        assert offsets(read(tmp_path, bad=f"quarantine:{kept}", **times)) == wanted
+    assert [path.name for path in kept.glob("t-0/*.bin")] == [f"{0:020d}.log@{len(sound)}.bin"]
+    with pytest.raises(
+        DamagedLog, match=rf"\.log@{len(sound)}: {len(undecodable)} bytes are damaged, the payload"
+    ):
+        read(tmp_path, **{"from": NOW + 5, "to": NOW + 15})
+    chosen = parse({"source": f"segments:{tmp_path}", "topic": "t", "from": str(NOW + 5)}, NOW)
+    assert from_segments.first_offsets(chosen, from_segments.heads(chosen, NOW), NOW) == {0: 0}
