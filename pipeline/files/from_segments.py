@@ -17,13 +17,13 @@ from tidelog.config.nearest import nearest
 from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline import quarantine
 from tidelog.pipeline.decode import Decoder, Window
-from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import listings, pieces, remote, segments, snapshot
 from tidelog.pipeline.files.listings import Listing
 from tidelog.pipeline.files.lost import Known
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.heads import Heads
-from tidelog.pipeline.options import Options
+from tidelog.pipeline.options import FAIL, Options
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.quarantine import Bad
 from tidelog.pipeline.wanted import chosen_partitions, window_of
@@ -56,9 +56,9 @@ def plan(chosen: Options, found: Wanted, now_ms: int, *, keep: bool = True) -> l
     """
     window = window_of(chosen, found)
     if chosen.table == "segments":
-        with opened(chosen.place, chosen.topic, _wanted(chosen, found), now_ms) as logs:
+        with opened(chosen.place, chosen.topic, wanted_partitions(chosen, found), now_ms) as logs:
             return [listings.segments_of(log, root, window) for log, _, root in logs]
-    with opened(chosen.place, chosen.topic, _wanted(chosen, found), now_ms) as logs:
+    with opened(chosen.place, chosen.topic, wanted_partitions(chosen, found), now_ms) as logs:
         made = [piece for each in logs for piece in planned(each, window, chosen.task_bytes)]
         return snapshot.taken(made, now_ms) if keep else made
 
@@ -76,7 +76,7 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
 
 def heads(chosen: Options, now_ms: int) -> Heads:
     """Return where the partitions that are read begin and end now."""
-    with opened(chosen.place, chosen.topic, _wanted(chosen, Wanted()), now_ms) as logs:
+    with opened(chosen.place, chosen.topic, wanted_partitions(chosen, Wanted()), now_ms) as logs:
         found = [log for log, _, _ in logs]
         topic_id = found[0].topic_id if found else None
     return Heads(
@@ -145,9 +145,39 @@ def partitions(place: str, topic: str) -> list[int]:
     return there[topic]
 
 
-def _wanted(chosen: Options, found: Wanted) -> list[int]:
-    """Return the partitions that are read."""
-    return chosen_partitions(chosen, found, partitions(chosen.place, chosen.topic))
+def wanted_partitions(chosen: Options, found: Wanted) -> list[int]:
+    """Return the partitions that are read. DamagedLog where one of them has lost its folder, unless `bad` goes on."""
+    flushed = _flushed(chosen)  # First: what is made meanwhile is not in it.
+    there = partitions(chosen.place, chosen.topic)
+    if chosen.bad == FAIL and chosen.partitions is None:
+        for lost in chosen_partitions(chosen, found, sorted(flushed.keys() - set(there))):
+            raise DamagedLog(
+                f"{remote.shown(chosen.place)}/{chosen.topic}-{lost}: the folder is gone, and offsets up to "
+                f"{flushed[lost] - 1} were on disk; look at it with `tidelog fsck`, name those that are left in option "
+                f"partitions, {there}, or go on without it with bad=skip"
+            )
+    return chosen_partitions(chosen, found, there)
+
+
+def _flushed(chosen: Options) -> dict[int, int]:
+    """Return the offsets that partitions of the topic had been flushed to, as the data folder says, of those with any.
+
+    What is deleted is struck from it.
+    """
+    with _beside(chosen.place) as folder:
+        points = load_offsets(folder / RECOVERY_POINTS)
+    return {number: point for (topic, number), point in points.items() if topic == chosen.topic and point}
+
+
+@contextmanager
+def _beside(place: str) -> Iterator[Path]:
+    """Yield a folder that has what lies beside the folders of partitions."""
+    if not remote.is_remote(place):
+        yield Path(place)
+        return
+    with tempfile.TemporaryDirectory(prefix="tidelog-") as fetched:
+        remote.fetch(place, "", Path(fetched))
+        yield Path(fetched)
 
 
 @contextmanager
@@ -156,13 +186,12 @@ def opened(place: str, topic: str, partitions: Iterable[int], now_ms: int) -> It
     if not remote.is_remote(place):
         yield _logs(Path(place), topic, partitions, now_ms, "")
         return
-    with tempfile.TemporaryDirectory(prefix="tidelog-") as fetched:
-        remote.fetch(place, "", Path(fetched))
+    with _beside(place) as folder:
         named = list(partitions)
         for partition in named:
             name = f"{topic}-{partition}"
-            remote.fetch(place, name, Path(fetched, name))
-        yield _logs(Path(fetched), topic, named, now_ms, place)
+            remote.fetch(place, name, folder / name)
+        yield _logs(folder, topic, named, now_ms, place)
 
 
 def _topics(names: Iterable[str]) -> dict[str, list[int]]:

@@ -28,7 +28,9 @@ OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
 Row = tuple[int, int, int]
 
 
-def planned(data: Path, wanted: Wanted | None = None, keep: bool = False, **options: Any) -> list[Piece]:
+def planned(
+    data: Path | str, wanted: Wanted | None = None, keep: bool = False, **options: Any
+) -> list[Piece]:
     chosen = parse(
         {"source": f"segments:{data}", "topic": "t", **{k: str(v) for k, v in options.items()}}, NOW
     )
@@ -606,13 +608,40 @@ def test_a_range_of_times_that_meets_records_that_cannot_be_decoded(tmp_path: Pa
     (folder / f"{0:020d}.log").write_bytes(data)
     kept = tmp_path / "kept"
     for first, end, wanted in ((0, 1, [0]), (5, 15, []), (0, 21, [0, 2]), (15, 21, [2])):
-        times = {"from": NOW + first, "to": NOW + end}
+        times: dict[str, Any] = {"from": NOW + first, "to": NOW + end}
         assert offsets(read(tmp_path, bad="skip", **times)) == wanted
         assert offsets(read(tmp_path, bad=f"quarantine:{kept}", **times)) == wanted
     assert [path.name for path in kept.glob("t-0/*.bin")] == [f"{0:020d}.log@{len(sound)}.bin"]
     with pytest.raises(
         DamagedLog, match=rf"\.log@{len(sound)}: {len(undecodable)} bytes are damaged, the payload"
     ):
-        read(tmp_path, **{"from": NOW + 5, "to": NOW + 15})
+        read(tmp_path, bad="fail", **times | {"from": NOW + 5, "to": NOW + 15})
     chosen = parse({"source": f"segments:{tmp_path}", "topic": "t", "from": str(NOW + 5)}, NOW)
     assert from_segments.first_offsets(chosen, from_segments.heads(chosen, NOW), NOW) == {0: 0}
+
+
+def test_a_partition_that_has_lost_its_folder(tmp_path: Path) -> None:
+    for partition in range(3):
+        fill(log := open_log(tmp_path / f"t-{partition}"), [[NOW]])
+        log.close()
+    save_offsets(
+        tmp_path / RECOVERY_POINTS, {("t", 0): 1, ("t", 1): 1, ("t", 2): 1, ("t", 3): 0, ("u", 4): 1}
+    )
+    assert len(read(tmp_path)) == 3
+    shutil.rmtree(tmp_path / "t-1")
+    for root in (tmp_path, tmp_path.as_uri()):
+        with pytest.raises(
+            DamagedLog, match=r"/t-1: the folder is gone, and offsets up to 0 were .* \[0, 2\]"
+        ):
+            planned(root)
+        assert len(planned(root, partitions="0,2")) == len(planned(root, bad="skip")) == 2
+        assert len(planned(root, Wanted(frozenset([2])))) == 1
+
+
+def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
+    log = a_log(tmp_path, [[NOW]])
+    folder_identity.save_topic_id(log.directory, b"0" * 16)
+    closed(log)
+    for root in (tmp_path, tmp_path.as_uri()):
+        chosen = parse({"source": f"segments:{root}", "topic": "t"}, NOW)
+        assert from_segments.heads(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
