@@ -165,7 +165,10 @@ def _flushed(chosen: Options) -> dict[int, int]:
     What is deleted is struck from it.
     """
     with _beside(chosen.place) as folder:
-        points = load_offsets(folder / RECOVERY_POINTS)
+        try:
+            points = load_offsets(folder / RECOVERY_POINTS)
+        except NotADirectoryError:
+            return {}  # It is said where the folders are listed.
     return {number: point for (topic, number), point in points.items() if topic == chosen.topic and point}
 
 

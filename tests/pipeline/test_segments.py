@@ -636,6 +636,9 @@ def test_a_partition_that_has_lost_its_folder(tmp_path: Path) -> None:
             planned(root)
         assert len(planned(root, partitions="0,2")) == len(planned(root, bad="skip")) == 2
         assert len(planned(root, Wanted(frozenset([2])))) == 1
+    (tmp_path / "file").touch()
+    with pytest.raises(PipelineError, match="name the data folder"):
+        planned(tmp_path / "file")
 
 
 def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
