@@ -5,11 +5,11 @@ Arrow's. Where in the files that is, `segments` knows; how their bytes are read,
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
-from tidelog.storage.errors import CorruptLog, StorageError
+from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log_names import partition_of
@@ -38,7 +38,10 @@ from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.sources import PATIENT
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _TOLD: Final = 10  # names of topics in an error
+_TRIES: Final = 5  # to look at logs while retention deletes
 
 
 class Opened(NamedTuple):
@@ -49,6 +52,27 @@ class Opened(NamedTuple):
     root: str
 
 
+class _Deleted(PipelineError):
+    """Retention has deleted a segment of a log since it was opened."""
+
+
+def _anew(function: Callable[P, T]) -> Callable[P, T]:
+    """Have what opens logs do so anew, where retention deletes a segment meanwhile."""
+
+    @wraps(function)
+    def look(*told: P.args, **named: P.kwargs) -> T:
+        for _ in range(_TRIES):
+            with suppress(_Deleted, OffsetOutOfRange):
+                return function(*told, **named)
+        try:
+            return function(*told, **named)
+        except OffsetOutOfRange as error:
+            raise PipelineError(f"{error}; load it anew") from error
+
+    return look
+
+
+@_anew
 def plan(chosen: Options, found: Wanted, now_ms: int, *, keep: bool = True) -> list[Piece] | list[Listing]:
     """Return pieces that have every record that is wanted, in the order of partitions and offsets.
 
@@ -63,6 +87,7 @@ def plan(chosen: Options, found: Wanted, now_ms: int, *, keep: bool = True) -> l
         return snapshot.taken(made, now_ms) if keep else made
 
 
+@_anew
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:
     """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
     window = window_of(chosen, Wanted())
@@ -85,6 +110,7 @@ def heads(chosen: Options, now_ms: int) -> Heads:
     )
 
 
+@_anew
 def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
     """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
     window = window_of(chosen, Wanted())
@@ -112,6 +138,8 @@ def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
             _placed(piece, root)._replace(topic_id=topic_id)
             for piece in segments.plan(log, window, task_bytes, known)
         ]
+    except OffsetOutOfRange as error:
+        raise _Deleted(f"{log}: {error}; load it anew") from error
     except StorageError as error:
         raise PipelineError(f"{log}: {error}") from error
 

@@ -59,7 +59,8 @@ def _take(pieces: list[Piece], kept: list[Piece], now_ms: int) -> None:
             continue
         try:
             if not _link(piece, snapshot):
-                continue  # As if it had never been there.
+                _forget(kept, piece.folder)
+                continue
         except OSError as error:
             can_link = False
             files.remove_folder(snapshot)
@@ -71,6 +72,13 @@ def _take(pieces: list[Piece], kept: list[Piece], now_ms: int) -> None:
             kept.append(piece)
         else:
             kept.append(piece._replace(snapshot=str(snapshot)))
+
+
+def _forget(kept: list[Piece], folder: str) -> None:
+    """Leave out what lies before a segment that is gone, as retention deletes it too: no gap is in what is read."""
+    for piece in [each for each in kept if each.folder == folder]:
+        kept.remove(piece)
+        let_go(piece)
 
 
 def let_go(piece: Piece) -> None:

@@ -16,7 +16,7 @@ from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
-from tidelog.storage import files, folder_identity, walk
+from tidelog.storage import files, folder_identity, read_only, walk
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
@@ -648,3 +648,58 @@ def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path.as_uri()):
         chosen = parse({"source": f"segments:{root}", "topic": "t"}, NOW)
         assert from_segments.heads(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
+
+
+@pytest.mark.parametrize("times", [{}, {"from": NOW + 100}])
+def test_retention_that_deletes_while_a_read_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: dict[str, int]
+) -> None:
+    folder = closed(a_log(tmp_path, [[NOW + n] for n in range(200)])) / "t-0"
+    logs = sorted(folder.glob("*.log"))
+    load, link = read_only.load, files.link
+    deletes = 1
+
+    def deleted(number: int) -> None:
+        for path in folder.glob(f"{logs[number].stem}.*"):
+            path.unlink()
+
+    def loaded(*told: Any) -> Log:
+        nonlocal deletes
+        found = load(*told)
+        if deletes:
+            deletes -= 1
+            for each in folder.glob("*.summary"):
+                each.unlink()
+            deleted(0)
+        return found
+
+    def linked(source: Path, target: Path) -> None:
+        link(source, target)
+        if source == logs[2]:
+            deleted(1), deleted(2), deleted(3)
+
+    monkeypatch.setattr(read_only, "load", loaded)
+    monkeypatch.setattr(files, "link", linked)
+    rows = offsets(read(tmp_path, made=planned(tmp_path, keep=True, **times)))
+    assert rows == list(range(max(int(logs[4].stem), 100 if times else 0), 200))
+    assert not (folder / snapshot.FOLDER).exists()
+
+
+def test_retention_that_deletes_while_a_log_is_opened_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = closed(a_log(tmp_path, [[NOW + n] for n in range(200)])) / "t-0"
+    logs = sorted(folder.glob("*.log"))
+    open_segment = read_only.open_segment
+
+    def opened(*told: Any) -> Any:
+        found = open_segment(*told)
+        if told[1] == 0:
+            assert found.file.size  # it is open
+            for path in logs[:4]:
+                path.unlink()  # What lies beside it goes next.
+        return found
+
+    monkeypatch.setattr(read_only, "open_segment", opened)
+    made = planned(tmp_path, keep=True)
+    assert offsets(read(tmp_path, made=made)) == list(range(int(logs[4].stem), 200))
