@@ -18,6 +18,8 @@ RECORD, APPEND = "record", "append"
 FAIL, SKIP, QUARANTINE = "fail", "skip", "quarantine"
 # Of a segment a task reads so much: some seconds of one core.
 TASK_BYTES: Final = 64 << 20
+# By then it is neither the same time nor the same day.
+_LATER_MS: Final = 48 * 3600 * 1000
 
 _NAMES: Final = (
     "source",
@@ -56,6 +58,7 @@ class Options(NamedTuple):
     max_records_per_trigger: int | None = None
     group: str = ""  # to which a stream commits
     pushdown: bool = False  # predicates narrow what is read: for a frame that is used once
+    relative: frozenset[str] = frozenset()  # which times mean another one later: "2 hours ago"
 
 
 def parse(options: Mapping[str, str], now_ms: int) -> Options:
@@ -87,6 +90,11 @@ def parse(options: Mapping[str, str], now_ms: int) -> Options:
         _count(given, "maxRecordsPerTrigger", 1),
         _group(given, kind),
         _one_of(given, "pushdown", ("false", "true")) == "true",
+        frozenset(
+            f"{name}_ms"
+            for name in ("from", "to")
+            if _time(given, name, now_ms) != _time(given, name, now_ms + _LATER_MS)
+        ),
     )
 
 

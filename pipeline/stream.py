@@ -2,7 +2,8 @@
 
 Owns offsets, as Spark keeps them in its checkpoint, and which of them a batch takes. An offset is
 `{"topic": "t", "topic_id": "...", "partitions": {"0": 17}}`: of each partition the next offset to read. A partition
-that is not named there begins at 0. Between two offsets lie the same records whenever they are read, or the read fails:
+that is not named there begins at 0. A time of option `from` that is relative to now is what it was when the stream
+began: offsets have it as `from_ms`. Between two offsets lie the same records whenever they are read, or the read fails:
 so each record is in one batch, and a sink that writes a batch once writes each record once.
 
 Invariant: what a stream has not read and retention has deleted is an error, and so is a topic that was made anew. With
@@ -10,6 +11,8 @@ Invariant: what a stream has not read and retention has deleted is an error, and
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,11 +23,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from tidelog.config import times
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
+from tidelog.pipeline.pushdown import MOST
 from tidelog.pipeline.tasks import KINDS, Task
 
 Offsets = dict[int, int]
@@ -44,6 +49,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if chosen.table != from_broker.RECORDS_TABLE:
             raise WrongOption(f"option table: a stream is of records; {chosen.table} are read as a table")
+        if "to_ms" in chosen.relative:
+            raise WrongOption(
+                "option to: a stream would pass over all that comes after it, for good; write the time itself, such as "
+                f"{times.show(chosen.to_ms or 0, UTC)}"
+            )
         self._options = chosen
         self._names = names
         self._kind = KINDS[chosen.kind]
@@ -53,7 +63,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, here and below)
         """Return the log start of each partition, or the first offset of the time of option `from`."""
         found = self._heads()
-        return self._written(found, self._kind.first_offsets(self._options, found, now_ms()))
+        firsts = self._kind.first_offsets(self._options, found, now_ms())
+        return self._written(found, firsts, self._time())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return option `maxRecordsPerTrigger`, or what takes no more than some seconds."""
@@ -66,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the log end of each partition."""
         found = self._heads()
-        return self._written(found, _ends(found))
+        return self._written(found, _ends(found), self._time())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends, which begins at `start`: what lies before that has been written."""
@@ -77,17 +88,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = {partition: at.get(partition, 0) for partition in found.spans}
         self._demand_kept({partition: (offset, offset) for partition, offset in at.items()}, found)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._written(found, _next(at, found.spans, self._targets, most))
+        return self._written(found, _next(at, found.spans, self._targets, most), self._time(start))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch; PipelineError if some of its records are not there any more."""
+        time = self._time(end)
+        chosen = self._options._replace(**time)
         first, last = _read(start), _read(end)
+        if self._time(start).get("from_ms", 0) > time.get("from_ms", MOST):
+            # The first batch once more, after a kill: Spark keeps its end, and asks anew where the stream begins.
+            first = self._kind.first_offsets(chosen, self._heads(), now_ms())
         ranges = {
             partition: (first.get(partition, 0), offset)
             for partition, offset in last.items()
             if offset > first.get(partition, 0)
         }
-        pieces = self._kind.between(self._options, ranges, now_ms()) if ranges else []
+        pieces = self._kind.between(chosen, ranges, now_ms()) if ranges else []
         # Behind it: what had been deleted before was not planned, and is not there now.
         found = self._heads()
         self._demand_same(end, found)
@@ -114,10 +130,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: Heads = self._kind.heads(self._options, now_ms())
         return found
 
-    def _written(self, found: Heads, offsets: Offsets) -> dict[str, Any]:
+    def _time(self, offset: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """Return the time that is relative to when the stream began, if it is: as an offset says, or as it is now."""
+        return {name: offset.get(name, self._options.from_ms) for name in self._options.relative}
+
+    def _written(self, found: Heads, offsets: Offsets, time: dict[str, Any]) -> dict[str, Any]:
         """Return offsets as Spark keeps them, which takes two of them for one if they read alike."""
         partitions = {str(each): offsets[each] for each in sorted(offsets)}
-        return {"topic": self._options.topic, "topic_id": found.topic_id, "partitions": partitions}
+        topic = {"topic": self._options.topic, "topic_id": found.topic_id}
+        return topic | {"partitions": partitions} | time
 
     def _demand_same(self, offset: Mapping[str, Any], found: Heads) -> None:
         """PipelineError if the offsets are of another topic, of the same name too."""

@@ -478,6 +478,12 @@ def make_folder(path: Path) -> None:
     os.makedirs(path, mode=0o755, exist_ok=True)
 
 
+def make_folder_in(path: Path) -> None:
+    """Make a folder, if it is missing, but none above it: FileNotFoundError if that is missing."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, mode=0o755)
+
+
 def rename(old: Path, new: Path) -> None:
     """Rename within a folder; a missing file is no error."""
     with contextlib.suppress(FileNotFoundError):

@@ -5,11 +5,11 @@ Arrow's. Where in the files that is, `segments` knows; how their bytes are read,
 """
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log_names import partition_of
@@ -38,7 +38,10 @@ from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.sources import PATIENT
 
+P = ParamSpec("P")
+T = TypeVar("T")
 _TOLD: Final = 10  # names of topics in an error
+_TRIES: Final = 5  # to look at logs while retention deletes
 
 
 class Opened(NamedTuple):
@@ -49,6 +52,27 @@ class Opened(NamedTuple):
     root: str
 
 
+class _Deleted(PipelineError):
+    """Retention has deleted a segment of a log since it was opened."""
+
+
+def _anew(function: Callable[P, T]) -> Callable[P, T]:
+    """Have what opens logs do so anew, where retention deletes a segment meanwhile."""
+
+    @wraps(function)
+    def look(*told: P.args, **named: P.kwargs) -> T:
+        for _ in range(_TRIES):
+            with suppress(_Deleted, OffsetOutOfRange):
+                return function(*told, **named)
+        try:
+            return function(*told, **named)
+        except OffsetOutOfRange as error:
+            raise PipelineError(f"{error}; load it anew") from error
+
+    return look
+
+
+@_anew
 def plan(chosen: Options, found: Wanted, now_ms: int, *, keep: bool = True) -> list[Piece] | list[Listing]:
     """Return pieces that have every record that is wanted, in the order of partitions and offsets.
 
@@ -56,13 +80,14 @@ def plan(chosen: Options, found: Wanted, now_ms: int, *, keep: bool = True) -> l
     """
     window = window_of(chosen, found)
     if chosen.table == "segments":
-        with opened(chosen.place, chosen.topic, _wanted(chosen, found), now_ms) as logs:
+        with opened(chosen.place, chosen.topic, wanted_partitions(chosen, found), now_ms) as logs:
             return [listings.segments_of(log, root, window) for log, _, root in logs]
-    with opened(chosen.place, chosen.topic, _wanted(chosen, found), now_ms) as logs:
+    with opened(chosen.place, chosen.topic, wanted_partitions(chosen, found), now_ms) as logs:
         made = [piece for each in logs for piece in planned(each, window, chosen.task_bytes)]
         return snapshot.taken(made, now_ms) if keep else made
 
 
+@_anew
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:
     """Return pieces that have every record of ranges of offsets, by partition, that the options leave."""
     window = window_of(chosen, Wanted())
@@ -76,7 +101,7 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
 
 def heads(chosen: Options, now_ms: int) -> Heads:
     """Return where the partitions that are read begin and end now."""
-    with opened(chosen.place, chosen.topic, _wanted(chosen, Wanted()), now_ms) as logs:
+    with opened(chosen.place, chosen.topic, wanted_partitions(chosen, Wanted()), now_ms) as logs:
         found = [log for log, _, _ in logs]
         topic_id = found[0].topic_id if found else None
     return Heads(
@@ -85,6 +110,7 @@ def heads(chosen: Options, now_ms: int) -> Heads:
     )
 
 
+@_anew
 def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
     """Return where to begin in each partition, so that no record from the time of option `from` on is left out."""
     window = window_of(chosen, Wanted())
@@ -94,7 +120,10 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
             firsts[log.partition], end = found.spans[log.partition]
             for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
                 if times is not None:
-                    first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
+                    try:
+                        first = by_time.first_at_or_after(log, times[0], timeline, PATIENT)
+                    except CorruptLog:
+                        continue  # What cannot be decoded may be the first: it is dealt with where it is read.
                     offset = end if first is None else min(first.offset, end)
                     firsts[log.partition] = max(firsts[log.partition], offset)
     return firsts
@@ -103,8 +132,14 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
 def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
     """Return pieces of a log that have every record of a window; their files may go before they are read."""
     log, known, root = opened_log
+    topic_id = log.topic_id
     try:
-        return [_placed(piece, root) for piece in segments.plan(log, window, task_bytes, known)]
+        return [
+            _placed(piece, root)._replace(topic_id=topic_id)
+            for piece in segments.plan(log, window, task_bytes, known)
+        ]
+    except OffsetOutOfRange as error:
+        raise _Deleted(f"{log}: {error}; load it anew") from error
     except StorageError as error:
         raise PipelineError(f"{log}: {error}") from error
 
@@ -138,35 +173,36 @@ def partitions(place: str, topic: str) -> list[int]:
     return there[topic]
 
 
-def _wanted(chosen: Options, found: Wanted) -> list[int]:
-    """Return the partitions that are read; DamagedLog where all are to be, and the folder of one is gone."""
+def wanted_partitions(chosen: Options, found: Wanted) -> list[int]:
+    """Return the partitions that are read. DamagedLog where one of them has lost its folder, unless `bad` goes on."""
+    flushed = _flushed(chosen)  # First: what is made meanwhile is not in it.
     there = partitions(chosen.place, chosen.topic)
     if chosen.bad == FAIL and chosen.partitions is None:
-        _demand_all(chosen.place, chosen.topic, there)
+        for lost in chosen_partitions(chosen, found, sorted(flushed.keys() - set(there))):
+            raise DamagedLog(
+                f"{remote.shown(chosen.place)}/{chosen.topic}-{lost}: the folder is gone, and offsets up to "
+                f"{flushed[lost] - 1} were on disk; look at it with `tidelog fsck`, name those that are left in option "
+                f"partitions, {there}, or go on without it with bad=skip"
+            )
     return chosen_partitions(chosen, found, there)
 
 
-def _demand_all(place: str, topic: str, there: list[int]) -> None:
-    """Raise DamagedLog where a partition had been flushed and has no folder.
+def _flushed(chosen: Options) -> dict[int, int]:
+    """Return the offsets that partitions of the topic had been flushed to, as the data folder says, of those with any.
 
-    Only a folder that was closed in order says so for sure: beside a log that is written, checkpoints are of before.
+    What is deleted is struck from it.
     """
-    with _beside(place) as data_dir:
-        if files.status(data_dir / CLEAN_SHUTDOWN) is None:
-            return
-        points = load_offsets(data_dir / RECOVERY_POINTS)
-    known = {partition: end for (name, partition), end in points.items() if name == topic and end}
-    gone = sorted(set(known) - set(there))
-    if gone:
-        raise DamagedLog(
-            f"{remote.shown(place)}/{topic}-{gone[0]}: the folder is gone, and had records up to offset "
-            f"{known[gone[0]] - 1}; restore it, or read the rest with bad=skip"
-        )
+    with _beside(chosen.place) as folder:
+        try:
+            points = load_offsets(folder / RECOVERY_POINTS)
+        except NotADirectoryError:
+            return {}  # It is said where the folders are listed.
+    return {number: point for (topic, number), point in points.items() if topic == chosen.topic and point}
 
 
 @contextmanager
 def _beside(place: str) -> Iterator[Path]:
-    """Yield a folder that has the files beside the folders of partitions."""
+    """Yield a folder that has what lies beside the folders of partitions."""
     if not remote.is_remote(place):
         yield Path(place)
         return
@@ -181,13 +217,12 @@ def opened(place: str, topic: str, partitions: Iterable[int], now_ms: int) -> It
     if not remote.is_remote(place):
         yield _logs(Path(place), topic, partitions, now_ms, "")
         return
-    with tempfile.TemporaryDirectory(prefix="tidelog-") as fetched:
-        remote.fetch(place, "", Path(fetched))
+    with _beside(place) as folder:
         named = list(partitions)
         for partition in named:
             name = f"{topic}-{partition}"
-            remote.fetch(place, name, Path(fetched, name))
-        yield _logs(Path(fetched), topic, named, now_ms, place)
+            remote.fetch(place, name, folder / name)
+        yield _logs(folder, topic, named, now_ms, place)
 
 
 def _topics(names: Iterable[str]) -> dict[str, list[int]]:

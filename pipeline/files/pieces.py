@@ -23,6 +23,7 @@ from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import CorruptBatch
 from tidelog.storage import append_index, files, read_only, verification
 from tidelog.storage.blocks import BLOCK_BYTES, count_of
+from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.read_only import ReadOnlyShared
 from tidelog.storage.segment import LOG, Segment
@@ -57,6 +58,7 @@ class Piece(NamedTuple):
     damage: tuple[Damage, ...] = ()
     lost: tuple[Lost, ...] = ()
     snapshot: str = ""  # a folder that has the segment's files by other names
+    topic_id: bytes | None = None  # of the folder, where it says one
 
     @property
     def path(self) -> Path:
@@ -124,14 +126,29 @@ def _open(piece: Piece) -> files.File:
         return remote.open_file(piece.root, piece.path)
     for path in (Path(piece.snapshot, piece.path.name) if piece.snapshot else piece.path, piece.path):
         try:
-            return files.File(path, read_only=True)
+            file = files.File(path, read_only=True)
         except FileNotFoundError:
             continue
         except OSError as error:
             raise PipelineError(f"{piece.path}: it cannot be opened: {error.strerror}") from error
+        demand_same(piece)  # Behind it: by now the file is there, of whichever topic.
+        return file
     raise PipelineError(
         f"{piece.path} is not there any more: retention has deleted it since the read was planned; load it anew"
     )
+
+
+def demand_same(piece: Piece) -> None:
+    """PipelineError unless the folder of a piece is there, and of the topic that it was of."""
+    folder = Path(piece.folder)
+    if piece.root:
+        return
+    if files.status(folder) is None:
+        raise PipelineError(
+            f"{folder} is not there any more: the topic was deleted since the read was planned"
+        )
+    if piece.topic_id is not None and load_topic_id(folder) != piece.topic_id:
+        raise PipelineError(f"{folder}: the topic was made anew since the read was planned; load it anew")
 
 
 def _bytes(file: files.File, count: int, position: int) -> bytes:

@@ -4,7 +4,8 @@ Owns the plan: segments and positions that may hold what is wanted, cut into tas
 read as it is (`storage.read_only`), up to the last whole batch of each partition. Knows nothing of Spark, and reads no
 records: that is for `pieces`.
 
-A range of times leaves out what lies beyond it, but no damage that may hold records of it (`lost`).
+A range of times leaves out what lies beyond it, but no damage that may hold records of it (`lost`). Where the search
+for its ends meets records that cannot be decoded, all segments that it meets are read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +38,10 @@ def plan(log: Log, window: Window, task_bytes: int, known: Known = _NOTHING_KNOW
     wanted = range(first, max(first, last))
     for times, timeline in ((window.create, RECORD_TIME), (window.append, APPEND_TIME)):
         if times is not None:
-            found = time_range.between(log, *times, timeline, PATIENT)
+            try:
+                found = time_range.between(log, *times, timeline, PATIENT)
+            except CorruptLog:
+                continue  # Records that cannot be decoded may be of the range: they are dealt with where they are read.
             wanted = range(max(wanted.start, found.start), min(wanted.stop, found.stop))
     for number in range(len(log.segments)):
         look = partial(_pieces, log, number, wanted, window, task_bytes, known)

@@ -7,29 +7,50 @@ next read of the same partition, once the process that it was planned for is gon
 
 Where no link can be made (another file system's permissions, a folder that is read-only, an object store) files are
 read as they are, and that is said in the log: if retention deletes one, the read fails, and says so.
+
+Invariant: the folder of a partition is never made here. One that is deleted meanwhile is an error: its topic could not
+be made anew where a folder of that name is left.
 """
 
+import errno
 import logging
 import os
 import uuid
 from pathlib import Path
 from typing import Final
 
-from tidelog.pipeline.files.pieces import Piece
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.files.pieces import Piece, demand_same
 from tidelog.storage import files
 from tidelog.storage.segment import LOG, SUFFIXES
 
 FOLDER: Final = ".snapshot"
 _KEPT_MS: Final = 24 * 3600 * 1000
+_TRIES: Final = 100  # each is over within microseconds
 _log = logging.getLogger(__name__)
 
 
 def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
-    """Return pieces whose files stay until they are read; without those that retention has deleted meanwhile."""
+    """Return pieces whose files stay until they are read; without those that retention has deleted meanwhile.
+
+    PipelineError if a topic was deleted meanwhile.
+    """
+    kept: list[Piece] = []
+    try:
+        _take(pieces, kept, now_ms)
+        for piece in {piece.folder: piece for piece in pieces}.values():
+            demand_same(piece)
+    except PipelineError:
+        for piece in kept:
+            let_go(piece)
+        raise
+    return kept
+
+
+def _take(pieces: list[Piece], kept: list[Piece], now_ms: int) -> None:
     for folder in {piece.folder for piece in pieces if not piece.root}:
         _remove_left(Path(folder) / FOLDER, now_ms)
     owner = _owner()
-    kept: list[Piece] = []
     can_link = True
     for piece in pieces:
         snapshot = Path(piece.folder) / FOLDER / f"{owner}-{uuid.uuid4().hex}"
@@ -37,13 +58,13 @@ def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
             kept.append(piece)
             continue
         try:
-            _link(piece, snapshot)
-        except FileNotFoundError:
-            files.remove_folder(snapshot)
-            continue  # As if it had never been there.
+            if not _link(piece, snapshot):
+                _forget(kept, piece.folder)
+                continue
         except OSError as error:
             can_link = False
             files.remove_folder(snapshot)
+            files.remove_empty_folder(snapshot.parent)
             _log.warning(
                 "no hard links can be made in=%s reason=%s; read as it is: if retention deletes a segment before it "
                 "is read, the read fails", snapshot.parent, error.strerror,
@@ -51,7 +72,13 @@ def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
             kept.append(piece)
         else:
             kept.append(piece._replace(snapshot=str(snapshot)))
-    return kept
+
+
+def _forget(kept: list[Piece], folder: str) -> None:
+    """Leave out what lies before a segment that is gone, as retention deletes it too: no gap is in what is read."""
+    for piece in [each for each in kept if each.folder == folder]:
+        kept.remove(piece)
+        let_go(piece)
 
 
 def let_go(piece: Piece) -> None:
@@ -61,8 +88,25 @@ def let_go(piece: Piece) -> None:
         files.remove_empty_folder(Path(piece.snapshot).parent)
 
 
-def _link(piece: Piece, snapshot: Path) -> None:
-    files.make_folder(snapshot)
+def _link(piece: Piece, snapshot: Path) -> bool:
+    """Make the names of a piece; tell whether its log is there. OSError where they cannot be made."""
+    for _ in range(_TRIES):
+        try:
+            files.make_folder_in(snapshot.parent)
+            files.make_folder_in(snapshot)
+            _link_files(piece, snapshot)
+        except FileNotFoundError:
+            # The log is gone, or another reader has just removed the folder of all of them, which was empty.
+            files.remove_folder(snapshot)
+            files.remove_empty_folder(snapshot.parent)
+            if files.status(piece.path) is None:
+                return False
+        else:
+            return True
+    raise OSError(errno.EBUSY, "other readers remove the folder again and again")
+
+
+def _link_files(piece: Piece, snapshot: Path) -> None:
     name = f"{piece.base_offset:020d}"
     for suffix in SUFFIXES:
         try:

@@ -23,7 +23,6 @@ from tidelog.pipeline.jobs.parts.scan import Scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.wanted import chosen_partitions
 from tidelog.storage.log import Log
 
 COLUMNS: Final = ("file", "bytes", "finding")
@@ -82,8 +81,7 @@ def run(asked: Asked, out: str, is_to_verify: bool) -> int:
 
 def look(chosen: Options, target: Place | None) -> list[Found]:
     """Return what there is to do, for each partition; PipelineError where the archive is of another log."""
-    there = from_segments.partitions(chosen.place, chosen.topic)
-    partitions = chosen_partitions(chosen, Wanted(), there)
+    partitions = from_segments.wanted_partitions(chosen, Wanted())
     with from_segments.opened(chosen.place, chosen.topic, partitions, now_ms()) as logs:
         return [_look(log, target) for log, _, _ in logs]
 

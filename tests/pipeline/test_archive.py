@@ -292,7 +292,7 @@ def test_verify_misses_partitions_that_are_gone(here: Here, capsys: Captured, tm
         assert ran.status == 1
         if number:
             with pytest.raises(
-                DamagedLog, match=r"t-1: the folder is gone, and had records up to offset \d+; restore"
+                DamagedLog, match=r"t-1: the folder is gone, and offsets up to \d+ were on disk"
             ):
                 rows(out)
             assert (

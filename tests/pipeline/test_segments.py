@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
-from tidelog.storage import files, walk
+from tidelog.storage import files, folder_identity, read_only, walk
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
@@ -27,7 +28,9 @@ OUT_OF_ORDER = [[NOW + (n * 37) % 101, NOW + (n * 53) % 97] for n in range(60)]
 Row = tuple[int, int, int]
 
 
-def planned(data: Path, wanted: Wanted | None = None, keep: bool = False, **options: Any) -> list[Piece]:
+def planned(
+    data: Path | str, wanted: Wanted | None = None, keep: bool = False, **options: Any
+) -> list[Piece]:
     chosen = parse(
         {"source": f"segments:{data}", "topic": "t", **{k: str(v) for k, v in options.items()}}, NOW
     )
@@ -539,3 +542,164 @@ def test_a_folder_of_kafka_is_read_and_damage_in_it_is_found(tmp_path: Path) -> 
             row for row in rows if not first <= row[0] <= last
         ]
         path.write_bytes(before)
+
+
+def test_two_readers_at_once_read_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed(a_log(tmp_path, [[NOW + n] for n in range(3)]))
+    other = tmp_path / "t-0" / snapshot.FOLDER
+    link, tries = files.link, 0
+
+    def with_another_that_ends(source: Path, target: Path) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            target.parent.rmdir()
+            other.rmdir()
+        link(source, target)
+
+    monkeypatch.setattr(files, "link", with_another_that_ends)
+    made = planned(tmp_path, keep=True)
+    assert [bool(piece.snapshot) for piece in made] == [True]
+    assert offsets(read(tmp_path, made=made)) == [0, 1, 2]
+    # And one that never ends: as it is, and said.
+    monkeypatch.setattr(files, "make_folder_in", lambda _: None)
+    made = planned(tmp_path, keep=True)
+    assert not made[0].snapshot
+    assert offsets(read(tmp_path, made=made)) == [0, 1, 2]
+
+
+def test_a_topic_that_is_deleted_while_it_is_planned_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = closed(a_log(tmp_path, [[NOW]])) / "t-0"
+    taken = snapshot.taken
+
+    def deleted_before(made: list[Piece], now_ms: int) -> list[Piece]:
+        folder.rename(tmp_path / "t-0.0123-delete")
+        return taken(made, now_ms)
+
+    monkeypatch.setattr(snapshot, "taken", deleted_before)
+    with pytest.raises(PipelineError, match="the topic was deleted"):
+        planned(tmp_path, keep=True)
+    assert not folder.exists()  # The broker could not make the topic anew.
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_topic_that_is_made_anew_before_it_is_read(tmp_path: Path, keep: bool) -> None:
+    for topic_id in (b"0" * 16, b"1" * 16):
+        log = a_log(tmp_path, [[NOW + n] for n in range(5)])
+        folder_identity.save_topic_id(log.directory, topic_id)
+        closed(log)
+        if topic_id == b"0" * 16:
+            made = planned(tmp_path, keep=keep)
+            assert offsets(read(tmp_path, made=made)) == [0, 1, 2, 3, 4]
+            shutil.rmtree(log.directory)
+    with pytest.raises(PipelineError, match="made anew since the read was planned"):
+        read(tmp_path, made=made)
+
+
+def test_a_range_of_times_that_meets_records_that_cannot_be_decoded(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    sound, undecodable, last = batch([NOW]), changed(batch([NOW + 10]), attributes=1), batch([NOW + 20])
+    data = b"".join(
+        number.to_bytes(8, "big") + each[8:] for number, each in enumerate((sound, undecodable, last))
+    )
+    (folder / f"{0:020d}.log").write_bytes(data)
+    kept = tmp_path / "kept"
+    for first, end, wanted in ((0, 1, [0]), (5, 15, []), (0, 21, [0, 2]), (15, 21, [2])):
+        times: dict[str, Any] = {"from": NOW + first, "to": NOW + end}
+        assert offsets(read(tmp_path, bad="skip", **times)) == wanted
+        assert offsets(read(tmp_path, bad=f"quarantine:{kept}", **times)) == wanted
+    assert [path.name for path in kept.glob("t-0/*.bin")] == [f"{0:020d}.log@{len(sound)}.bin"]
+    with pytest.raises(
+        DamagedLog, match=rf"\.log@{len(sound)}: {len(undecodable)} bytes are damaged, the payload"
+    ):
+        read(tmp_path, bad="fail", **times | {"from": NOW + 5, "to": NOW + 15})
+    chosen = parse({"source": f"segments:{tmp_path}", "topic": "t", "from": str(NOW + 5)}, NOW)
+    assert from_segments.first_offsets(chosen, from_segments.heads(chosen, NOW), NOW) == {0: 0}
+
+
+def test_a_partition_that_has_lost_its_folder(tmp_path: Path) -> None:
+    for partition in range(3):
+        fill(log := open_log(tmp_path / f"t-{partition}"), [[NOW]])
+        log.close()
+    save_offsets(
+        tmp_path / RECOVERY_POINTS, {("t", 0): 1, ("t", 1): 1, ("t", 2): 1, ("t", 3): 0, ("u", 4): 1}
+    )
+    assert len(read(tmp_path)) == 3
+    shutil.rmtree(tmp_path / "t-1")
+    for root in (tmp_path, tmp_path.as_uri()):
+        with pytest.raises(
+            DamagedLog, match=r"/t-1: the folder is gone, and offsets up to 0 were .* \[0, 2\]"
+        ):
+            planned(root)
+        assert len(planned(root, partitions="0,2")) == len(planned(root, bad="skip")) == 2
+        assert len(planned(root, Wanted(frozenset([2])))) == 1
+    (tmp_path / "file").touch()
+    with pytest.raises(PipelineError, match="name the data folder"):
+        planned(tmp_path / "file")
+
+
+def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
+    log = a_log(tmp_path, [[NOW]])
+    folder_identity.save_topic_id(log.directory, b"0" * 16)
+    closed(log)
+    for root in (tmp_path, tmp_path.as_uri()):
+        chosen = parse({"source": f"segments:{root}", "topic": "t"}, NOW)
+        assert from_segments.heads(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
+
+
+@pytest.mark.parametrize("times", [{}, {"from": NOW + 100}])
+def test_retention_that_deletes_while_a_read_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: dict[str, int]
+) -> None:
+    folder = closed(a_log(tmp_path, [[NOW + n] for n in range(200)])) / "t-0"
+    logs = sorted(folder.glob("*.log"))
+    load, link = read_only.load, files.link
+    deletes = 1
+
+    def deleted(number: int) -> None:
+        for path in folder.glob(f"{logs[number].stem}.*"):
+            path.unlink()
+
+    def loaded(*told: Any) -> Log:
+        nonlocal deletes
+        found = load(*told)
+        if deletes:
+            deletes -= 1
+            for each in folder.glob("*.summary"):
+                each.unlink()
+            deleted(0)
+        return found
+
+    def linked(source: Path, target: Path) -> None:
+        link(source, target)
+        if source == logs[2]:
+            deleted(1), deleted(2), deleted(3)
+
+    monkeypatch.setattr(read_only, "load", loaded)
+    monkeypatch.setattr(files, "link", linked)
+    rows = offsets(read(tmp_path, made=planned(tmp_path, keep=True, **times)))
+    assert rows == list(range(max(int(logs[4].stem), 100 if times else 0), 200))
+    assert not (folder / snapshot.FOLDER).exists()
+
+
+def test_retention_that_deletes_while_a_log_is_opened_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = closed(a_log(tmp_path, [[NOW + n] for n in range(200)])) / "t-0"
+    logs = sorted(folder.glob("*.log"))
+    open_segment = read_only.open_segment
+
+    def opened(*told: Any) -> Any:
+        found = open_segment(*told)
+        if told[1] == 0:
+            assert found.file.size  # it is open
+            for path in logs[:4]:
+                path.unlink()  # What lies beside it goes next.
+        return found
+
+    monkeypatch.setattr(read_only, "open_segment", opened)
+    made = planned(tmp_path, keep=True)
+    assert offsets(read(tmp_path, made=made)) == list(range(int(logs[4].stem), 200))

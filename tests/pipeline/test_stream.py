@@ -150,6 +150,37 @@ def test_from_a_time_on(source: str, client: RawClient, topic: str) -> None:
     assert read(reader, start, reader.latestOffset(start, ALL)) == [(0, 1), (0, 3), (1, 1)]
 
 
+def test_a_time_relative_to_now_is_that_of_the_beginning(source: str, client: RawClient, topic: str) -> None:
+    """A stream that was down for longer than "2 hours" has the records of the time between."""
+    hour = 3_600_000
+
+    def started(now_ms: int) -> StreamReader:
+        given = {"source": source, "topic": topic, "from": "2 hours ago"}
+        return StreamReader(options.parse(given, now_ms), ("partition", "offset"))
+
+    client.create(topic)
+    client.produce(topic, batch([NOW - 3 * hour, NOW - hour, NOW - 3 * hour]))
+    reader = started(NOW)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ALL)
+    assert start["from_ms"] == first["from_ms"] == NOW - 2 * hour
+    assert read(reader, start, first) == [(0, 1)]
+    client.produce(topic, batch([NOW, NOW - 3 * hour]))
+    again = started(NOW + 10 * hour)
+    second = again.latestOffset(first, ALL)
+    assert read(again, first, second) == [(0, 3)]
+    assert read(again, start, first) == [(0, 1)]
+    # A stream that was killed in its first batch is asked once more where it begins.
+    assert at(again.initialOffset()) == {"0": 5}
+    assert read(again, again.initialOffset(), first) == [(0, 1)]
+    assert again.latestOffset(second, ALL) == second
+
+
+def test_an_end_relative_to_now_is_refused() -> None:
+    with pytest.raises(WrongOption, match=r"option to: .* such as 2023-11-14T21:13:20"):
+        stream("segments:d", "t", to="1 hour ago")
+
+
 def test_what_retention_deleted_before_it_was_read(
     source: str, client: RawClient, topic: str, broker: Broker
 ) -> None:

@@ -90,6 +90,7 @@ class Asked:
     conf: Sequence[str] = ()
     dry_run: bool = False
     as_json: bool = False
+    as_told: tuple[tuple[str, str], ...] = ()  # the times, for a stream: it knows when it began
 
     def fixed(self, now_ms: int) -> Asked:
         """Return the same with times that mean the same whenever they are read; WrongOption for what is no time."""
@@ -99,7 +100,8 @@ class Asked:
         first, end = fixed.get("from_time", ""), fixed.get("to_time", "")
         if first and end and found_ms["from_time"] > found_ms["to_time"]:
             raise WrongOption(f"--from: {self.from_time} ({first}) is after to, {self.to_time} ({end})")
-        return dataclasses.replace(self, from_time=first, to_time=end)
+        as_told = tuple((flag.removeprefix("--"), text) for _, flag, text in given if text)
+        return dataclasses.replace(self, from_time=first, to_time=end, as_told=as_told)
 
     def options(self, **more: str) -> dict[str, str]:
         """Return the options of the source; WrongOption where the source or the topic is not named."""
@@ -139,7 +141,7 @@ class Asked:
 
     def stream(self, spark: SparkSession, **more: str) -> DataFrame:
         """Return the log as a stream; `more` are options of a stream."""
-        return spark.readStream.format("tidelog").options(**self.options(**more)).load()
+        return spark.readStream.format("tidelog").options(**self.options(**more, **dict(self.as_told))).load()
 
 
 def duration_ms(flag: str, text: str) -> int:
