@@ -141,14 +141,18 @@ def test_a_consumer_of_several_partitions_reads_each_record_once_whatever_become
         client.create("followed", PARTITIONS)
     found: Found = []
     following = followers.submit(follow, broker.address, "followed", found)
-    for number in range(ROUNDS):
-        if number == ROUNDS // 2:
-            broker.restart()
-        with RawClient(broker) as client:
-            for index in range(PARTITIONS):
-                assert not client.produce("followed", batch, index).error_code
-                take_session(client, "followed")
-        wait_until(lambda wanted=PARTITIONS * (number + 1): len(found) >= wanted or following.done())  # type: ignore[misc]
+    try:
+        for number in range(ROUNDS):
+            if number == ROUNDS // 2:
+                broker.restart()
+            with RawClient(broker) as client:
+                for index in range(PARTITIONS):
+                    assert not client.produce("followed", batch, index).error_code
+                    take_session(client, "followed")
+            wait_until(lambda wanted=PARTITIONS * (number + 1): len(found) >= wanted or following.done())  # type: ignore[misc]
+    except BaseException:
+        found += [(-1, -1)] * COUNT  # It follows no longer.
+        raise
     following.result(20)
     assert sorted(found) == [(index, offset) for index in range(PARTITIONS) for offset in range(ROUNDS)]
     for partition in range(PARTITIONS):
