@@ -25,10 +25,10 @@ _log = logging.getLogger(__name__)
 
 # How long a turn of the loop answers fetches that are due, about: the next produce waits no longer than that.
 TURN_S = 0.002
-# By how much longer than it asked for a fetch may wait that finds nothing: a share of that, and at most so long.
-# Clients count in tenths and quarters of a second: one that changes what it reads is to fall out of step with us.
-ROUNDED_BY = 4
-ROUNDED_MS = 123
+# By how much longer than it asked for a fetch may wait that finds nothing: a share of that, and at most so long. More,
+# and multiples of a tenth of a second, kept clients out that pause another of their partitions every 100 ms.
+ROUNDED_BY = 8
+ROUNDED_MS = 64
 # What a parked fetch takes in memory with its request, about, and what for each of its partitions.
 WAITER_BYTES = 1500
 PLACE_BYTES = 700
@@ -45,8 +45,8 @@ PARKED_WEIGHT_BYTES = 1000
 class Parked:
     """The fetches that wait, and when the time of each is up.
 
-    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most a quarter,
-    and ROUNDED_MS. So a thousand idle consumers wake the broker eight times a second and not a thousand, and one poll
+    Those whose time is up at nearly the same moment are answered together: a time is rounded up by at most an eighth,
+    and ROUNDED_MS. So a thousand idle consumers wake the broker sixteen times a second and not a thousand, and one poll
     among sixty costs 0.6 of what it costs among fifteen. However many are due at once, a turn of the loop answers them
     for TURN_S and leaves the others to the next.
     """

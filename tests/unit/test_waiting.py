@@ -303,14 +303,14 @@ async def test_fetches_whose_time_is_up_at_nearly_the_same_moment_are_answered_t
     assert not parked
 
 
-@pytest.mark.parametrize("wait_ms", [0, 1, 3, 4, 100, 500, 512, 30_000, 2**31 - 1])
+@pytest.mark.parametrize("wait_ms", [0, 1, 7, 8, 100, 500, 512, 30_000, 2**31 - 1])
 async def test_nobody_waits_less_than_asked_nor_much_longer(wait_ms: int) -> None:
     parked, clock = new_parked(), Clock()
     waiter = park(Waited(), 100, 2**31 - 1, parked)
     for _ in range(100):
         before_ms = clock.monotonic_ms()
         due_ms = parked.add(waiter, wait_ms)
-        assert before_ms + wait_ms < due_ms <= clock.monotonic_ms() + wait_ms + max(min(wait_ms // 4, 123), 1)
+        assert before_ms + wait_ms < due_ms <= clock.monotonic_ms() + wait_ms + max(min(wait_ms // 8, 64), 1)
 
 
 async def test_growing_much_answers_once() -> None:
@@ -448,5 +448,5 @@ async def test_a_fetch_waits_by_the_clock_that_can_be_held() -> None:
     clock.advance(milliseconds=499)
     await asyncio.sleep(0.02)
     assert waiter.response is None
-    clock.advance(milliseconds=124)
+    clock.advance(milliseconds=64)
     assert await outcome(waiter) == "answer"
