@@ -156,7 +156,7 @@ def _park(
     weight_bytes = PARKED_WEIGHT_BYTES
     if len(fetch.pieces) > 1:
         # The largest leaves room for another request: a connection that takes none does not see its client leave.
-        weight_bytes += min(WANTED_BYTES * len(fetch.pieces), MAX_UNSENT_BYTES // 2)
+        weight_bytes = min(WANTED_BYTES * len(fetch.pieces), MAX_UNSENT_BYTES // 2)
     places = [partition.waiters for partition, _, _ in fetch.pieces]
     asked = fetch.asked
     waiter = FetchWaiter(
