@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.broker import Broker
 from tests.support.java import jars, needs_java
+from tests.support.raw_client import RawClient
 
 CONNECTOR = Path(__file__).with_name(
     "connector"
@@ -47,3 +48,22 @@ def target_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(tmp_path_factory.mktemp("target") / "data", overrides) as broker:
         yield broker.start()
         broker.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for the tests of a module. It keeps records of years ago."""
+    with Broker(tmp_path_factory.mktemp("broker") / "data", {"log.retention.ms": "-1"}) as broker:
+        yield broker.start()
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[RawClient]:
+    with RawClient(broker) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """The name of a topic that no other test has."""
+    return "".join(each if each.isalnum() else "-" for each in request.node.name)

@@ -28,23 +28,6 @@ from tidelog.protocol.records.build import Record, build_batch
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data", {"log.retention.ms": "-1"}) as broker:
-        yield broker.start()
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker) as client:
-        yield client
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return "".join(each if each.isalnum() else "-" for each in request.node.name)
-
-
 def chosen(broker: Any, topic: str, **given: str) -> options.Options:
     named = {"from_": "from"}
     renamed = {named.get(name, name): text for name, text in given.items()}

@@ -28,18 +28,6 @@ DAY_MS = 86_400_000
 MIDNIGHT = NOW - NOW % DAY_MS  # of 2023-11-14
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data", {"log.retention.ms": "-1"}) as broker:
-        yield broker.start()
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker) as client:
-        yield client
-
-
 def table(out: Path) -> pa.Table:
     if (out / "_delta_log").exists():
         return DeltaTable(out).to_pyarrow_table()

@@ -1,6 +1,5 @@
 """A topic as a stream: which offsets a batch takes, from brokers and segments; and what must not pass in silence."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,26 +20,9 @@ pytestmark = pytest.mark.e2e
 ALL = ReadAllAvailable()
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker") / "data", {"log.retention.ms": "-1"}) as broker:
-        yield broker.start()
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker) as client:
-        yield client
-
-
 @pytest.fixture(params=["broker", "segments"])
 def source(request: pytest.FixtureRequest, broker: Broker) -> str:
     return f"broker:{broker.address}" if request.param == "broker" else f"segments:{broker.data_dir}"
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    return "".join(each if each.isalnum() else "-" for each in request.node.name)
 
 
 def stream(source: str, topic: str, **given: str) -> StreamReader:

@@ -18,7 +18,7 @@ from tidelog.pipeline.tables import RECORDS
 
 def last_batch(place: Place, writer: str) -> int:
     """Return the number of the last batch that a writer has committed; -1 if there is none."""
-    if not DeltaTable.is_deltatable(place.uri):
+    if not is_table(place):
         return -1
     found = DeltaTable(place.uri).transaction_version(writer)
     return -1 if found is None else found

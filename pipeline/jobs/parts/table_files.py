@@ -18,13 +18,14 @@ from pyspark.sql.types import StructType
 
 from tidelog.pipeline import tables
 from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.jobs.parts import delta
 from tidelog.pipeline.jobs.parts.place import Place
+from tidelog.pipeline.jobs.parts.table_out import DELTA
 from tidelog.pipeline.options import APPEND
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARQUET, DELTA = "parquet", "delta"
 # Without these nobody can tell which record a row is; others that are missing are null.
 _NEEDED: Final = ("topic", "partition", "offset", "create_time")
 _FORMAT: Final = "tidelog-table-files"
@@ -56,7 +57,7 @@ def files(place: Place, kind: str) -> list[fs.FileInfo]:
 
 
 def _delta_files(place: Place) -> list[fs.FileInfo]:
-    if not DeltaTable.is_deltatable(place.uri):
+    if not delta.is_table(place):
         raise PipelineError(f"{place.shown}: no table of Delta is in it; name the folder of one")
     # It refuses tables of which rows are deleted by what lies beside the files.
     found = DeltaTable(place.uri).to_pyarrow_dataset().get_fragments()
