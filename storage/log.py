@@ -103,7 +103,8 @@ class Log:
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.health = Health(str(self), shared.disk)
         self.deleted = DeletedFiles(folder)
-        self._judging = threading.Lock()
+        # Held while a segment is judged, or compaction puts one in the place of others; taken before `lock`.
+        self.judging = threading.Lock()
         self._quick_rolls = QuickRolls(str(self))
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
@@ -378,9 +379,12 @@ class Log:
     def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
         """Yield (segment, position, header) of every readable batch from the one that holds `offset` on."""
         segments = self.segments
-        for segment in segments[segment_number(segments, offset) :]:
-            for position, header in by_offset.headers(self._verified(segment, offset), offset):
-                yield segment, position, header
+        for each in segments[segment_number(segments, offset) :]:
+            if each.next_offset > offset:  # else one that has taken its place was read already
+                segment = self._verified(each, offset)
+                for position, header in by_offset.headers(segment, offset):
+                    yield segment, position, header
+                    offset = header.last_offset + 1
 
     def _verified(self, segment: Segment, offset: int) -> Segment:
         """Return a segment whose bytes are verified from an offset on; not on the event loop."""
@@ -399,11 +403,12 @@ class Log:
     def judge(self, segment: Segment, source: Source) -> Segment | None:
         """Make what is known of a segment anew from its log, unless that was done; return what is in its place now.
 
-        That is None once it is deleted. For a prompt source raise TakesLong. Appends go on meanwhile.
+        That may hold older records, too, where compaction has put it there, and is None once it is deleted. For a
+        prompt source raise TakesLong. Appends go on meanwhile.
         """
         if source.prompt:
             raise TakesLong(f"{self}: a segment is to be judged")
-        with self._judging:
+        with self.judging:
             if segment in self.segments:
                 try:
                     found = verification.judge(segment, self.epochs.at)
@@ -415,7 +420,10 @@ class Log:
                         self._catch_up(found, segment)
                         self._replace(segment, found)
                         verification.tell_damage(found)
-        return next((each for each in self.segments if each.base_offset == segment.base_offset), None)
+        segments = self.segments
+        if segment.base_offset < segments[0].base_offset:
+            return None
+        return segments[segment_number(segments, segment.base_offset)]
 
     @staticmethod
     def _catch_up(found: Segment, segment: Segment) -> None:
@@ -537,6 +545,11 @@ class Log:
         self.shared.start_moved()
         self.epochs.drop_before(self.log_start_offset)
         self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
+
+    def replace_group(self, group: list[Segment], copy: Segment) -> None:
+        """Have a copy in the place of segments that follow one another. Call with `lock` held."""
+        first = self.segments.index(group[0])
+        self._publish((*self.segments[:first], copy, *self.segments[first + len(group) :]))
 
     def release(self) -> None:
         """Close the files that are opened again when they are needed; the active segment keeps its log."""

@@ -27,7 +27,8 @@ from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.read_only import ReadOnlyShared
 from tidelog.storage.segment import LOG, Segment
-from tidelog.storage.summary import DIGEST_BYTES, Damage
+from tidelog.storage.blocks import DIGEST_BYTES
+from tidelog.storage.summary import Damage
 
 READ_BYTES: Final = 8 << 20
 
