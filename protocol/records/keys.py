@@ -1,19 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, annotation_typing=False, infer_types=True
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
-"""The loops of log compaction: which record of a key is the latest, and what is left of a batch; run with or without a
-compiler.
+"""The map of log compaction, from keys to their latest offsets; runs with or without a compiler.
 
-Owns the map from keys to their latest offsets, in memory that it is handed, and the copying of the records that stay.
-Knows bytes only: no file, no clock, no batch header; what it is told of a batch's records are the columns of a scan.
-Invariant: whatever columns and bytes say, nothing outside the buffers is read or written and every step moves on;
-compiled or interpreted, answers and errors are the same.
+Owns the loops that put a batch's records into the map and that ask it which of them stay. Knows bytes only: no file, no
+clock, no batch header; what it is told of records are the columns of a scan. Invariant: whatever columns and bytes say,
+nothing outside the buffers is read or written and every step moves on; compiled or interpreted, answers and errors are
+the same.
 
-The map is a table of entries of ENTRY_BYTES: the two halves of a hash of the key and its latest offset plus one, 0
-where the entry is free, each as an unsigned 64-bit integer in the machine's byte order. An entry lies at the place that
-the first half of its hash says, or behind it, round the end, with no free one between. Memory that is all zeros is an
-empty map. A key is known by all 128 bits of its hash, SipHash-2-4-128 (Aumasson and Bernstein, 2012): nobody who lacks
-the secret can make two keys that have one hash, or many that want one place. Whoever cleans draws a new secret for each
-map.
+The map lies in memory that it is handed, entry after entry: the two halves of a hash of a key and the key's latest
+offset plus one, 0 where the entry is free, each an unsigned 64-bit integer in the machine's byte order. Memory that is
+all zeros is an empty map. An entry lies at the place that the first half of its hash says, or behind it, round the end,
+with no free one between. A key is known by all 128 bits of its hash, SipHash-2-4-128 (Aumasson and Bernstein, 2012):
+without the secret nobody can make two keys of one hash, or many that want one place. Whoever cleans draws a new secret
+for each map.
 
 The functions that are pure C when compiled say so in their annotations; those of the public ones are for the type
 checker alone.
@@ -32,7 +31,7 @@ from tidelog.protocol.records.errors import RecordError
 if cython.compiled:
     from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
     from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
-    from cython.cimports.libc.string import memcpy, memmove  # type: ignore[import-untyped]
+    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
@@ -40,9 +39,7 @@ Buffer = bytes | bytearray | memoryview | mmap
 
 ENTRY_BYTES: Final = 24
 SECRET_BYTES: Final = 16
-# By how much a record can grow when its timestamp delta becomes another: that, and its length for it.
-GROWTH_BYTES: Final = 10
-# Every bit of the first half of a hash counts, unless a test wants to see keys collide.
+# All bits of the first half of a hash count, unless a test wants keys to collide.
 ALL_BITS: Final = (1 << 64) - 1
 
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
@@ -50,13 +47,10 @@ _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
 _UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 _UNLOCK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
 _MOST = cython.declare(cython.longlong, (1 << 63) - 1)
-_LONGEST_RECORD = cython.declare(cython.longlong, (1 << 31) - 1)
 
 # the state of the hash once it knows its secret
 _STATE = cython.typedef((cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong))
 _HASH = cython.typedef((cython.ulonglong, cython.ulonglong))
-# value, position after it
-_VARINT = cython.typedef((cython.longlong, cython.Py_ssize_t))
 # how many records, how far columns are apart, how many bytes of data, how many entries, the batch's base offset, the
 # bits of a hash's first half that count
 _TASK = cython.typedef(
@@ -69,49 +63,21 @@ _TASK = cython.typedef(
         cython.ulonglong,
     )
 )
-# how many records, how far columns are apart, how many bytes of data and of room; whether timestamp deltas change, by
-# how much, modulo 2 ** 64, and the least and the largest that may
-_COPYING = cython.typedef(
-    (
-        cython.Py_ssize_t,
-        cython.Py_ssize_t,
-        cython.Py_ssize_t,
-        cython.Py_ssize_t,
-        cython.bint,
-        cython.ulonglong,
-        cython.longlong,
-        cython.longlong,
-    )
-)
 # fault, the record where the walk ended, entries added
 _NOTED = cython.typedef((cython.int, cython.Py_ssize_t, cython.longlong))
 # fault, the record that is wrong or how many are kept, tombstones among them, records without a key among them
 _CHOSEN = cython.typedef((cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t))
-# fault, the record that is wrong or bytes written, largest timestamp delta, the offset delta of the first record that
-# has it, smallest
-_WRITTEN = cython.typedef(
-    (cython.int, cython.Py_ssize_t, cython.longlong, cython.longlong, cython.longlong)
-)
 
 _OK = cython.declare(cython.int, 0)
 _OFFSET = cython.declare(cython.int, 1)
 _KEY = cython.declare(cython.int, 2)
-_RECORD = cython.declare(cython.int, 3)
-_TIMESTAMP = cython.declare(cython.int, 4)
-_LENGTH = cython.declare(cython.int, 5)
-_ROOM = cython.declare(cython.int, 6)
 
 _REASONS: Final = {
     _OFFSET: "its offset is negative or leaves an int64",
     _KEY: "its key lies outside the data",
-    _RECORD: "no record lies where the columns say",
-    _TIMESTAMP: "its timestamp, counted from another one, leaves an int64",
-    _LENGTH: "it would be longer than a record may be",
 }
 
 _INT64_MAX: Final = (1 << 63) - 1
-_INT64_MIN: Final = -(1 << 63)
-_COLUMNS: Final = 9
 # A place in the table is a share of its entries, in parts of 2 ** 32.
 _ENTRIES_MAX: Final = (1 << 32) - 1
 
@@ -131,15 +97,6 @@ class Chosen(NamedTuple):
     keyless: int
 
 
-class Written(NamedTuple):
-    """How many bytes were written; the largest timestamp delta, the offset delta of its first record, the smallest."""
-
-    size_bytes: int
-    timestamp_delta_max: int
-    offset_delta_of_max: int
-    timestamp_delta_min: int
-
-
 def note(
     table: bytearray | memoryview | mmap,
     secret: bytes,
@@ -156,9 +113,23 @@ def note(
     data: the map is then void.
     """
     entries, octets = _writable(table), memoryview(data).cast("B")
-    task = _task(entries, octets, columns, base_offset, slot_mask)
-    room = max(0, min(room, _INT64_MAX))
-    fault, record, added = _guarded_note(entries, octets, columns.block, task, _start(secret), room)
+    columns.check()
+    _check_base(base_offset)
+    fault, record, added = _guarded_note(
+        entries,
+        octets,
+        columns.block,
+        (
+            columns.count,
+            columns.capacity,
+            octets.nbytes,
+            _entries(entries),
+            base_offset,
+            slot_mask & ALL_BITS,
+        ),
+        _start(secret),
+        max(0, min(room, _INT64_MAX)),
+    )
     if fault != _OK:
         raise _wrong(fault, record)
     return Noted(record, added)
@@ -181,45 +152,28 @@ def choose(
     has no later offset for its key, and it is not a tombstone that drops_tombstones has go. RecordError as by note.
     """
     entries, octets, marks = memoryview(table).cast("B"), memoryview(data).cast("B"), _writable(keep)
-    task = _task(entries, octets, columns, base_offset, slot_mask)
-    _check_marks(columns, marks)
-    end = max(0, min(mapped_end, ALL_BITS))
+    columns.check(marks.nbytes)
+    _check_base(base_offset)
     fault, kept, tombstones, keyless = _guarded_choose(
-        entries, octets, columns.block, marks, task, _start(secret), end, drops_tombstones
+        entries,
+        octets,
+        columns.block,
+        marks,
+        (
+            columns.count,
+            columns.capacity,
+            octets.nbytes,
+            _entries(entries),
+            base_offset,
+            slot_mask & ALL_BITS,
+        ),
+        _start(secret),
+        max(0, min(mapped_end, ALL_BITS)),
+        drops_tombstones,
     )
     if fault != _OK:
         raise _wrong(fault, kept)
     return Chosen(kept, tombstones, keyless)
-
-
-def write(
-    data: Buffer, columns: Columns, keep: Buffer, out: bytearray | memoryview | mmap, timestamp_shift: int = 0
-) -> Written:
-    """Copy the records for which keep is not 0 to the start of out, one after another.
-
-    With a timestamp_shift each timestamp delta becomes larger by it, else all bytes stay. out needs room for what is
-    written, ValueError where it has too little: no more than the records take, and with a timestamp_shift GROWTH_BYTES
-    more for each that is kept. The deltas are those that were written; of no records they are 0, and the offset delta
-    is -1. RecordError where a timestamp delta would leave an int64, a record be too long, or the columns are not those
-    of data: what is in out is then void.
-    """
-    octets, marks, room = memoryview(data).cast("B"), memoryview(keep).cast("B"), _writable(out)
-    _check_columns(columns)
-    _check_marks(columns, marks)
-    low = max(_INT64_MIN, _INT64_MIN - timestamp_shift)
-    high = min(_INT64_MAX, _INT64_MAX - timestamp_shift)
-    if low > high:
-        low, high = _INT64_MAX, _INT64_MIN
-    shift = timestamp_shift & ALL_BITS
-    copying = (
-        columns.count, columns.capacity, octets.nbytes, room.nbytes, timestamp_shift != 0, shift, low, high
-    )  # fmt: skip
-    fault, size, largest, offset, smallest = _guarded_write(octets, columns.block, marks, room, copying)
-    if fault == _ROOM:
-        raise ValueError(f"record {size} finds no room in the {room.nbytes} bytes that are there for all")
-    if fault != _OK:
-        raise _wrong(fault, size)
-    return Written(size, largest, offset, smallest)
 
 
 def put(
@@ -240,8 +194,8 @@ def put(
 def latest(table: Buffer, secret: bytes, key: Buffer, slot_mask: int = ALL_BITS) -> int:
     """Tell the latest offset that the map has for a key; -1 where it has none."""
     entries, octets = memoryview(table).cast("B"), memoryview(key).cast("B")
-    task = (1, 1, octets.nbytes, _entries(entries), 0, slot_mask)
-    return _stored(entries, octets, task, _start(secret)) - 1
+    task = (1, 1, octets.nbytes, _entries(entries), 0, slot_mask & ALL_BITS)
+    return _latest(entries, octets, task, _start(secret)) - 1
 
 
 def _writable(buffer: Buffer) -> memoryview:
@@ -254,11 +208,15 @@ def _writable(buffer: Buffer) -> memoryview:
 def _entries(table: memoryview) -> int:
     entries = table.nbytes // ENTRY_BYTES
     if not 1 <= entries <= _ENTRIES_MAX:
-        raise ValueError(f"a map of {table.nbytes} bytes: {ENTRY_BYTES} to {ENTRY_BYTES * _ENTRIES_MAX} will do")
+        raise ValueError(
+            f"a map of {table.nbytes} bytes: {ENTRY_BYTES} to {ENTRY_BYTES * _ENTRIES_MAX} will do"
+        )
     return entries
 
 
-def _start(secret: bytes) -> tuple[int, int, int, int]:
+@cython.cfunc
+@cython.exceptval(check=True)
+def _start(secret: bytes) -> _STATE:
     """Begin a hash of 128 bits under this secret."""
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret of {len(secret)} bytes: it takes {SECRET_BYTES}")
@@ -271,24 +229,9 @@ def _start(secret: bytes) -> tuple[int, int, int, int]:
     )
 
 
-def _check_columns(columns: Columns) -> None:
-    block, stride = columns.block, columns.capacity
-    if block.typecode != "q" or not 0 <= columns.count <= stride or len(block) < _COLUMNS * stride:
-        raise ValueError(f"columns of {stride} rows, {columns.count} of them filled, in {len(block)} integers")
-
-
-def _check_marks(columns: Columns, keep: memoryview) -> None:
-    if keep.nbytes < columns.count:
-        raise ValueError(f"{keep.nbytes} bytes say which of {columns.count} records to keep")
-
-
-def _task(
-    table: memoryview, data: memoryview, columns: Columns, base_offset: int, slot_mask: int
-) -> tuple[int, int, int, int, int, int]:
-    _check_columns(columns)
-    if not 0 <= base_offset <= _INT64_MAX:
-        raise RecordError(f"a base offset of {base_offset}")
-    return columns.count, columns.capacity, data.nbytes, _entries(table), base_offset, slot_mask
+def _check_base(offset: int) -> None:
+    if not 0 <= offset <= _INT64_MAX:
+        raise RecordError(f"a batch cannot begin at offset {offset}")
 
 
 def _wrong(fault: int, record: int) -> RecordError:
@@ -350,32 +293,8 @@ def _guarded_choose(
 
 
 @cython.cfunc
-@cython.exceptval(check=True)
 @cython.annotation_typing(True)
-def _guarded_write(
-    data: Buffer, block: array.array, keep: Buffer, out: Buffer, copying: _COPYING
-) -> _WRITTEN:
-    """Run _write; without the interpreter's lock if it takes long."""
-    written: _WRITTEN
-    count, _stride, size, _room, _moves, _shift, _low, _high = copying  # type: ignore[attr-defined]
-    if cython.compiled:
-        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
-        marks: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(keep).buf)
-        room: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(out).buf)
-        rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
-    else:
-        octets, marks, room, rows = data, keep, out, block
-    if size < _UNLOCK_BYTES and count < _UNLOCK_RECORDS:
-        written = _write(octets, rows, marks, room, copying)
-    else:
-        with cython.nogil:
-            written = _write(octets, rows, marks, room, copying)
-    return written
-
-
-@cython.cfunc
-@cython.annotation_typing(True)
-def _stored(table: Buffer, data: Buffer, task: _TASK, start: _STATE) -> cython.ulonglong:
+def _latest(table: Buffer, data: Buffer, task: _TASK, start: _STATE) -> cython.ulonglong:
     """Look up the key that fills data: its latest offset plus one, or 0."""
     _count, _stride, size, capacity, _base, mask = task  # type: ignore[attr-defined]
     if cython.compiled:
@@ -477,68 +396,6 @@ def _choose(
 
 
 @cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _write(
-    octets: cython.p_const_uchar,
-    columns: cython.p_longlong,
-    keep: cython.p_const_uchar,
-    out: cython.p_uchar,
-    copying: _COPYING,
-) -> _WRITTEN:
-    """Do write's work without Python."""
-    count, stride, size, room, moves, shift, low, high = copying  # type: ignore[attr-defined]
-    largest: cython.longlong = 0
-    largest_offset: cython.longlong = -1
-    smallest: cython.longlong = 0
-    to: cython.Py_ssize_t = 0
-    index: cython.Py_ssize_t
-    for index in range(count):
-        if keep[index] == 0:
-            continue
-        start: cython.longlong = columns[index]
-        if start < 0 or start >= size:
-            return _RECORD, index, 0, 0, 0
-        length, at = _length(octets, start, size)
-        if at < 0 or length < 0 or length > size - at:
-            return _RECORD, index, 0, 0, 0
-        end: cython.Py_ssize_t = at + length
-        time: cython.longlong = columns[2 * stride + index]
-        if time < low or time > high:
-            return _TIMESTAMP, index, 0, 0, 0
-        if moves:
-            # Its attributes come before the timestamp delta, all else behind it.
-            rest: cython.Py_ssize_t = _after_varint(octets, at + 1, end)
-            if rest < 0:
-                return _RECORD, index, 0, 0, 0
-            raw: cython.ulonglong = _sum(time, shift)
-            time = _signed(raw)
-            raw = _zigzag(raw)
-            length = 1 + _varint_bytes(raw) + (end - rest)
-            if length > _LONGEST_RECORD:
-                return _LENGTH, index, 0, 0, 0
-            if _varint_bytes(length << 1) + length > room - to:
-                return _ROOM, index, 0, 0, 0
-            to = _put_varint(out, to, length << 1)
-            out[to] = octets[at]
-            to = _put_varint(out, to + 1, raw)
-            start = rest
-        elif end - start > room - to:
-            return _ROOM, index, 0, 0, 0
-        _copy(out, to, octets, start, end - start)
-        to += end - start
-        if largest_offset < 0 or time > largest:
-            largest = time
-            largest_offset = columns[stride + index]
-            if to == 0:
-                smallest = time
-        if time < smallest:
-            smallest = time
-    return _OK, to, largest, largest_offset, smallest
-
-
-@cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
@@ -597,25 +454,6 @@ def _store(octets: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglon
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
-def _copy(
-    out: cython.p_uchar,
-    to: cython.Py_ssize_t,
-    octets: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.void:
-    """Copy size bytes; the two may overlap."""
-    if cython.compiled:
-        memmove(out + to, octets + at, size)
-    else:
-        out[to : to + size] = octets[at : at + size]
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
 def _hash(
     octets: cython.p_const_uchar,
     at: cython.Py_ssize_t,
@@ -654,9 +492,7 @@ def _hash(
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
-def _word(
-    octets: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.ulonglong:
+def _word(octets: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
     """Read size bytes, little-endian."""
     word: cython.ulonglong = 0
     index: cython.Py_ssize_t
@@ -671,9 +507,7 @@ def _word(
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
-def _round(
-    a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cython.ulonglong
-) -> _STATE:
+def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cython.ulonglong) -> _STATE:
     """Do one round of SipHash."""
     # For those whose integers have no end: a compiler takes it out.
     full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
@@ -688,103 +522,3 @@ def _round(
     b = c ^ ((b << 17 | b >> 47) & full)
     c = (c << 32 | c >> 32) & full
     return a, b, c, d
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _sum(value: cython.longlong, shift: cython.ulonglong) -> cython.ulonglong:
-    """Add modulo 2 ** 64."""
-    full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
-    return ((value & full) + shift) & full
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _signed(raw: cython.ulonglong) -> cython.longlong:
-    """Read an integer modulo 2 ** 64 as one that has a sign."""
-    value: cython.longlong = raw & _MOST
-    return value - _MOST - 1 if raw >> 63 else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _zigzag(raw: cython.ulonglong) -> cython.ulonglong:
-    """Put the sign of an integer modulo 2 ** 64 into its last bit."""
-    full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
-    return (raw << 1 & full) ^ full if raw >> 63 else raw << 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _length(octets: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> _VARINT:
-    """Read a record's length; (length, position after it or -1 where there is none)."""
-    raw: cython.ulonglong = 0
-    shift: cython.int = 0
-    while at < end and shift <= 28:
-        byte: cython.ulonglong = octets[at]
-        at += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            # An odd one is negative.
-            return -1 if raw & 1 else raw >> 1, at
-        shift += 7
-    return 0, -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _after_varint(
-    octets: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Step over a varint; the position after it, -1 where it does not end."""
-    while at < end:
-        at += 1
-        if octets[at - 1] < 0x80:
-            return at
-    return -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _varint_bytes(raw: cython.ulonglong) -> cython.Py_ssize_t:
-    """Tell how many bytes a varint takes."""
-    size: cython.Py_ssize_t = 1
-    while raw > 0x7F:
-        raw >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _put_varint(
-    octets: cython.p_uchar, at: cython.Py_ssize_t, raw: cython.ulonglong
-) -> cython.Py_ssize_t:
-    """Write a varint; return the position after it."""
-    while raw > 0x7F:
-        octets[at] = raw & 0x7F | 0x80
-        raw >>= 7
-        at += 1
-    octets[at] = raw
-    return at + 1

@@ -9,10 +9,11 @@ import mmap
 import secrets
 from typing import Final
 
-from tidelog.protocol.records import keys
+from tidelog.protocol.records import kept, keys
 from tidelog.protocol.records.batch import Buffer
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.keys import Chosen, Written
+from tidelog.protocol.records.kept import Written
+from tidelog.protocol.records.keys import Chosen
 
 ENTRY_BYTES: Final = keys.ENTRY_BYTES
 
@@ -61,15 +62,15 @@ class KeyMap:
             self._table, self._secret, data, columns, base_offset, self.end, drops_tombstones, self._keep
         )
 
-    def write(self, data: Buffer, columns: Columns, kept: int, timestamp_shift: int) -> tuple[memoryview, Written]:
-        """Return the records that were chosen, `kept` of them, with timestamp deltas that are larger by a shift.
+    def write(self, data: Buffer, columns: Columns, count: int, timestamp_shift: int) -> tuple[memoryview, Written]:
+        """Return the records that were chosen, `count` of them, with timestamp deltas that are larger by a shift.
 
         They are good until the next call.
         """
-        room = len(data) + kept * keys.GROWTH_BYTES
+        room = len(data) + count * kept.GROWTH_BYTES
         if len(self._out) < room:
             self._out = bytearray(room)
-        written = keys.write(data, columns, self._keep, self._out, timestamp_shift)
+        written = kept.write(data, columns, self._keep, self._out, timestamp_shift)
         return memoryview(self._out)[: written.size_bytes], written
 
     def close(self) -> None:
