@@ -32,7 +32,7 @@ def count_of(size: int) -> int:
 
 
 def are_right(digests: bytes, position: int, data: Buffer) -> bool:
-    """Tell whether bytes of a log from the beginning of a block on, to the end of one or of the log, are what they were."""
+    """Tell whether bytes from the beginning of a block on, to the end of one or of the log, are what they were."""
     first = position // BLOCK_BYTES
     parts = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
     return all(

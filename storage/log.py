@@ -331,11 +331,12 @@ class Log:
         # From here on nothing fails: the new segment is there, and what still goes wrong costs a start some time.
         old.seal()
         self.durability.unflushed.sealed.append(old)
-        self._publish((*self.segments, new))
+        self.publish((*self.segments, new))
         self.copy_producers()
         return new
 
-    def _publish(self, segments: tuple[Segment, ...]) -> None:
+    def publish(self, segments: tuple[Segment, ...]) -> None:
+        """Have these segments from now on. Call with `lock` held."""
         if segments[-1] is not self.active:
             self.active = segments[-1]
             self.durability.saved_bytes = self.active.size
@@ -441,7 +442,7 @@ class Log:
             bound_damage([found, self.segments[self.segments.index(segment) + 1]])
             found.replace_files(flushed=bool(segment.summary.flushed))
         self.durability.unflushed.replace(segment, found)
-        self._publish(tuple(found if each is segment else each for each in self.segments))
+        self.publish(tuple(found if each is segment else each for each in self.segments))
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to this one and the offset after its records; (-1, -1) if there is none."""
@@ -513,7 +514,7 @@ class Log:
         kept[-1].truncate(position)
         kept[-1].file.sync()  # What is cut must not come back after what is appended.
         self.snapshots.cut()
-        self._publish(tuple(kept))
+        self.publish(tuple(kept))
         self.durability.cut((*gone, kept[-1]))
         self._roll_times = RollTimes(self.config, self.active.summary)
         self.log_end_offset = self.active.next_offset
@@ -540,16 +541,11 @@ class Log:
         """Delete the oldest segments, but not all. Call with `lock` held."""
         gone, left = self.segments[:count], self.segments[count:]
         self.durability.unflushed.forget(gone)
-        self._publish(left)
+        self.publish(left)
         self.log_start_offset = max(self.log_start_offset, left[0].base_offset)
         self.shared.start_moved()
         self.epochs.drop_before(self.log_start_offset)
         self.deleted.mark(gone, now_ms + self.config.file_delete_delay_ms)
-
-    def replace_group(self, group: list[Segment], copy: Segment) -> None:
-        """Have a copy in the place of segments that follow one another. Call with `lock` held."""
-        first = self.segments.index(group[0])
-        self._publish((*self.segments[:first], copy, *self.segments[first + len(group) :]))
 
     def release(self) -> None:
         """Close the files that are opened again when they are needed; the active segment keeps its log."""

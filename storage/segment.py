@@ -253,7 +253,7 @@ class Segment:
         return position
 
     def extend(self, data: Buffer, batches: Iterable[ValidBatch]) -> None:
-        """Write batches of other segments, one after another, into a copy of these; their append times are not noted."""
+        """Write batches of other segments, one after another, into a copy; their append times are not noted."""
         self.file.append(data)
         self.digests.add(data, self.size)
         for batch in batches:

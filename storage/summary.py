@@ -66,7 +66,9 @@ class Summary:
     append_crc: int = 0
     is_created_bound: int = 0  # 1 where nobody noted the creation: it was then or earlier
     transactional: int = 0  # 1 where a batch is part of a transaction
-    horizon_ms: int = NONE  # the least delete horizon of its batches: when the first of them may lose tombstones
+    horizon_ms: int = (
+        NONE  # the least delete horizon of its batches: when the first of them may lose tombstones
+    )
     # Of compaction, which the log does not tell; NONE where nobody noted it, and after a cut.
     cleaned_to: int = NONE  # nothing is left in it that a record before this offset has replaced
     cleaned_ms: int = NONE  # when the pass began that made it

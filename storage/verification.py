@@ -38,7 +38,7 @@ def judge(segment: Segment, epoch_at: Callable[[int], int]) -> Segment:
 
 
 def doubt(segment: Segment, position: int) -> None:
-    """Have all of a segment's bytes verified again before they are served, from the disk: some are not what they were."""
+    """Have a segment verified again before it is served, from the disk: some bytes are not what they were."""
     summary = segment.summary
     # What is in memory may be right still; what is to be judged is what the next start would find.
     segment.file.forget_clean(position)

@@ -1,10 +1,10 @@
 """What of a batch stays: the rules of compaction, one batch at a time.
 
 Owns the decision and the bytes that come of it. A record stays if no later one has its key, and if it has none; a
-tombstone until its delete horizon, which the first pass that sees it writes into its batch (KIP-534). A batch is written
-anew only where it loses records or gets a horizon: its offset, its producer, its codec and its format stay. One that has
-lost all of them stays empty where its header is still needed: as the last of its producer, so that what is sent again is
-known for that, or as the last of its segment, so that the log has no gap there.
+tombstone until its delete horizon, which the first pass that sees it writes into its batch (KIP-534). A batch is
+written anew only where it loses records or gets a horizon: its offset, its producer, its codec and its format stay. One
+that has lost all of them stays empty where its header is still needed: as the last of its producer, so that what is
+sent again is known for that, or as the last of its segment, so that the log has no gap there.
 """
 
 from collections.abc import Callable, Iterator
@@ -111,7 +111,9 @@ class BatchFilter:
             data, at, end = opened(entry)
             newest, first, oldest = kernel.scan(data, at, end, header.record_count, columns, False)
         except (RecordsError, RecordError):
-            return _as_it_is(entry)  # Its checksum is right, and nobody can read it: it is not for us to lose it.
+            return _as_it_is(
+                entry
+            )  # Its checksum is right, and nobody can read it: it is not for us to lose it.
         drops = self._has_expired(header) and header.last_offset < last.safe_end
         chosen = self._keys.choose(data, columns, header.base_offset, drops)
         gone = header.record_count - chosen.kept
@@ -195,13 +197,19 @@ class BatchFilter:
         oldest_ms, newest_ms = (choose(time for _, time, _, _ in kept) for choose in (min, max))
         newest = next(offset for offset, time, _, _ in kept if time == newest_ms)
         made = entries.read(data, 0, READ_LIMIT_BYTES)
-        return Kept(data, ValidBatch(made, oldest_ms, made.max_timestamp, newest - made.base_offset, len(data)))
+        return Kept(
+            data, ValidBatch(made, oldest_ms, made.max_timestamp, newest - made.base_offset, len(data))
+        )
 
     def _of_no_message(self, header: BatchHeader) -> BatchHeader:
         """Return the header of a batch in the place of messages of an older format, which cannot be empty."""
         epoch = self._epoch_at(header.base_offset)
         return header._replace(
-            leader_epoch=epoch, magic=MAGIC, producer_id=batch.NO_PRODUCER_ID, producer_epoch=-1, base_sequence=-1
+            leader_epoch=epoch,
+            magic=MAGIC,
+            producer_id=batch.NO_PRODUCER_ID,
+            producer_epoch=-1,
+            base_sequence=-1,
         )
 
     def _stays(self, message: Message, last: Last) -> bool:
@@ -240,7 +248,9 @@ def _as_it_is(entry: Entry) -> Kept:
     header = entry.header
     is_single = header.record_count == 1 and header.magic != MAGIC
     newest = header.last_offset_delta if is_single else NONE
-    return Kept(entry.data, ValidBatch(header, least_time(header), header.max_timestamp, newest, len(entry.data)))
+    return Kept(
+        entry.data, ValidBatch(header, least_time(header), header.max_timestamp, newest, len(entry.data))
+    )
 
 
 def _verbatim(entry: Entry, newest_offset_delta: int, newest: int, oldest: int) -> Kept:

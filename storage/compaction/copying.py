@@ -1,8 +1,8 @@
 """The copy of some segments that becomes one: its batches, its indexes, its summary, all under the mark `.cleaned`.
 
-Owns the order in which a copy is made and put on disk. What of a batch stays says `batch_filter`; how the copy takes the
-place of what it was made of, `swap`. Append times are carried over: those of what stays are what they were. Every other
-index is made as if these batches had been appended.
+Owns the order in which a copy is made and put on disk. What of a batch stays says `batch_filter`; how the copy takes
+the place of what it was made of, `swap`. Append times are carried over: those of what stays are what they were. Every
+other index is made as if these batches had been appended.
 """
 
 from collections.abc import Generator
@@ -12,7 +12,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files
 from tidelog.storage.append_index import AppendTime, encoded
 from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Last
-from tidelog.storage.compaction.reading import Entry, chunks
+from tidelog.storage.compaction.reading import chunks
 from tidelog.storage.segment import APPEND_INDEX, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.shared import Shared
 
@@ -112,6 +112,8 @@ class _Cursor:
 
     def at(self, offset: int) -> AppendTime:
         index, relative_offset = self._index, offset - self._base_offset
-        while self._number + 1 < len(index) and index.entry(self._number + 1).relative_offset <= relative_offset:
+        while (
+            self._number + 1 < len(index) and index.entry(self._number + 1).relative_offset <= relative_offset
+        ):
             self._number += 1
         return index.entry(self._number)

@@ -1,8 +1,8 @@
 """The map of a pass: for each key of the head the offset of its latest record, in memory of a fixed size.
 
-Owns that memory, the secret that keys are hashed with, and how far the map reaches. Each map has a secret of its own: two
-keys that would be taken for one in this pass are told apart in the next, and nobody can make such keys (S92, S93). What
-is done with keys and records is `protocol/records/keys`'. A pass has one, in one thread.
+Owns that memory, the secret that keys are hashed with, and how far the map reaches. Each map has a secret of its own:
+two keys that would be taken for one in this pass are told apart in the next, and nobody can make such keys (S92, S93).
+What is done with keys and records is `protocol/records/keys`'. A pass has one, in one thread.
 """
 
 import mmap
@@ -62,7 +62,9 @@ class KeyMap:
             self._table, self._secret, data, columns, base_offset, self.end, drops_tombstones, self._keep
         )
 
-    def write(self, data: Buffer, columns: Columns, count: int, timestamp_shift: int) -> tuple[memoryview, Written]:
+    def write(
+        self, data: Buffer, columns: Columns, count: int, timestamp_shift: int
+    ) -> tuple[memoryview, Written]:
         """Return the records that were chosen, `count` of them, with timestamp deltas that are larger by a shift.
 
         They are good until the next call.

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from tidelog.protocol.records import kernel
 from tidelog.protocol.records.batch import MAGIC
@@ -18,7 +18,7 @@ from tidelog.storage.compaction import plan as plans
 from tidelog.storage.compaction.batch_filter import BatchFilter, messages, opened
 from tidelog.storage.compaction.copying import Copy
 from tidelog.storage.compaction.key_map import KeyMap
-from tidelog.storage.compaction.plan import Plan, clean_to
+from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.compaction.reading import Entry, chunks
 from tidelog.storage.compaction.swap import swap
 from tidelog.storage.compaction.transactions import Transactions
@@ -155,8 +155,7 @@ class _Pass:
         )
         copy = Copy(group, log.config, log.shared)
         try:
-            for size in copy.fill(what_stays, safe_end):
-                yield size
+            yield from copy.fill(what_stays, safe_end)
             if len(group) == 1 and what_stays.changed == changed:
                 copy.drop()
                 self._structural(partial(_note_clean, log, group[0], self._keys.end, self._now_ms))

@@ -1,8 +1,8 @@
 """What a pass over a log is to do, and when one is due: arithmetic over what is known of its segments.
 
 Owns the bounds of what may be compacted, the rule by which a log is due, and which segments become one. A segment's
-`summary.cleaned_to` says how far it is clean: nothing is left in it that a record before that offset has replaced. Knows
-nothing of bytes, threads or locks.
+`summary.cleaned_to` says how far it is clean: nothing is left in it that a record before that offset has replaced.
+Knows nothing of bytes, threads or locks.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
 
 
 def clean_to(segment: Segment) -> int:
-    """Return the offset whose records, and all older ones, a segment is clean of: from there on it is to be compared."""
+    """Return the offset from which on a segment is to be compared with records: what older ones replace is gone."""
     return max(segment.summary.cleaned_to, segment.base_offset)
 
 
@@ -112,7 +112,9 @@ def next_due_ms(log: Log, now_ms: int) -> int | None:
     return min((each for each in at if each > now_ms), default=None)
 
 
-def groups(chosen: Sequence[Segment], segments: Sequence[Segment], config: TopicConfig) -> list[list[Segment]]:
+def groups(
+    chosen: Sequence[Segment], segments: Sequence[Segment], config: TopicConfig
+) -> list[list[Segment]]:
     """Return what becomes one segment each: chosen ones that follow one another, as far as one could hold them all."""
     found: list[list[Segment]] = []
     number_of = {segment: number for number, segment in enumerate(segments)}

@@ -22,7 +22,7 @@ from tidelog.storage import files, walk
 from tidelog.storage.compaction.copying import CLEANED, SWAP, Copy
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.segment import LOG, SUFFIXES, Segment
 from tidelog.storage.summary import NONE
 
 _DIGITS: Final = 20
@@ -53,7 +53,8 @@ def swap(log: Log, copy: Copy) -> None:
         for each in group:
             each.is_replaced = True
         with log.lock:
-            log.replace_group(group, segment)
+            first = log.segments.index(group[0])
+            log.publish((*log.segments[:first], segment, *log.segments[first + len(group) :]))
         finish = partial(_finish, log, segment, replaced)
         try:
             finish()
@@ -91,16 +92,20 @@ def _finish(log: Log, segment: Segment, replaced: list[Path]) -> None:
 # At a start.
 
 
-def settle(folder: Path, names: Iterable[str]) -> None:
-    """Finish what a crash came upon in a folder that holds these names, and remove copies that were not decided for.
+def settle(folder: Path) -> None:
+    """Finish what a crash came upon in a folder, and remove copies that were not decided for; twice is as good as once.
 
-    Twice is as good as once. OSError.
+    OSError.
     """
-    names = list(names)
+    names = [name for name, _ in files.list_folder(folder)]
     cleaned = [_base(name) for name in names if name.endswith(LOG + CLEANED)]
     # Kafka may make several of one group, and renames the first of them last: only then are they decided for.
     first = min(cleaned, default=None)
-    swaps = [base for name in names if name.endswith(LOG + SWAP) and (first is None or (base := _base(name)) < first)]
+    swaps = [
+        base
+        for name in names
+        if name.endswith(LOG + SWAP) and (first is None or (base := _base(name)) < first)
+    ]
     for name in names:
         if name.endswith(CLEANED) or (name.endswith(SWAP) and _base(name) not in swaps):
             files.remove(folder / name)

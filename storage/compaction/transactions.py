@@ -1,9 +1,9 @@
 """What became of transactions, as their markers in the log tell it.
 
 Owns the way from a transactional batch to its marker: the first of its producer after it. What an aborted transaction
-has written is never delivered, and replaces nothing. A marker goes when nothing of its transaction is left and its delete
-horizon has passed, as readers may have what came before it (KIP-534). Transactions are in logs that Kafka has written;
-here nobody begins one.
+has written is never delivered, and replaces nothing. A marker goes when nothing of its transaction is left and its
+delete horizon has passed, as readers may have what came before it (KIP-534). Transactions are in logs that Kafka has
+written; here nobody begins one.
 """
 
 from bisect import bisect_right
@@ -56,7 +56,7 @@ class Transactions:
         return markers[number][1] if number < len(markers) else NONE
 
     def has_data(self, header: BatchHeader) -> bool:
-        """Take note of a transactional batch that the copy has met; of a marker tell whether its data is there still."""
+        """Take note of a transactional batch that is copied; of a marker tell whether its data is there still."""
         producer_id = header.producer_id
         if header.is_control:
             was_met = producer_id in self._met

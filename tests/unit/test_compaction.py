@@ -1,10 +1,7 @@
 """A pass over a log: what stays, what goes, and that all that is known of the log is true afterwards."""
 
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.support.logs import NOW, new_shared, open_log, read_records
 from tidelog.protocol.records.build import Record, build_batch
