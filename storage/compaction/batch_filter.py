@@ -125,7 +125,9 @@ class BatchFilter:
             bool(chosen.tombstones) and not header.has_delete_horizon and header.last_offset < self._keys.end
         )
         if not gone and not gets_horizon:
-            return _verbatim(entry, columns.offset_delta[first], newest, oldest)
+            # Where the broker's clock stamps, all have the largest time: the first of them is the first that is left.
+            newest_at = 0 if header.is_log_append_time else first
+            return _verbatim(entry, columns.offset_delta[newest_at], newest, oldest)
         return self._rewritten(entry, data, chosen.kept, gets_horizon)
 
     def _has_expired(self, header: BatchHeader) -> bool:
@@ -155,6 +157,8 @@ class BatchFilter:
         )
         made = signed(changed, compression.compress(header.codec, records))
         offset_delta = written.offset_delta_of_max
+        if header.is_log_append_time:
+            offset_delta = self._keys.first_kept(self._columns)
         return Kept(made, ValidBatch(batch.read_header(made), oldest_ms, newest_ms, offset_delta, len(made)))
 
     # Markers.
@@ -258,7 +262,7 @@ def _verbatim(entry: Entry, newest_offset_delta: int, newest: int, oldest: int) 
     header = entry.header
     newest_ms, oldest_ms = header.base_timestamp + newest, header.base_timestamp + oldest
     if header.is_log_append_time:
-        newest_offset_delta, newest_ms, oldest_ms = 0, header.max_timestamp, header.max_timestamp
+        newest_ms = oldest_ms = header.max_timestamp
     if newest_ms != header.max_timestamp:
         newest_offset_delta = NONE  # What the header says is what every reader of the log goes by.
     return Kept(
