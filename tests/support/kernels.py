@@ -1,10 +1,5 @@
-<<<<<<< HEAD
-"""The record kernel, its searches and the loops of compaction included, in both its lives: as installed, and interpreted
-from the same source.
-=======
 """The record kernel, its searches and what compacts, in both their lives: as installed, and interpreted from the same
 source.
->>>>>>> 791dad2c1ef57d7ee3d6c91ebdf386e9b3989eea
 
 Invariant: `INTERPRETED` never is the extension, even where one lies beside the source.
 """
