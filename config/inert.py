@@ -8,7 +8,7 @@ A key that ends in `.` stands for every option that begins so.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidelog.config.kinds import BOOL, DOUBLE, INT, LIST, LONG, LONG_MAX, STRING, Kind
+from tidelog.config.kinds import BOOL, INT, LIST, LONG, LONG_MAX, STRING, Kind
 
 ONE_NODE = "there is one node"
 ONE_COPY = "there is one node, so a topic has one replica, and acks=all is answered when that has the records"
@@ -19,7 +19,6 @@ AT_ONCE = "a group is assigned anew with the next heartbeat, and no later"
 NO_SHARE_GROUPS = "share groups and streams groups are not built"
 ON_DISK = "a commit is answered when it is on disk, or could not be put there"
 NO_TRANSACTIONS = "transactions are not built yet"
-NO_COMPACTION = "log compaction is not built yet"
 NO_TIER = "there is no other tier: all of a log is on this machine's disk"
 NO_JMX = "there is no JVM"
 ONE_EACH = "the broker has one thread for each kind of work"
@@ -42,22 +41,10 @@ class InertOption(NamedTuple):
 
 
 TOPIC_INERT: Mapping[str, InertOption] = {
-    "delete.retention.ms": InertOption(
-        NO_COMPACTION, LONG, "86400000", 0, broker="log.cleaner.delete.retention.ms"
-    ),
     "follower.replication.throttled.replicas": InertOption(NO_REPLICAS, LIST, ""),
     "leader.replication.throttled.replicas": InertOption(NO_REPLICAS, LIST, ""),
     "local.retention.bytes": InertOption(NO_TIER, LONG, "-2", -2, broker="log.local.retention.bytes"),
     "local.retention.ms": InertOption(NO_TIER, LONG, "-2", -2, broker="log.local.retention.ms"),
-    "max.compaction.lag.ms": InertOption(
-        NO_COMPACTION, LONG, str(LONG_MAX), 1, broker="log.cleaner.max.compaction.lag.ms"
-    ),
-    "min.cleanable.dirty.ratio": InertOption(
-        NO_COMPACTION, DOUBLE, "0.5", 0, 1, broker="log.cleaner.min.cleanable.ratio"
-    ),
-    "min.compaction.lag.ms": InertOption(
-        NO_COMPACTION, LONG, "0", 0, broker="log.cleaner.min.compaction.lag.ms"
-    ),
     "preallocate": InertOption("files grow as they are written", BOOL, "false", broker="log.preallocate"),
     "remote.log.copy.disable": InertOption(NO_TIER, BOOL, "false"),
     "remote.log.delete.on.disable": InertOption(NO_TIER, BOOL, "false"),
@@ -81,15 +68,13 @@ BROKER_INERT: Mapping[str, InertOption] = {
     # one has the APIs.
     "inter.broker.protocol.version": InertOption(ONE_NODE, STRING, "3.9-IV0"),
     "leader.replication.throttled.rate": InertOption(NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
-    "log.cleaner.backoff.ms": InertOption(NO_COMPACTION, LONG, "15000", 0, live=True),
-    "log.cleaner.dedupe.buffer.size": InertOption(NO_COMPACTION, LONG, "134217728", live=True),
-    "log.cleaner.enable": InertOption(NO_COMPACTION, BOOL, "false"),
-    "log.cleaner.io.buffer.load.factor": InertOption(NO_COMPACTION, DOUBLE, "0.9", live=True),
-    "log.cleaner.io.buffer.size": InertOption(NO_COMPACTION, INT, "524288", 0, live=True),
-    "log.cleaner.io.max.bytes.per.second": InertOption(
-        NO_COMPACTION, DOUBLE, "1.7976931348623157e+308", live=True
+    "log.cleaner.io.buffer.size": InertOption(
+        "a cleaner reads and writes about a megabyte at a time, or one batch that is larger",
+        INT,
+        "1048576",
+        0,
+        live=True,
     ),
-    "log.cleaner.threads": InertOption(NO_COMPACTION, INT, "0", 0, live=True),
     "log.flush.scheduler.interval.ms": InertOption(
         "the flusher wakes when there is something to flush", LONG, str(LONG_MAX)
     ),
@@ -167,7 +152,6 @@ INERT: Mapping[str, str] = {
     "initial.broker.registration.timeout.ms": NO_CONTROLLER,
     "kafka.metrics.": NO_JMX,
     "leader.": ONE_NODE,
-    "log.cleaner.": NO_COMPACTION,
     "log.local.retention.": NO_TIER,
     "metadata.": NO_CONTROLLER,
     "metrics.": NO_JMX,

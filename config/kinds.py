@@ -6,8 +6,10 @@ The invariant: parse(text(value)) == value.
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -15,6 +17,7 @@ T = TypeVar("T")
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
+DOUBLE_MAX = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,16 @@ def _real(text: str) -> float:
     except ValueError:
         pass
     raise ValueError("not a number")
+
+
+def _real_text(value: float) -> str:
+    """Return a number as Java writes it, which is what Kafka's tools show and compare."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first, *others = map(str, digits)
+    return f"{'-' if sign else ''}{first}.{''.join(others) or '0'}E{exponent + len(others)}"
 
 
 def _boolean(text: str) -> bool:
@@ -145,7 +158,7 @@ POLICY = Kind("string", 2, str.lower)
 DIRECTORY = Kind("folder", 2, _directory)
 INT = Kind("int", 3, _integer, lowest=-INT_MAX - 1, highest=INT_MAX)
 LONG = Kind("long", 5, _integer, lowest=-LONG_MAX - 1, highest=LONG_MAX)
-DOUBLE = Kind("double", 6, _real)
+DOUBLE = Kind("double", 6, _real, _real_text)
 LIST = Kind("list", 7, _items, ",".join)
 LISTENERS = Kind("list", 7, _listeners, lambda listeners: ",".join(map(str, listeners)))
 PROTOCOL_MAP = Kind("list", 7, _pairs, lambda pairs: ",".join(map(":".join, pairs)))

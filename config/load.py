@@ -68,10 +68,8 @@ def load(
     _check_queue(config, chosen)
     _check_groups(config, chosen)
     _check_replicas(config, chosen, notes)
+    _check(config, chosen)
     config = _resolve_listeners(config, chosen, notes)
-    if config.topic.uncompacted:
-        source = _source(chosen, "log.cleanup.policy")
-        notes.append(f"log.cleanup.policy ({source}): nothing is compacted: {config.topic.uncompacted}")
     return dataclasses.replace(config, notes=tuple(notes))
 
 
@@ -153,6 +151,15 @@ def _note(setting: Setting) -> str:
 
 def _source(chosen: Mapping[str, Chosen], name: str) -> str:
     return chosen[name].setting.source if name in chosen else "default"
+
+
+def _check(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:
+    """Check what is checked of the broker's options while it runs, too."""
+    try:
+        config.check()
+    except ConfigError as error:
+        source = _source(chosen, error.option)
+        raise ConfigError(error.option, error.problem, value=error.value, source=source) from None
 
 
 def _check_queue(config: BrokerConfig, chosen: Mapping[str, Chosen]) -> None:

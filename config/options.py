@@ -15,6 +15,8 @@ from tidelog.config.inert import BROKER_INERT, INERT, ONE_NODE, reason
 from tidelog.config.kinds import (
     BOOL,
     DIRECTORY,
+    DOUBLE,
+    DOUBLE_MAX,
     INT,
     INT_MAX,
     LIST,
@@ -29,6 +31,10 @@ from tidelog.config.table import Option, inert_options, option, options_of
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
 TOLERABLE = f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true more may be asked for, and one is what there is"
+
+
+# Of keys, for a cleaner: with less a pass would come to its end too soon.
+LEAST_DEDUPE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +114,54 @@ class BrokerConfig:
         "INVALID_REPLICATION_FACTOR, as from one node of Kafka. `min.insync.replicas` may then be more than 1, too.",
     )
     delete_topic_enable: bool = option("delete.topic.enable", BOOL, True, doc="Allow topics to be deleted.")
+    log_cleaner_backoff_ms: int = option(
+        "log.cleaner.backoff.ms",
+        LONG,
+        15_000,
+        at_least=0,
+        live=True,
+        doc="How long cleaners wait when no log is due to be compacted before they look again. A log whose compaction "
+        "fails is tried again after that long, then after twice that, up to ten minutes.",
+    )
+    log_cleaner_dedupe_buffer_size: int = option(
+        "log.cleaner.dedupe.buffer.size",
+        LONG,
+        128 << 20,
+        live=True,
+        doc="Memory for the keys of the logs that are being compacted, of all cleaners together, at least 1 MiB for "
+        "each. A log with more keys takes several passes.",
+    )
+    log_cleaner_enable: bool = option(
+        "log.cleaner.enable",
+        BOOL,
+        True,
+        doc="Whether logs with `cleanup.policy=compact` are compacted. If not, all of their records stay.",
+    )
+    log_cleaner_io_buffer_load_factor: float = option(
+        "log.cleaner.io.buffer.load.factor",
+        DOUBLE,
+        0.9,
+        at_least=0,
+        at_most=1,
+        live=True,
+        doc="How full the memory for keys may be, as a share of it: fuller means fewer passes, and slower ones.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = option(
+        "log.cleaner.io.max.bytes.per.second",
+        DOUBLE,
+        DOUBLE_MAX,
+        at_least=1,
+        live=True,
+        doc="How much cleaners read and write in a second, all of them together.",
+    )
+    log_cleaner_threads: int = option(
+        "log.cleaner.threads",
+        INT,
+        1,
+        at_least=0,
+        live=True,
+        doc="Threads that compact logs, each one log at a time; with 0 nothing is compacted.",
+    )
     log_retention_check_interval_ms: int = option(
         "log.retention.check.interval.ms",
         LONG,
@@ -408,11 +462,30 @@ class BrokerConfig:
     changes: tuple[tuple[Source, Mapping[str, str]], ...] = ()
     at_start: "BrokerConfig | None" = None
 
-    def check_replicas(self, topic: TopicConfig) -> None:
-        """Raise ConfigError where a topic would wait for more replicas than there are, unless that is tolerated."""
+    def check_topic(self, topic: TopicConfig) -> None:
+        """Raise ConfigError where options of a topic contradict each other.
+
+        Or where it would wait for more replicas than there are, unless that is tolerated.
+        """
+        topic.check_lags()
         if topic.min_insync_replicas > 1 and not self.tidelog_tolerate_replication_factor:
             value = str(topic.min_insync_replicas)
             raise ConfigError("min.insync.replicas", f"must be 1: {TOLERABLE}", value=value)
+
+    def check(self) -> None:
+        """Raise ConfigError where options of the broker contradict each other; each may change while it runs."""
+        self.topic.check_lags(
+            *(TOPIC_OPTIONS[f"{which}.compaction.lag.ms"].broker for which in ("min", "max"))
+        )
+        threads = max(self.log_cleaner_threads, 1)
+        if self.log_cleaner_dedupe_buffer_size < threads * LEAST_DEDUPE_BYTES:
+            problem = (
+                f"at least {LEAST_DEDUPE_BYTES} for each of log.cleaner.threads={self.log_cleaner_threads}"
+            )
+            size = str(self.log_cleaner_dedupe_buffer_size)
+            raise ConfigError("log.cleaner.dedupe.buffer.size", problem, value=size)
+        if not self.log_cleaner_io_buffer_load_factor:
+            raise ConfigError("log.cleaner.io.buffer.load.factor", "must be more than 0", value="0.0")
 
     def topic_defaults(self) -> TopicConfig:
         """Return what holds for a topic without overrides."""
@@ -453,9 +526,11 @@ class BrokerConfig:
                     values["topic" if row.broker else "broker"][row.attribute] = value
             changes.insert(0, (source, texts))
         topic = dataclasses.replace(start.topic, **values["topic"])
-        return dataclasses.replace(
+        changed = dataclasses.replace(
             start, **values["broker"], topic=topic, changes=tuple(changes), at_start=start
         )
+        changed.check()
+        return changed
 
     def set_for(self, all_brokers: bool) -> dict[str, str]:
         """Return what was set while the broker ran: for all brokers, or for this one."""

@@ -10,12 +10,13 @@ from typing import Any
 
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import NO_COMPACTION, NO_TIER, TOPIC_INERT
-from tidelog.config.kinds import BOOL, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
+from tidelog.config.inert import NO_TIER, TOPIC_INERT
+from tidelog.config.kinds import BOOL, DOUBLE, FORMAT, INT, LIST, LONG, LONG_MAX, STRING
 from tidelog.config.nearest import nearest
 from tidelog.config.table import Option, inert_options, option, options_of
 
 HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 WEEK_MS = 168 * HOUR_MS
 
 
@@ -29,9 +30,9 @@ class TopicConfig:
         ("delete",),
         broker="log.cleanup.policy",
         choices=("delete", "compact"),
-        doc="What happens to old segments: `delete` removes those that have expired, `compact` is to keep the last "
-        "record of each key. Nothing is compacted yet, and with `compact` alone nothing expires either. With it a "
-        "record without a key is INVALID_RECORD.",
+        doc="What happens to old segments: `delete` removes those that have expired; `compact` keeps the last record "
+        "of each key and takes those before it out, as `min.cleanable.dirty.ratio` says. With both, what is kept "
+        "expires as well; with `compact` alone nothing does, and a record without a key is INVALID_RECORD with either.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level",
@@ -71,6 +72,15 @@ class TopicConfig:
         at_most=22,
         doc="With `compression.type=zstd`: up to 22, small; negative ones are faster than 1. Taken as 12 at most, as "
         "9 for batches with more than 1 MiB of records: higher levels take seconds and hundreds of megabytes.",
+    )
+    delete_retention_ms: int = option(
+        "delete.retention.ms",
+        LONG,
+        DAY_MS,
+        broker="log.cleaner.delete.retention.ms",
+        at_least=0,
+        doc="How long a tombstone, a record without a value, stays after the log was first compacted with it in: a "
+        "reader that comes from the beginning within that time learns that its key is gone.",
     )
     file_delete_delay_ms: int = option(
         "file.delete.delay.ms",
@@ -124,6 +134,15 @@ class TopicConfig:
         ours=True,
         doc="Clock by which ListOffsets finds the first record at or after a time. `record`: the timestamp that it "
         "carries. `append`: when the broker took it, which is the timestamp in the answer then.",
+    )
+    max_compaction_lag_ms: int = option(
+        "max.compaction.lag.ms",
+        LONG,
+        LONG_MAX,
+        broker="log.cleaner.max.compaction.lag.ms",
+        at_least=1,
+        doc="How long a record may wait to be compacted: then it is, however little there is of it. A compacted "
+        "topic's segments are sealed by this if it is less than `segment.ms`. At least `min.compaction.lag.ms`.",
     )
     max_decompressed_bytes: int = option(
         "max.decompressed.bytes",
@@ -191,6 +210,25 @@ class TopicConfig:
         broker="log.message.timestamp.type",
         choices=("CreateTime", "LogAppendTime"),
         doc="Clock that stamps records: the producer's, or the broker's on arrival.",
+    )
+    min_cleanable_dirty_ratio: float = option(
+        "min.cleanable.dirty.ratio",
+        DOUBLE,
+        0.5,
+        broker="log.cleaner.min.cleanable.ratio",
+        at_least=0,
+        at_most=1,
+        doc="How much of a log may be records that have not been compacted, of its bytes that are neither in the "
+        "active segment nor too young (`min.compaction.lag.ms`), before it is compacted.",
+    )
+    min_compaction_lag_ms: int = option(
+        "min.compaction.lag.ms",
+        LONG,
+        0,
+        broker="log.cleaner.min.compaction.lag.ms",
+        at_least=0,
+        doc="How old a segment's largest timestamp must be before the segment is compacted: so long every record of "
+        "it stays.",
     )
     min_insync_replicas: int = option(
         "min.insync.replicas",
@@ -327,12 +365,15 @@ class TopicConfig:
         return "compact" in self.cleanup_policy
 
     @property
-    def uncompacted(self) -> str | None:
-        """Say what `cleanup.policy=compact` does as long as nothing is compacted; None without it."""
-        if not self.compacts:
-            return None
-        kept = "every record is kept until it expires" if self.deletes else "every record is kept for good"
-        return f"{NO_COMPACTION}: {kept}, and one without a key is refused"
+    def max_segment_ms(self) -> int:
+        """The span after which a segment is sealed: of a compacted topic no later than it must be compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    def check_lags(self, least: str = "min.compaction.lag.ms", most: str = "max.compaction.lag.ms") -> None:
+        """Raise ConfigError where a record may not be compacted yet when it must be; these are the options' names."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            problem = f"must be at most {most}={self.max_compaction_lag_ms}"
+            raise ConfigError(least, problem, value=str(self.min_compaction_lag_ms))
 
     @property
     def inert(self) -> Mapping[str, str]:

@@ -1,8 +1,9 @@
 """When time seals the active segment.
 
-Owns the rule of `segment.ms`: what counts is how far a batch's largest timestamp lies behind the one of the segment's
-first batch, or, where that batch has no timestamp, the age of the segment. A segment that nobody appends to is sealed
-by the clock. Up to `segment.jitter.ms`, by chance, is taken off, so that segments are not all sealed at once.
+Owns the rule of `segment.ms`, or of `max.compaction.lag.ms` where a compacted log has less of it: what counts is how
+far a batch's largest timestamp lies behind the one of the segment's first batch, or, where that batch has no timestamp,
+the age of the segment. A segment that nobody appends to is sealed by the clock. Up to `segment.jitter.ms`, by chance,
+is taken off, so that segments are not all sealed at once.
 """
 
 import random
@@ -20,8 +21,9 @@ class RollTimes:
 
     def __init__(self, config: TopicConfig, summary: Summary) -> None:
         """Choose the jitter of a segment."""
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
-        self._span_ms = config.segment_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
+        span_ms = config.max_segment_ms
+        jitter_ms = min(config.segment_jitter_ms, span_ms)
+        self._span_ms = span_ms - (random.randrange(jitter_ms) if jitter_ms else 0)
         self.timestamp = self.wall_ms = NEVER
         self.begin(summary)
 
