@@ -1,5 +1,5 @@
-"""The record kernel, its searches and the loops of compaction included, in both its lives: as installed, and interpreted
-from the same source.
+"""The record kernel, its searches and what compacts, in both their lives: as installed, and interpreted from the same
+source.
 
 Invariant: `INTERPRETED` never is the extension, even where one lies beside the source.
 """
