@@ -65,11 +65,18 @@ class BatchFilter:
         self.records = self.dropped = self.tombstones_dropped = 0
         self.changed = 0  # batches that were dropped or written anew
 
-    def keep(self, entry: Entry, last: Last) -> Kept | None:
-        """Return what stays of an entry, None for nothing."""
+    def keep(self, entry: Entry, last: Last) -> list[Kept]:
+        """Return what stays of an entry."""
         kept = self._kept(entry, last)
         self.changed += kept is None or kept.data is not entry.data
-        return kept
+        if kept is None:
+            return []
+        header, end = entry.header, kept.valid.header.last_offset + 1
+        if not last.is_last or end > header.last_offset:
+            return [kept]
+        # What is left of a wrapper of the older formats ends with its last message, and the log is to have no gap.
+        rest = header._replace(base_offset=end, last_offset_delta=header.last_offset - end)
+        return [kept, self._emptied(self._of_no_message(rest))]
 
     def _kept(self, entry: Entry, last: Last) -> Kept | None:
         header = entry.header

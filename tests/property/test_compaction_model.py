@@ -57,7 +57,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @initialize(
         interval=st.sampled_from([0, 150, 1 << 20]),
-        segment_bytes=st.sampled_from([150, 400, 1000]),
+        segment_bytes=st.sampled_from([500, 1000, 3000]),
         log_append_time=st.booleans(),
         delete_retention_ms=st.sampled_from([0, 10, 40]),
         lag_ms=st.sampled_from([0, 0, 15]),
@@ -197,25 +197,25 @@ class CompactionModel(RuleBasedStateMachine):
 
     # Compaction.
 
-    @rule(buffer_bytes=st.sampled_from([1 << 14, 1 << 14, 72]))
-    def compact(self, buffer_bytes: int) -> None:
-        self.begin(buffer_bytes, steps=None)
+    @rule(buffer_bytes=st.sampled_from([1 << 14, 1 << 14, 72]), by_yield=st.booleans())
+    def compact(self, buffer_bytes: int, by_yield: bool) -> None:
+        self.begin(by_yield, buffer_bytes, steps=None)
 
-    @rule(buffer_bytes=st.sampled_from([1 << 14, 96]), steps=st.integers(0, 6))
-    def compact_in_part(self, buffer_bytes: int, steps: int) -> None:
-        self.begin(buffer_bytes, steps)
+    @rule(buffer_bytes=st.sampled_from([1 << 14, 96]), by_yield=st.booleans(), steps=st.integers(0, 6))
+    def compact_in_part(self, buffer_bytes: int, by_yield: bool, steps: int) -> None:
+        self.begin(by_yield, buffer_bytes, steps)
 
     @rule(steps=st.integers(0, 6))
     def crash_amid_a_pass(self, steps: int) -> None:
-        self.begin(1 << 14, steps, crashes=True)
+        self.begin(False, 1 << 14, steps, crashes=True)
 
-    def begin(self, buffer_bytes: int, steps: int | None, crashes: bool = False) -> None:
-        due = plans.due(self.log, self.now_ms)
+    def begin(self, by_yield: bool, buffer_bytes: int, steps: int | None, crashes: bool = False) -> None:
+        due = plans.due(self.log, self.now_ms, by_yield=by_yield)
         if due is None:
             return
-        places = [(each.base_offset, each.next_offset) for each in due.segments]
+        places = [(each.base_offset, each.next_offset) for each in due.candidates]
         lag_ms = self.options["min_compaction_lag_ms"]
-        for segment in due.segments:
+        for segment in due.candidates:
             assert not segment.is_active
             youngest = max((r.timestamp for r in self.rows if r.offset < segment.next_offset), default=0)
             assert not lag_ms or youngest <= self.now_ms - lag_ms or youngest <= 0
@@ -232,7 +232,7 @@ class CompactionModel(RuleBasedStateMachine):
             self.reopen(clean=False)
         going.close()
         self.account(due, places, due.end if done is None else done.cleaned_to)
-        if done is not None and done.cleaned_to == due.end:
+        if done is not None and done.cleaned_to == due.end and due.must == frozenset(due.candidates):
             self.whole(due, places)
         assert not [path for path in self.log.directory.iterdir() if path.suffix in (".cleaned", ".swap")]
 
@@ -263,7 +263,7 @@ class CompactionModel(RuleBasedStateMachine):
             row
             for row in self.rows
             if row.key is not None
-            and max(row.offset, due.start) < due.end
+            and row.offset < due.end
             and any(base <= row.offset < after for base, after in places)
         ]
         latest = latest_of([*self.rows], due.end)

@@ -70,9 +70,9 @@ def finished(steps: Generator[int, None, Cleaned]) -> Cleaned:
             return done
 
 
-def clean(log: Log, now_ms: int = NOW, **options: Any) -> Cleaned | None:
+def clean(log: Log, now_ms: int = NOW, by_yield: bool = False, **options: Any) -> Cleaned | None:
     """Make the pass that is due; None where there is none."""
-    due = plan.due(log, now_ms)
+    due = plan.due(log, now_ms, by_yield=by_yield)
     return None if due is None else finished(steps_of(log, due, now_ms, **options))
 
 
