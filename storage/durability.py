@@ -60,7 +60,7 @@ class Mark(NamedTuple):
 class Durability:
     """The durability of one log."""
 
-    __slots__ = ("_cuts", "_health", "_log", "lock", "recovery_point", "saved_bytes", "unflushed")
+    __slots__ = ("_health", "_log", "lock", "recovery_point", "cuts", "saved_bytes", "unflushed")
 
     def __init__(self, log: Flushable, health: Health, recovery_point: int, unflushed: Unflushed) -> None:
         """Begin with what is known to be on disk: all before the recovery point."""
@@ -70,7 +70,7 @@ class Durability:
         self.saved_bytes = (
             log.active.size
         )  # how much of the active segment indexes and producers were saved for
-        self._cuts = 0
+        self.cuts = 0  # how often the log was cut
         # Not the log itself: the files of one that is deleted go with it, and no collector has to find it first.
         self._log: Flushable = weakref.proxy(log)
         self._health = health
@@ -111,7 +111,7 @@ class Durability:
         """Return what a flush that begins now puts on disk, saved if that is due. Call with the log's lock held."""
         log = self._log
         pending = self.unflushed.pending(self._save_if_due())
-        return Mark(log.log_end_offset, self._cuts, log.active, pending), pending
+        return Mark(log.log_end_offset, self.cuts, log.active, pending), pending
 
     def _note_flushed(self, mark: Mark) -> None:
         """Take note that what a mark says is on disk. Call with `lock` held."""
@@ -162,7 +162,7 @@ class Durability:
             if self._health.failure is not None:
                 return None
             if not self.unflushed and not self._is_save_due(active):
-                return Mark(end, self._cuts, active, None)
+                return Mark(end, self.cuts, active, None)
             with log.lock:
                 mark, pending = self._mark_all()
             self.unflushed.prepare(pending, log.epochs)
@@ -175,14 +175,14 @@ class Durability:
         what the failed one lost.
         """
         with self.lock:
-            if mark.cuts != self._cuts or self._health.failure is not None:
+            if mark.cuts != self.cuts or self._health.failure is not None:
                 return False
             self._note_flushed(mark)
             return True
 
     def cut(self, gone: tuple[Segment, ...]) -> None:
         """Forget what is cut off with these segments: what was marked before proves nothing. Call with both locks."""
-        self._cuts += 1
+        self.cuts += 1
         self.unflushed.forget(gone)
         self.saved_bytes = 0
 

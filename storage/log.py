@@ -510,6 +510,9 @@ class Log:
 
     def _cut(self, kept: list[Segment], position: int) -> None:
         gone = self.segments[len(kept) :]
+        for segment in kept[:-1]:
+            # What comes in the place of what is cut has replaced nothing yet.
+            segment.bound_clean(kept[-1].base_offset)
         self.deleted.remove_now(gone)
         kept[-1].truncate(position)
         kept[-1].file.sync()  # What is cut must not come back after what is appended.

@@ -416,8 +416,8 @@ class Segment:
                 self._append_index.let_go()
 
     def let_go(self) -> None:
-        """Do as `release` does, where the lock of `open_segments` is held."""
-        if not self.is_active:
+        """Do as `release` does, where the lock of `open_segments` is held; not while its files change their names."""
+        if not self.is_active and not self.mark:
             self._file = self._offset_index = self._time_index = self._append_index = self._digests = None
 
     def close(self) -> None:
@@ -448,6 +448,12 @@ class Segment:
         with self.shared.disk.may_refuse("summary", self.path(SUMMARY)):
             self.summary.told_ms = NONE
             files.write(self.path(SUMMARY), data)
+
+    def bound_clean(self, offset: int) -> None:
+        """Know, on disk too, of no replacement by a record from an offset on."""
+        if self.summary.cleaned_to > offset:
+            self.summary.cleaned_to = offset
+            files.write_atomically(self.path(SUMMARY), self.summary.encode())
 
     # Loading.
 
@@ -555,6 +561,7 @@ class Segment:
         summary = self.summary.only_times(self.base_offset)
         segment = type(self)(self.folder, self.base_offset, size, summary, self.index_bytes_max, self.shared)
         segment._file = self.file
+        segment.mark = self.mark
         segment.is_active = True
         segment._digests = Digests()
         segment._append_index = self._append_index

@@ -81,7 +81,9 @@ class Copy:
         segment.load_append_times()
         summary.first_append_ms = self._times[0].time_ms
         summary.last_append_ms = max(each.summary.last_append_ms for each in self.group)
-        summary.cleaned_to, summary.cleaned_ms = cleaned_to, now_ms
+        # What was clean before stays so, though this pass may not have come as far.
+        summary.cleaned_to = max(cleaned_to, min(each.summary.cleaned_to for each in self.group))
+        summary.cleaned_ms = now_ms
         summary.source_bytes = sum(each.size for each in self.group)
         segment.finish(flushed=True)
         segment.sync()

@@ -21,7 +21,7 @@ from tidelog.storage.compaction.copying import Copy
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.compaction.reading import Entry, chunks
-from tidelog.storage.compaction.swap import swap
+from tidelog.storage.compaction.swap import swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch, Segment
@@ -54,11 +54,13 @@ def clean(
 
     What is found damaged is left alone, and the pass is made without it. OSError, StorageError.
     """
+    cuts = log.durability.cuts
+    sweep(log.directory)
     if any(not each.summary.flushed for each in plan.candidates):
         structural(log.durability.flush)
     keys = KeyMap(buffer_bytes, load_factor, plan.end)
     try:
-        return (yield from _Pass(log, keys, now_ms, structural).run(plan))
+        return (yield from _Pass(log, keys, now_ms, structural, cuts).run(plan))
     except Mismatch as mismatch:
         log.judge(mismatch.segment, PATIENT)
         raise
@@ -69,11 +71,12 @@ def clean(
 class _Pass:
     """One pass: its map, and what it has come to."""
 
-    def __init__(self, log: Log, keys: KeyMap, now_ms: int, structural: Structural) -> None:
+    def __init__(self, log: Log, keys: KeyMap, now_ms: int, structural: Structural, cuts: int) -> None:
         self._log = log
         self._keys = keys
         self._now_ms = now_ms
         self._structural = structural
+        self._cuts = cuts
         self._transactions = Transactions()
         self._columns = Columns()
         self._done = Cleaned()
@@ -174,10 +177,12 @@ class _Pass:
             copy.segment.sample = survey.merged(group, _after(group, log.segments))
             if len(group) == 1 and what_stays.changed == changed:
                 copy.drop()
-                self._structural(partial(_note_clean, log, group[0], self._keys.end, self._now_ms))
+                self._structural(
+                    partial(_note_clean, log, group[0], self._keys.end, self._now_ms, self._cuts)
+                )
             else:
                 copy.finish(self._keys.end, self._now_ms)
-                self._structural(partial(swap, log, copy))
+                self._structural(partial(swap, log, copy, self._cuts))
         except BaseException:
             copy.drop()
             raise
@@ -192,10 +197,11 @@ def _after(group: Sequence[Segment], segments: Sequence[Segment]) -> list[Segmen
     return [each for each in segments if each.base_offset > group[-1].base_offset]
 
 
-def _note_clean(log: Log, segment: Segment, cleaned_to: int, now_ms: int) -> None:
-    """Take note that a segment is clean as it is."""
+def _note_clean(log: Log, segment: Segment, cleaned_to: int, now_ms: int, cuts: int) -> None:
+    """Take note that a segment is clean as it is, unless the log was cut meanwhile."""
     with log.lock:
-        if segment in log.segments:
+        if segment in log.segments and log.durability.cuts == cuts:
             summary = segment.summary
-            summary.cleaned_to, summary.cleaned_ms, summary.source_bytes = cleaned_to, now_ms, segment.size
+            summary.cleaned_to = max(cleaned_to, summary.cleaned_to)
+            summary.cleaned_ms, summary.source_bytes = now_ms, segment.size
             segment.write_summary(summary.encode())

@@ -9,10 +9,13 @@ Owns the steps, which are Kafka's but for one: what is replaced is removed at on
    On disk, so that nothing that was removed can come back beside the copy.
 4. Its log gets its name, and so takes the place of that of the first segment.
 
-The copy ends where the group did, with an empty batch if need be, so that its log alone tells what it replaces.
+The copy ends where the group did, with an empty batch if need be, so that its log alone tells what it replaces. Where
+names cannot be put on disk the log takes no more writes: what else was to be put there may be gone as well. What only
+lacks space, or a descriptor, is done before the next append.
 """
 
 import logging
+import re
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -20,12 +23,14 @@ from typing import Final
 
 from tidelog.storage import files, walk
 from tidelog.storage.compaction.copying import CLEANED, SWAP, Copy
+from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG, SUFFIXES, Segment
-from tidelog.storage.summary import NONE
+from tidelog.storage.segment import LOG, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.summary import Summary
 
 _DIGITS: Final = 20
+_MARKED: Final = re.compile(r"\d{20}\.[a-z]+(\.cleaned|\.swap)")
 SIDECARS: Final = tuple(suffix for suffix in SUFFIXES if suffix != LOG)
 
 _log = logging.getLogger(__name__)
@@ -35,18 +40,20 @@ class Outdated(StorageError):
     """The segments that were copied are not those of the log any more: nothing was done."""
 
 
-def swap(log: Log, copy: Copy) -> None:
+def swap(log: Log, copy: Copy, cuts: int) -> None:
     """Put a copy, which is on disk, in the place of its group. Maintenance thread.
 
-    Outdated, or OSError before anything is decided: then the copy is to be dropped.
+    Outdated, where the log was cut since it had been cut so often, too; or OSError before anything is decided: then the
+    copy is to be dropped.
     """
     group, segment = copy.group, copy.segment
     with log.judging:
-        if not _is_in(group, log.segments) or log.health.failure is not None:
+        is_cut = cuts != log.durability.cuts
+        if is_cut or not _is_in(group, log.segments) or log.health.failure is not None:
             raise Outdated(f"{log}: {group[0].path(LOG)} and what follows it changed meanwhile")
-        files.sync_folder(log.directory)
+        _sync(log)
         _rename(segment, SIDECARS, CLEANED, SWAP)
-        files.sync_folder(log.directory)
+        _sync(log)
         _rename(segment, (LOG,), CLEANED, SWAP)
         segment.mark = SWAP
         replaced = [each.path(suffix) for each in group[1:] for suffix in reversed(SUFFIXES)]
@@ -55,13 +62,17 @@ def swap(log: Log, copy: Copy) -> None:
         with log.lock:
             first = log.segments.index(group[0])
             log.publish((*log.segments[:first], segment, *log.segments[first + len(group) :]))
-        finish = partial(_finish, log, segment, replaced)
+        finish = partial(_finish, log, segment.base_offset, replaced)
         try:
             finish()
         except OSError as error:
             log.shared.disk.refused(error)
             with log.lock:
-                log.health.fail(f"compacted segments could not be put in place ({error})", finish)
+                _put_off(log, error)
+                log.health.fail(
+                    f"compacted segments could not be put in place ({error}); free space in {log.directory}",
+                    partial(_again, log, finish),
+                )
 
 
 def _is_in(group: list[Segment], segments: tuple[Segment, ...]) -> bool:
@@ -71,25 +82,83 @@ def _is_in(group: list[Segment], segments: tuple[Segment, ...]) -> bool:
     return list(segments[first : first + len(group)]) == group
 
 
+def _sync(log: Log) -> None:
+    """Have the names in a log's folder on disk; where that fails others may be gone with them."""
+    try:
+        _sync_names(log.directory)
+    except OSError as error:
+        log.shared.disk.refused(error)
+        with log.lock:
+            _put_off(log, error)
+        raise
+
+
+def _sync_names(folder: Path) -> None:
+    try:
+        files.sync_folder(folder)
+    except files.Shortage:
+        raise
+    except OSError as error:
+        raise files.SyncFailed(error.errno, error.strerror, str(folder)) from error
+
+
+def _put_off(log: Log, error: OSError) -> None:
+    """Take no more writes where a second try would prove nothing. Call with the log's lock held."""
+    if not is_passing(error):
+        offline = log.health.distrust(f"compacted segments could not be put in place ({error})")
+        _log.error("compaction failed log=%s error=%r", log, str(offline))
+
+
+def _again(log: Log, finish: partial[None]) -> None:
+    try:
+        finish()
+    except OSError as error:
+        log.shared.disk.refused(error)
+        _put_off(log, error)
+        raise
+
+
 def _rename(segment: Segment, suffixes: Iterable[str], old: str, new: str) -> None:
     for suffix in suffixes:
         path = segment.folder / f"{segment.base_offset:020d}{suffix}"
         files.rename(path.with_name(path.name + old), path.with_name(path.name + new))
 
 
-def _finish(log: Log, segment: Segment, replaced: list[Path]) -> None:
-    files.sync_folder(log.directory)
+def _finish(log: Log, base_offset: int, replaced: list[Path]) -> None:
+    _sync_names(log.directory)
     for path in replaced:
         files.remove(path)
-    _rename(segment, SIDECARS, SWAP, "")
-    files.sync_folder(log.directory)
-    _rename(segment, (LOG,), SWAP, "")
-    files.sync_folder(log.directory)
-    segment.mark = ""
-    segment.release()
+    for suffix in SIDECARS:
+        _put(log.directory / f"{base_offset:020d}{suffix}")
+    _sync_names(log.directory)
+    _put(log.directory / f"{base_offset:020d}{LOG}")
+    _sync_names(log.directory)
+    for segment in log.segments:
+        if segment.base_offset == base_offset:
+            segment.mark = ""
+            segment.release()
 
 
-# At a start.
+# Before a pass, and at a start.
+
+
+def sweep(folder: Path) -> None:
+    """Remove what is left of copies that came to nothing, before there is another one. OSError.
+
+    A copy that was decided for would not be, beside an older one that was not.
+    """
+    for name, _ in files.list_folder(folder):
+        if _MARKED.fullmatch(name):
+            files.remove(folder / name)
+
+
+def decided(names: Iterable[str]) -> list[int]:
+    """Return the bases of the copies among the files of a folder that are decided for, in order."""
+    marked = [name for name in names if _MARKED.fullmatch(name)]
+    # Kafka may make several of one group, and renames the first of them last: only then are they decided for.
+    first = min((_base(name) for name in marked if name.endswith(LOG + CLEANED)), default=None)
+    found = (_base(name) for name in marked if name.endswith(LOG + SWAP))
+    return sorted(base for base in found if first is None or base < first)
 
 
 def settle(folder: Path) -> None:
@@ -98,32 +167,44 @@ def settle(folder: Path) -> None:
     OSError.
     """
     names = [name for name, _ in files.list_folder(folder)]
-    cleaned = [_base(name) for name in names if name.endswith(LOG + CLEANED)]
-    # Kafka may make several of one group, and renames the first of them last: only then are they decided for.
-    first = min(cleaned, default=None)
-    swaps = [
-        base
-        for name in names
-        if name.endswith(LOG + SWAP) and (first is None or (base := _base(name)) < first)
-    ]
+    swaps = decided(names)
     for name in names:
-        if name.endswith(CLEANED) or (name.endswith(SWAP) and _base(name) not in swaps):
+        if _MARKED.fullmatch(name) and (name.endswith(CLEANED) or _base(name) not in swaps):
             files.remove(folder / name)
-    for base in sorted(swaps):
-        end = _end_of(folder, base)
-        for name in names:
-            if name[_DIGITS:] in SUFFIXES and base < _base(name) < end:
-                files.remove(folder / name)
+    if not swaps:
+        return
+    # A power cut must not take back what was decided once anything is removed.
+    files.sync_folder(folder)
+    ends = [_end_of(folder, base) for base in swaps]
+    for name in replaced_by(swaps, max(ends), names):
+        files.remove(folder / name)
+    for base in swaps:
         for suffix in SIDECARS:
             _put(folder / f"{base:020d}{suffix}")
+    for base in swaps:
+        # One after another: those that are not in their place yet have to be the last ones.
         files.sync_folder(folder)
         _put(folder / f"{base:020d}{LOG}")
-        files.sync_folder(folder)
         _log.info("compaction finished file=%s", folder / f"{base:020d}{LOG}")
+    files.sync_folder(folder)
+
+
+def replaced_by(swaps: list[int], end: int, names: Iterable[str]) -> list[str]:
+    """Return the files of the segments that copies have replaced, from the first of them up to an offset.
+
+    Never those of the last segment, which is no copy, whatever a damaged copy says: it takes the appends.
+    """
+    found = sorted((_base(name), name) for name in names if re.fullmatch(r"\d{20}", name[:_DIGITS]))
+    last = max((base for base, name in found if name.endswith(LOG)), default=0)
+    return [
+        name
+        for base, name in found
+        if name[_DIGITS:] in SUFFIXES and swaps[0] < base < min(end, last) and base not in swaps
+    ]
 
 
 def _base(name: str) -> int:
-    return int(name[:_DIGITS]) if name[:_DIGITS].isdecimal() else NONE
+    return int(name[:_DIGITS])
 
 
 def _put(path: Path) -> None:
@@ -131,6 +212,11 @@ def _put(path: Path) -> None:
 
 
 def _end_of(folder: Path, base: int) -> int:
-    """Return the offset after the last batch of a copy, which is whole."""
+    """Return the offset after the last batch of a copy, which is whole, by its summary; Kafka's has none."""
     file = files.File(folder / f"{base:020d}{LOG}{SWAP}", read_only=True)
-    return max((header.last_offset + 1 for _, header in walk.headers(file, 0, file.size)), default=base)
+    path = folder / f"{base:020d}{SUMMARY}"
+    summary = Summary.load(path.with_name(path.name + SWAP)) or Summary.load(path)
+    if summary is not None and summary.log_bytes == file.size:
+        return summary.next_offset
+    batches = walk.verified(file, 0, file.size, base, base)
+    return max((batch.header.last_offset + 1 for batch in batches if batch.header is not None), default=base)

@@ -53,6 +53,7 @@ class CompactionModel(RuleBasedStateMachine):
         self.seen: dict[int, int] = {}
         self.sent: dict[int, tuple[bytes, int, int]] = {}  # by producer: its last batch, where it is, next sequence
         self.end = self.start = self.recovery_point = 0
+        self.era = 0  # producers of before a cut are others
         self.is_exact = True  # a crash may have lost the time of an append
 
     @initialize(
@@ -111,6 +112,7 @@ class CompactionModel(RuleBasedStateMachine):
         codec = 1 if is_old and codec == ZSTD else codec
         options: dict[str, int] = {}
         if producer is not None and not is_old:
+            producer += self.era
             _, _, sequence = self.sent.get(producer, (b"", 0, 0))
             options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
         made = [(None if keyless else key, value) for key, value in pairs]
@@ -128,7 +130,7 @@ class CompactionModel(RuleBasedStateMachine):
             assert producer is not None
             self.sent[producer] = bytes(data), appended.base_offset, options["base_sequence"] + len(made)
         elif is_old:
-            self.sent.clear()  # as a start forgets them
+            self.forget_producers()  # as a start does
 
     def store(self, data: bytearray) -> Appended:
         self.log.update_config(self.log.config.override({"cleanup.policy": "delete"}))
@@ -190,10 +192,14 @@ class CompactionModel(RuleBasedStateMachine):
         self.end, self.start = end, min(self.start, end)
         self.recovery_point = min(self.recovery_point, end)
         self.is_exact = False
-        self.sent.clear()
+        self.forget_producers()
         self.rows = [row for row in self.rows if row.offset < end]
         self.seen = {offset: at for offset, at in self.seen.items() if offset < end}
         self.appended = {offset: at for offset, at in self.appended.items() if offset < end}
+
+    def forget_producers(self) -> None:
+        self.sent.clear()
+        self.era += 2
 
     # Compaction.
 
@@ -302,8 +308,8 @@ class CompactionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.sent)
     @rule(producer=st.sampled_from([1, 2]))
     def resend(self, producer: int) -> None:
-        if producer in self.sent and self.log.magic == MAGIC:
-            data, base, _ = self.sent[producer]
+        if producer + self.era in self.sent and self.log.magic == MAGIC:
+            data, base, _ = self.sent[producer + self.era]
             again = bytearray(data)
             set_base(again, 0, 0, -1)
             appended = self.store(again)
