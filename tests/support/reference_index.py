@@ -24,7 +24,8 @@ def rebuilt(log: bytes, base_offset: int, interval_bytes: int) -> tuple[bytes, b
 
     while position < len(log):
         header = entries.peek(log, position)
-        if header.max_timestamp > largest:
+        # One that compaction has left without records has a time that no record has.
+        if header.max_timestamp > largest and header.record_count:
             largest, largest_at = header.max_timestamp, header.last_offset
         if position - last_indexed > interval_bytes:
             offsets.extend(struct.pack(">ii", header.last_offset - base_offset, position))

@@ -7,7 +7,8 @@ A promise grows by steps: a batch may be there while its append runs; once that 
 returns it survives a power cut. What is there is a prefix of what was sent, always.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -66,6 +67,11 @@ class LogState(NamedTuple):
     former: tuple[
         tuple[Sent, ...], ...
     ] = ()  # what a truncation that failed may give back, until the next flush
+    # Of a log that is compacted (`compacted`).
+    gone: frozenset[int] = frozenset()  # offsets whose records do not come back
+    clean_end: int = 0  # no record from here on was in a pass
+    met: tuple[tuple[int, int], ...] = ()  # tombstones that a pass has met, and when
+    may_go: frozenset[int] = frozenset()  # those whose time has come
 
 
 class TopicState(NamedTuple):
@@ -208,13 +214,7 @@ class Judge:
                     self.fail("I5", f"offset {last} is looked up at another batch than the one at {base}")
 
     def _by_time(self, found: list[tuple[int, bytes]], start: int, sent: tuple[Sent, ...]) -> None:
-        by_base = {each.base: each for each in sent}
-        rows = [
-            (at, base + n)
-            for base, _ in found
-            for n, at in enumerate(by_base[base].times)
-            if base + n >= start and at >= 0
-        ]
+        rows = self._timed(found, start, sent)
         stamps = sorted({at for at, _ in rows})
         for wanted in {0, *stamps[:: 1 + len(stamps) // 4], *[at + 1 for at in stamps[-2:]]}:
             answer = first_at(self.log, wanted, PATIENT)
@@ -231,17 +231,29 @@ class Judge:
         if (largest and (largest.timestamp, largest.offset)) != most:
             self.fail("I6", f"the largest time is {largest}, a scan says {most}")
 
+    def _timed(
+        self, found: list[tuple[int, bytes]], start: int, sent: tuple[Sent, ...]
+    ) -> list[tuple[int, int]]:
+        """Return (time, offset) of each record that has a time."""
+        by_base = {each.base: each for each in sent}
+        return [
+            (at, base + n)
+            for base, _ in found
+            for n, at in enumerate(by_base[base].times)
+            if base + n >= start and at >= 0
+        ]
+
     def _by_append_time(
         self, found: list[tuple[int, bytes]], start: int, sent: tuple[Sent, ...], bounded: int
     ) -> None:
         """Append times are exact after a kill; what a power cut took of them is bounded from above, and said to be."""
-        number_of = {each.base: number for number, each in enumerate(sent)}
+        bases = [each.base for each in sent]
         segments = self.log.segments
         truth = []
         for base, data in found:
             segment = segments[segment_number(segments, base)]
             time_ms, _, is_bound = segment.append_index.time_at(base - segment.base_offset)
-            number = number_of[base]
+            number = bisect_right(bases, base) - 1
             append_ms = sent[number].append_ms
             if is_bound and number < self.state.of_kafka:
                 append_ms = stamped(append_ms)
@@ -249,16 +261,21 @@ class Judge:
                 self.fail("append", f"{base} was appended at {append_ms}, and {time_ms} is what is known")
             if is_bound and number >= bounded:
                 self.fail("append", f"{base}: of its append time {append_ms} a bound is left, {time_ms}")
-            truth.append((append_ms, base, last_of(data)))
-        stamps = sorted({append_ms for append_ms, _, _ in truth})
+            offsets = [offset for offset in self._offsets(base, data) if offset >= start]
+            if offsets:
+                truth.append((append_ms, offsets[0]))
+        stamps = sorted({append_ms for append_ms, _ in truth})
         for wanted in {0, *stamps[:: 1 + len(stamps) // 4], *[at + 1 for at in stamps[-2:]]}:
             answer = by_time.first_at_or_after(self.log, wanted, by_time.APPEND_TIME, PATIENT)
-            rows = (max(base, start) for at, base, last in truth if at >= wanted and last >= start)
-            expected = next(rows, None)
+            expected = next((offset for at, offset in truth if at >= wanted), None)
             if expected is None:
                 continue
             if answer is None or (answer.offset > expected if bounded else answer.offset != expected):
                 self.fail("append", f"at or after {wanted} is {answer}, a scan says {expected}")
+
+    def _offsets(self, base: int, data: bytes) -> Iterable[int]:
+        """Return the offsets of a batch that have a record."""
+        return range(base, last_of(data) + 1)
 
     def _epochs(self, found: list[tuple[int, bytes]], start: int, lost_epoch: int) -> None:
         """A batch's epoch is found by its offset, and after records were lost there is one that they did not have."""

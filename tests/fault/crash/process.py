@@ -156,7 +156,7 @@ class Process:
                 del self.ledger[name]
             else:
                 states = [
-                    Judge(partition.log, state, self.level).judge()
+                    self.judge_of(partition.log, state).judge()
                     for partition, state in zip(topic.partitions, known.logs, strict=True)
                 ]
                 self.ledger[name] = known._replace(logs=tuple(states), maybe=False)
@@ -165,6 +165,10 @@ class Process:
                 if any(part.log.log_end_offset for part in topic.partitions):
                     raise Violation("deletion", f"topic {name} came back")
                 self.ledger[name] = TopicState(topic.id, topic.options, (LogState(),) * len(topic.partitions))
+
+    def judge_of(self, log: Any, state: LogState) -> Judge:
+        """Return who holds a log against what is promised of it."""
+        return Judge(log, state, self.level)
 
     def kill(self) -> None:
         """End the process without a word, and start it again."""

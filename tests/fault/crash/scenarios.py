@@ -7,6 +7,7 @@ After a crash the steps are drawn from the same weights, so that a second crash 
 import random
 from dataclasses import dataclass
 
+from tests.fault.crash.compacted import CompactedWorld
 from tests.fault.crash.groups import GroupsWorld
 from tests.fault.crash.world import START_MS, World
 from tidelog.storage.log_names import OFFSETS_TOPIC
@@ -15,6 +16,15 @@ SMALL = {"segment.bytes": "1500", "index.interval.bytes": "300", "retention.ms":
 LARGE = SMALL | {"segment.bytes": "20000"}
 OLDER = {"message.format.version": "1"}
 OLDEST = {"message.format.version": "0"}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0",
+    "delete.retention.ms": "30",
+    "segment.bytes": "700",
+    "index.interval.bytes": "200",
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "0",
+}
 STAMPED = SMALL | {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -92,6 +102,10 @@ class Scenario:
 
     def _roll(self, world: World, rng: random.Random, topic: str, index: int) -> None:
         world.roll(topic, index)
+
+    def _compact(self, world: World, rng: random.Random, topic: str, index: int) -> None:
+        assert isinstance(world, CompactedWorld)
+        world.compact(topic, index)
 
     def _race(self, world: World, rng: random.Random, topic: str, index: int) -> None:
         """Flush while the log goes on."""
@@ -264,6 +278,31 @@ SCENARIOS = {
             {"append": 6, "burst": 2, "flush": 3, "checkpoint": 1, "stop": 4},
             ("burst a", "append b", "stop"),
             steps=15,
+        ),
+        Scenario(
+            "compaction",
+            {"a": (1, COMPACTED), "b": (1, COMPACTED | OLDER)},
+            {
+                "append": 6,
+                "burst": 6,
+                "flush": 2,
+                "roll": 2,
+                "compact": 8,
+                "tick": 2,
+                "checkpoint": 1,
+                "advance": 1,
+                "retain": 1,
+                "resend": 1,
+                "kill": 1,
+                "stop": 1,
+            },
+            ("burst a", "burst a", "burst a", "burst b", "burst b", "roll a", "compact a"),
+            steps=14,
+            producers=(None, 1, 2),
+            sizes=(10, 40, 120),
+            after=("compact a", "burst a", "roll a", "compact a"),
+            goes_on=0.6,
+            world=CompactedWorld,
         ),
         Scenario(
             "groups",

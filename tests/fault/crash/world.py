@@ -6,7 +6,7 @@ Refuses to know: which steps make a scenario, and crashes.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tests.fault.crash.ledger import LogState, Sent, TopicState, Violation
 from tests.fault.crash.process import Process
@@ -71,11 +71,9 @@ class World(Process):
             ]
             sequence = numbers[-1] if numbers else 0
         times = tuple(self.now_ms - self.rng.randrange(8) for _ in range(count))
-        value = b"%x" % self._serial
-        records = [Record(n, at, None, value.ljust(size, b"%d" % n)) for n, at in enumerate(times)]
         data = bytearray(
             build_batch(
-                records,
+                self.records(times, size),
                 producer_id=-1 if producer is None else producer,
                 producer_epoch=-1 if producer is None else 0,
                 base_sequence=sequence,
@@ -127,6 +125,11 @@ class World(Process):
         self.put(topic, index, state)
         self.mark()
 
+    def records(self, times: Sequence[int], size: int) -> list[Record]:
+        """Return records that nobody has sent before."""
+        value = b"%x" % self._serial
+        return [Record(n, at, None, value.ljust(size, b"%d" % n)) for n, at in enumerate(times)]
+
     def resend(self, topic: str, index: int) -> None:
         """Send one of a producer's last five batches again: it is known."""
         state, target = self.state(topic, index), self.log(topic, index)
@@ -136,7 +139,7 @@ class World(Process):
                 by_producer.setdefault(each.producer[0], []).append(each)
         for producer, all_sent in sorted(by_producer.items()):
             each = self.rng.choice(all_sent[-5:])
-            if each.base < state.start:
+            if each.base < state.start or not self.is_remembered(topic, index, each, all_sent):
                 continue
             self.steps.append(f"resend {topic}-{index} {each.producer}")
             data = bytearray(each.data)
@@ -151,6 +154,10 @@ class World(Process):
                     "producers",
                     f"{target}: producer {producer} sent the batch at {each.base} again, answered {appended}",
                 )
+
+    def is_remembered(self, topic: str, index: int, sent: Sent, all_sent: list[Sent]) -> bool:
+        """Tell whether it is promised that a batch is known which is sent again."""
+        return True
 
     def flush(self, topic: str, index: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Flush a log; `meanwhile` is done by another thread while the disk is at it."""
