@@ -60,7 +60,7 @@ class Mark(NamedTuple):
 class Durability:
     """The durability of one log."""
 
-    __slots__ = ("_health", "_log", "lock", "recovery_point", "cuts", "saved_bytes", "unflushed")
+    __slots__ = ("_health", "_log", "cuts", "lock", "recovery_point", "saved_bytes", "unflushed")
 
     def __init__(self, log: Flushable, health: Health, recovery_point: int, unflushed: Unflushed) -> None:
         """Begin with what is known to be on disk: all before the recovery point."""

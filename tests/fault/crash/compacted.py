@@ -27,8 +27,10 @@ class CompactedJudge(Judge):
     def judge(self) -> LogState:
         """Return what is promised from now on."""
         state, end = super().judge(), self.log.log_end_offset
+        start, sent = self.log.log_start_offset, self._records(state.sent)
+        gone = {offset for offset in sent if offset >= start and offset not in self._present}
         return state._replace(
-            gone=frozenset(offset for offset in self._records(state.sent) if offset not in self._present),
+            gone=frozenset(gone | {offset for offset in state.gone if offset < end}),
             clean_end=min(state.clean_end, end),
             met=tuple(each for each in state.met if each[0] < end),
             may_go=frozenset(offset for offset in state.may_go if offset < end),
