@@ -134,6 +134,8 @@ def _swapped(times: "array[int]") -> "array[int]":
 
 
 def least_time(header: BatchHeader) -> int:
-    """Return the smallest time in a batch as far as its header tells."""
+    """Return the smallest time in a batch as far as its header tells; one without records has none."""
+    if not header.record_count:
+        return BEYOND
     is_said = header.is_log_append_time or header.record_count == 1
     return header.max_timestamp if is_said else UNKNOWN

@@ -86,8 +86,6 @@ class BatchFilter:
         if header.is_control:
             return self._keep_marker(entry, last)
         is_aborted = self._transactions.is_aborted(header)
-        if header.is_transactional and header.record_count:
-            self._transactions.has_data(header)
         if is_aborted:
             self.dropped += header.record_count
         if is_aborted or not header.record_count:
@@ -182,8 +180,11 @@ class BatchFilter:
             return self._emptied(header) if self._is_needed(header, last) else None
         if header.has_delete_horizon:
             return _as_it_is(entry)
-        data, at, end = opened(entry)
-        kernel.scan(data, at, end, header.record_count, self._columns, False)
+        try:
+            data, at, end = opened(entry)
+            kernel.scan(data, at, end, header.record_count, self._columns, False)
+        except (RecordsError, RecordError):
+            return _as_it_is(entry)
         self._keys.choose(data, self._columns, self._keys.end, drops_tombstones=False)
         return self._rewritten(entry, data, header.record_count, gets_horizon=True)
 

@@ -124,7 +124,9 @@ class _Pass:
 
     def _find_markers(self, segments: Sequence[Segment]) -> Generator[int, None, None]:
         for segment in segments:
-            if segment.summary.transactional and not segment.summary.damage:
+            if segment.summary.damage:
+                self._transactions.is_all_known = False
+            elif segment.summary.transactional:
                 for found in chunks(segment):
                     for entry in found:
                         self._transactions.note(entry)

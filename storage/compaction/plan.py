@@ -69,10 +69,11 @@ def due(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
         return None
     segments = compactable(log, now_ms)
     candidates = tuple(each for each in segments if not each.summary.damage)
-    lag_ms = overdue_ms([each for each in segments if is_dirty(each)], log.config, now_ms)
-    share, most = dirty_ratio(segments), log.config.min_cleanable_dirty_ratio
+    # What is damaged stays dirty: it makes no pass due.
+    lag_ms = overdue_ms([each for each in candidates if is_dirty(each)], log.config, now_ms)
+    share, most = dirty_ratio(candidates), log.config.min_cleanable_dirty_ratio
     if by_yield:
-        share, most = garbage_ratio(segments), max(most, GARBAGE_MIN)
+        share, most = garbage_ratio(candidates), max(most, GARBAGE_MIN)
     must = expired_with_older(candidates, now_ms)
     if lag_ms > 0 or (share > most and not by_yield):
         must = frozenset(candidates)

@@ -21,21 +21,26 @@ _ABORT, _COMMIT = 0, 1
 
 
 class Transactions:
-    """The markers of a log, and what of their transactions a copy has met on its way from the oldest segment on."""
+    """The markers of a log, and whether it has anything of their transactions: all of its segments are to be told of.
 
-    __slots__ = ("_markers", "_met", "_open")
+    Where one cannot be read, every marker may have something in it.
+    """
+
+    __slots__ = ("_markers", "_open", "_with_data", "is_all_known")
 
     def __init__(self) -> None:
         """Know of no marker."""
         self._markers: dict[int, list[tuple[int, int]]] = {}
         self._open: dict[int, int] = {}  # where a transaction begins of which no marker was met yet
-        self._met: set[int] = set()  # producers of which the copy has met data, and no marker after it
+        self._with_data: set[int] = set()  # offsets of markers
+        self.is_all_known = True
 
     def note(self, entry: Entry) -> None:
         """Take note of a batch, in the order of the log."""
         header = entry.header
         if header.is_control:
-            self._open.pop(header.producer_id, None)
+            if self._open.pop(header.producer_id, None) is not None:
+                self._with_data.add(header.base_offset)
             if (said := _said(entry)) in (_ABORT, _COMMIT):
                 self._markers.setdefault(header.producer_id, []).append((header.base_offset, said))
         elif header.is_transactional and header.record_count:
@@ -56,14 +61,8 @@ class Transactions:
         return markers[number][1] if number < len(markers) else NONE
 
     def has_data(self, header: BatchHeader) -> bool:
-        """Take note of a transactional batch that is copied; of a marker tell whether its data is there still."""
-        producer_id = header.producer_id
-        if header.is_control:
-            was_met = producer_id in self._met
-            self._met.discard(producer_id)
-            return was_met
-        self._met.add(producer_id)
-        return True
+        """Tell of a marker whether data of its transaction is there, or was when the pass began."""
+        return header.base_offset in self._with_data or not self.is_all_known
 
 
 def _said(entry: Entry) -> int:
