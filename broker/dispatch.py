@@ -148,7 +148,7 @@ def _decode_elsewhere(
         request, _ = route.read(view, position, end)
         if route.keep is not None:
             request = route.keep(request, route.version)
-        return OnLoop(partial(gate, session, route, request))
+        return OnLoop(gate, session, route, request)
 
     steps = Steps(session, partial(route.answer, correlation_id), is_large=True).begin(Elsewhere(decode()))
     return Deferred(steps, _encoded, correlation_id, route.name, keeps_request=True)

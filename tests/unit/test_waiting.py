@@ -236,6 +236,16 @@ async def test_a_fetch_is_charged_with_what_it_holds_while_it_waits() -> None:
         assert not parked.quota.total_bytes
 
 
+async def test_a_fetch_in_a_session_is_charged_with_the_partitions_that_it_may_come_to_wait_at() -> None:
+    partition, parked = Waited(), new_parked()
+    for places, missing_bytes, held in (([], 1, 0), ([partition.waiters], 1, 1), ([], 2, 3)):
+        waiter = FetchWaiter(parked, places, missing_bytes, 60_000, "answer", of=3)
+        waiter.charge(Owner())
+        assert parked.quota.total_bytes == PLACE_BYTES * held
+        waiter.cancel()
+        assert not parked.quota.total_bytes
+
+
 class SlowLog:
     """A log whose flush waits until it is let through, and may fail."""
 
