@@ -59,40 +59,40 @@ class Parked:
         self.quota = quota
         # Partitions that have grown, of which not all who watch them were told.
         self.growing: dict[Waiters, None] = {}
+        # Those that wait, by when they are due.
         self._due: dict[int, dict[FetchWaiter, None]] = {}
-        self._count = 0
         # Each yields a fetch that is due, or None where it only looked at one.
         self._waking: deque[Iterator[FetchWaiter | None]] = deque()
 
     def __len__(self) -> int:
         """Return how many fetches wait."""
-        return self._count
+        return sum(map(len, self._due.values()))
 
-    def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> int:
-        """Let a fetch wait so long; return when it is due, in milliseconds of the monotonic clock."""
-        step_ms = min(max_wait_ms // ROUNDED_BY or 1, ROUNDED_MS)
+    def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> "dict[FetchWaiter, None]":
+        """Let a fetch wait so long; return those that wait with it, of which it is to be taken when it does no more."""
+        step_ms = max_wait_ms // ROUNDED_BY or 1
+        if step_ms > ROUNDED_MS:
+            step_ms = ROUNDED_MS
         due_ms = (self._now_ms() + max_wait_ms) // step_ms * step_ms + step_ms
         due = self._due.get(due_ms)
         if due is None:
             due = self._due[due_ms] = {}
             self._timers.call_at(due_ms, partial(self._time_is_up, due_ms))
         due[waiter] = None
-        self._count += 1
-        return due_ms
-
-    def remove(self, waiter: "FetchWaiter", due_ms: int) -> None:
-        """Let a fetch wait no longer."""
-        self._count -= 1
-        if due := self._due.get(due_ms):
-            due.pop(waiter, None)
+        return due
 
     def _time_is_up(self, due_ms: int) -> None:
-        self.wake(iter(self._due.pop(due_ms)))
+        self.wake(self._all_due(due_ms))
+
+    def _all_due(self, due_ms: int) -> "Iterator[FetchWaiter]":
+        """Yield the fetches that are due then, each of which is answered before the next."""
+        yield from list(self._due[due_ms])
+        del self._due[due_ms]
 
     def release(self) -> None:
         """Answer all of them with what is there."""
-        for due_ms in list(self._due):
-            self.wake(iter(list(self._due[due_ms])))
+        for due in self._due.values():
+            self.wake(iter(list(due)))
 
     def wake(self, due: "Iterator[FetchWaiter | None]") -> None:
         """Answer fetches that are due, from the next turn of the loop on."""
@@ -281,7 +281,7 @@ class FetchWaiter(Later):
     __slots__ = (
         "_bases",
         "_comes_to",
-        "_due_ms",
+        "_due",
         "_hold",
         "_in_session",
         "_missing_bytes",
@@ -318,7 +318,7 @@ class FetchWaiter(Later):
             for place in self._bases:
                 place.add(parked)
             self._expect_shares()
-        self._due_ms = parked.add(self, max_wait_ms)
+        self._due = parked.add(self, max_wait_ms)
 
     def _expect_shares(self) -> None:
         """Expect of each partition a share of what is missing: of one all of it, of several half, to share anew."""
@@ -397,6 +397,6 @@ class FetchWaiter(Later):
         self.round = -1
         if self._hold is not None:
             self._hold.give_back()
-        self._parked.remove(self, self._due_ms)
+        del self._due[self]
         for place in self._bases:
             place.remove()
