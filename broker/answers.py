@@ -117,7 +117,7 @@ class Deferred:
     """An answer to come, and what encodes it when it has. Slots: a tuple takes longer to make, and to change."""
 
     later: Later
-    encode: Callable[[int, Any], Answer | Streamed]  # of a correlation id and what `later` comes to
+    encode: Callable[[int, Any], tuple[list[Any], int]]  # of a correlation id and what `later` comes to
     correlation_id: int
     request: str  # its API and version, for a line in the log
     keeps_request: bool = False  # the bytes of the request are needed until the answer is there
@@ -133,7 +133,7 @@ class Deferred:
             if isinstance(response, WireError | ClosesConnection):
                 raise BadRequest(self.request, response)
             raise response
-        return self.encode(self.correlation_id, response)
+        return answer_of(self.encode(self.correlation_id, response))
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:

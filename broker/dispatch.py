@@ -109,7 +109,7 @@ def dispatch(
     if response is None:
         return None
     if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:
-        return Deferred(response, route.answer, correlation_id, route.name)
+        return Deferred(response, route.encode, correlation_id, route.name)
     steps = Steps(session, partial(route.answer, correlation_id))
     return Deferred(steps.begin(response), _encoded, correlation_id, route.name, route.has_records)
 
