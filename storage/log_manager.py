@@ -207,9 +207,10 @@ class LogManager:
 
     def _made(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
         """Make a log that begins at 0."""
-        segment = Segment.create(
+        segment = Segment.begin(
             folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
         )
+        segment.make_files()
         epochs = LeaderEpochs(folder, [(0, 0)])
         epochs.save()  # Here, and not on the thread that flushes all logs.
         return Log(folder, topic, partition, config, self.shared, [segment], epochs=epochs)
