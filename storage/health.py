@@ -7,7 +7,7 @@ has the log; the reason is read by any thread.
 from collections.abc import Callable
 
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.errors import LogOffline, StorageError
+from tidelog.storage.errors import LogOffline
 
 _UNTIL_RESTART = "; reads go on; restart when the disk is well"
 
@@ -37,7 +37,7 @@ class Health:
     def fail(self, why: str, *remedies: Callable[[], object]) -> None:
         """Take no writes until these, and those of other failures, have succeeded; OSError from one that does not.
 
-        A failure that nothing mends stays.
+        Any other error of theirs is a fault, and is not caught. A failure that nothing mends stays.
         """
         if self.is_final:
             return
@@ -52,7 +52,7 @@ class Health:
             while self._remedies:
                 self._remedies[0]()
                 del self._remedies[0]
-        except (OSError, StorageError):
+        except OSError:
             return False
         self.failure = None
         return True
