@@ -63,6 +63,10 @@ class Health:
         self._disk.distrust()
         return self.offline()
 
+    def flush_failed(self, error: OSError) -> LogOffline:
+        """Do as `distrust` does after a flush that failed: another would succeed, and prove nothing."""
+        return self.distrust(f"a flush failed ({error})")
+
     def refuse(self, why: str, refusal: type[LogOffline]) -> None:
         """Take no more writes, for good, for this reason if there is no other; each is refused with such an error."""
         self.failure, self._refusal = self.failure or why, refusal

@@ -152,8 +152,7 @@ def _owe(log: Log, owed: Owed, what: str = "what its start has found") -> None:
     if log.health.is_final:
         return  # That was said.
     if owed.failure is not None:
-        offline = log.health.distrust(f"a flush failed at the start ({owed.failure})")
-        _log.error("flush failed log=%s error=%r", log, str(offline))
+        _flush_failed(log, owed.failure)
     elif owed.writes:
         why = f"{what} could not be saved ({owed.error}); free space in {log.directory}"
         log.health.fail(why, *(partial(_pay, log, write) for write in owed.writes))
@@ -166,9 +165,12 @@ def _pay(log: Log, write: Callable[[], object]) -> None:
     except OSError as error:
         log.shared.disk.refused(error)
         if not is_passing(error):
-            offline = log.health.distrust(f"a flush of what its start has found failed ({error})")
-            _log.error("flush failed log=%s error=%r", log, str(offline))
+            _flush_failed(log, error)
         raise
+
+
+def _flush_failed(log: Log, error: OSError) -> None:
+    _log.error("flush failed log=%s error=%r", log, str(log.health.flush_failed(error)))
 
 
 def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: _Each = map) -> None:

@@ -40,3 +40,13 @@ def test_what_is_no_error_of_the_disk_is_not_taken_for_one_that_passes(health: H
     health.fail("a write failed", ask)
     with pytest.raises(CorruptLog):
         health.is_mended()
+
+
+def test_F8_P12_a_flush_that_failed_is_final_and_says_so(health: Health) -> None:
+    health.fail("a write failed", lambda: None)
+    offline = health.flush_failed(OSError(errno.EIO, "Input/output error"))
+    assert str(offline) == (
+        "t-0: takes no writes since a flush failed ([Errno 5] Input/output error); reads go on; "
+        "restart when the disk is well"
+    )
+    assert (health.is_final, health.is_mended(), str(health.offline())) == (True, False, str(offline))
