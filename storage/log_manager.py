@@ -76,7 +76,7 @@ class LogManager:
         self._lock: files.FolderLock | None = None
         self._is_boot_saved = False
         self._group_sync: GroupSync
-        self.trust = Trust()
+        self.trust = Trust(self.disk)
 
     def lock(self) -> None:
         """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
@@ -159,10 +159,8 @@ class LogManager:
 
         Or the disk has refused something since.
         """
-        is_trusted = self.disk.is_trusted and not self.trust.is_lost
-        if is_trusted and all(log.health.failure is None for log in self.logs.values()):
-            folder_identity.save_boot(self.directory)
-            self._is_boot_saved = True
+        if all(log.health.failure is None for log in self.logs.values()):
+            self._is_boot_saved = self.disk.trust()
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
         """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
