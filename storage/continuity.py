@@ -32,11 +32,13 @@ class Owed:
     there is no next one.
     """
 
-    def __init__(self, shared: Shared) -> None:
-        """Owe nothing yet."""
+    def __init__(self, shared: Shared, what: str, *, waits: bool = False) -> None:
+        """Owe nothing yet of `what`; it `waits` where something else is owed, which comes first."""
+        self.what = what
         self.writes: list[Callable[[], object]] = []
         self.error: OSError | None = None  # the last one
         self.failure: OSError | None = None
+        self._waits = waits
         self._disk = shared.disk
 
     def refused(self, error: OSError) -> None:
@@ -48,13 +50,14 @@ class Owed:
 
     def write(self, write: Callable[[], object]) -> bool:
         """Write, now or later, and never before what was refused; tell whether that is done."""
-        if self.writes:
+        if self._waits:
             self.writes.append(write)
             return False
         try:
             write()
         except OSError as error:
             self.refused(error)
+            self._waits = True
             self.writes.append(write)
             return False
         return True

@@ -469,8 +469,10 @@ def space_bytes(folder: Path) -> tuple[int, int]:
 
 
 def device_of(path: Path) -> int:
-    """Return the number of the file system that a file or folder is on."""
-    return os.stat(path).st_dev
+    """Return the number of the file system that a file or folder is on, or that one which is missing is to be on."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(path).st_dev
+    return os.stat(path.parent).st_dev
 
 
 def make_folder(path: Path) -> None:

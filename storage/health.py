@@ -35,13 +35,13 @@ class Health:
         return self.failure is not None and not self._remedies
 
     def fail(self, why: str, *remedies: Callable[[], object]) -> None:
-        """Take no writes until these, and those of other failures, have succeeded; OSError from one that does not.
+        """Take no writes until these, and those of earlier failures, have succeeded; OSError from one that does not.
 
-        Any other error of theirs is a fault, and is not caught. A failure that nothing mends stays.
+        Any other error of theirs is a fault, and is not caught. The first failure is named; one without remedy stays.
         """
         if self.is_final:
             return
-        self.failure = why
+        self.failure = self.failure or why
         self._remedies += remedies
 
     def is_mended(self) -> bool:
