@@ -414,9 +414,10 @@ class FileSystem:
 
         if self._libc is None:
             self._libc = ctypes.CDLL(None, use_errno=True)
-        if getattr(self._libc, name)(self._fd, *arguments) != 0:
+        while getattr(self._libc, name)(self._fd, *arguments) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+            if number != errno.EINTR:  # A signal says nothing of the disk; Python's os goes on by itself.
+                raise OSError(number, os.strerror(number))
 
 
 class SystemTable:
