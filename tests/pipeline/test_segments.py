@@ -135,6 +135,16 @@ def test_records_without_a_time_are_in_no_range_of_times(tmp_path: Path) -> None
     assert read(tmp_path) == [(0, NOW, NOW), (1, None, NOW), (2, NOW, NOW)]
 
 
+@pytest.mark.parametrize("task_bytes", [1, 1 << 20])
+def test_a_range_without_an_end_has_the_last_time_that_there_is(tmp_path: Path, task_bytes: int) -> None:
+    last_ms = (1 << 63) - 1
+    batches = [[NOW], [NOW + 1, last_ms], [NOW + 2], [last_ms]]
+    closed(a_log(tmp_path, batches, message_timestamp_after_max_ms=last_ms))
+    assert offsets(read(tmp_path, taskBytes=task_bytes, **{"from": NOW + 1})) == [1, 2, 3, 4]
+    assert offsets(read(tmp_path, taskBytes=task_bytes, **{"from": NOW + 1, "to": NOW + 9})) == [1, 3]
+    assert len(read(tmp_path, Wanted(create_time=Bounds(NOW)), taskBytes=task_bytes)) == 5
+
+
 def test_a_log_begins_at_its_start_offset_and_ends_at_the_last_whole_batch(tmp_path: Path) -> None:
     log = a_log(tmp_path / "a", OUT_OF_ORDER)
     save_offsets(tmp_path / "a" / LOG_STARTS, {("t", 0): 33})
