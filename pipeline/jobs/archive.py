@@ -81,8 +81,7 @@ def run(asked: Asked, out: str, is_to_verify: bool) -> int:
 
 def look(chosen: Options, target: Place | None) -> list[Found]:
     """Return what there is to do, for each partition; PipelineError where the archive is of another log."""
-    partitions = from_segments.wanted_partitions(chosen, Wanted())
-    with from_segments.opened(chosen.place, chosen.topic, partitions, now_ms()) as logs:
+    with from_segments.wanted_logs(chosen, Wanted(), now_ms()) as logs:
         return [_look(log, target) for log, _, _ in logs]
 
 

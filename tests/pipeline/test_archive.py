@@ -78,7 +78,7 @@ def rows(where: object, **options: Any) -> list[tuple[int, int, int, int]]:
     }
     chosen, found = parse(given, NOW), []
     names = ("partition", "offset", "create_time", "append_time")
-    for piece in from_segments.plan(chosen, Wanted(), NOW, keep=False):
+    for piece in from_segments.look(chosen, Wanted(), NOW).pieces:
         for batch in from_segments.rows(piece, names, chosen):
             columns = [batch.column(n).to_pylist() for n in (0, 1)]
             columns += [batch.column(n).cast("int64").to_pylist() for n in (2, 3)]

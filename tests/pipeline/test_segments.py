@@ -34,7 +34,8 @@ def planned(
     chosen = parse(
         {"source": f"segments:{data}", "topic": "t", **{k: str(v) for k, v in options.items()}}, NOW
     )
-    return from_segments.plan(chosen, wanted or Wanted(), NOW, keep=keep)
+    plan = from_segments.plan if keep else lambda *told: from_segments.look(*told).pieces
+    return plan(chosen, wanted or Wanted(), NOW)
 
 
 def read(

@@ -11,7 +11,6 @@ from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.wanted import chosen_partitions
 
 
 class Scan(NamedTuple):
@@ -40,25 +39,15 @@ def scan(chosen: Options) -> Scan:
     """Return how much a scan would read; PipelineError as the read itself."""
     if chosen.kind != "segments":
         return Scan(None, None, None, len(from_broker.plan(chosen, Wanted(), now_ms())), None)
-    pieces = [
-        piece
-        for piece in from_segments.plan(chosen, Wanted(), now_ms(), keep=False)
-        if isinstance(piece, Piece)
-    ]
+    pieces, segment_count = from_segments.look(chosen, Wanted(), now_ms())
     kept = {(piece.folder, piece.base_offset) for piece in pieces}
     return Scan(
         len(kept),
-        _segment_count(chosen) - len(kept),
+        segment_count - len(kept),
         sum(piece.size_bytes for piece in pieces),
         len(pieces) if chosen.max_records is None else min(1, len(pieces)),
         _records_at_most(pieces),
     )
-
-
-def _segment_count(chosen: Options) -> int:
-    partitions = chosen_partitions(chosen, Wanted(), from_segments.topics(chosen.place)[chosen.topic])
-    with from_segments.opened(chosen.place, chosen.topic, partitions, now_ms()) as logs:
-        return sum(len(each.log.segments) for each in logs)
 
 
 def _records_at_most(pieces: list[Piece]) -> int:
