@@ -15,7 +15,7 @@ from tidelog.pipeline import options
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs import backfill, ingest
 from tidelog.pipeline.jobs.parts import delta, landing, table_out
-from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.flags import Asked, Table
 from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.table_out import Form
@@ -26,11 +26,11 @@ DAY = datetime.date(2023, 11, 14)
 
 
 def test_a_form_by_flags() -> None:
-    assert table_out.form("parquet", "", "", False, "append") == Form()
-    by_append = table_out.form("delta", "json", "id long", True, "append")
+    assert table_out.form(Table(), "append") == Form()
+    by_append = table_out.form(Table("", "delta", "json", "id long", True), "append")
     assert by_append == Form("delta", "json", "id long", "append_time")
     assert by_append.is_by_date
-    assert table_out.form("delta", "string", "", True, "record").time == "create_time"
+    assert table_out.form(Table("", "delta", "string", by_date=True), "record").time == "create_time"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_form_by_flags() -> None:
 )
 def test_flags_that_mean_no_form(flags: tuple[str, str, str], said: str) -> None:
     with pytest.raises(WrongOption, match=said):
-        table_out.form(*flags, False, "record")
+        table_out.form(Table("", *flags), "record")
 
 
 def a_delta_table(folder: Path, by: list[str] | None = None) -> Place:
