@@ -104,17 +104,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if offset > first.get(partition, 0)
         }
         pieces = self._kind.between(chosen, ranges, now_ms()) if ranges else []
-        # Behind it: what had been deleted before was not planned, and is not there now.
-        found = self._heads()
-        self._demand_same(end, found)
-        self._demand_kept(ranges, found)
+        try:
+            # Behind it: what had been deleted before was not planned, and is not there now.
+            found = self._heads()
+            self._demand_same(end, found)
+            self._demand_kept(ranges, found)
+        except BaseException:
+            self._kind.let_go(pieces)
+            raise
         return [Task((piece,)) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         assert isinstance(partition, Task)
-        for piece in partition.pieces:
-            yield from self._kind.rows(piece, self._names, self._options)
+        yield from partition.rows(self._names, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit to the consumer group of option `group`: what lies before `end` has been written."""

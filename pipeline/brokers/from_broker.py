@@ -6,7 +6,7 @@ so what is wanted of them is chosen record by record. When a record was appended
 `message.timestamp.type=LogAppendTime` alone; elsewhere `append_time` is null.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -128,6 +128,10 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
                     yield from decoder.take()
             # Rows of one answer lie in one buffer, which nobody has to copy.
             yield from decoder.take()
+
+
+def let_go(planned: Iterable[Piece]) -> None:
+    """Do nothing: a broker keeps nothing for a piece that is not read."""
 
 
 class _Checked:

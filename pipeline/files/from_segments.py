@@ -281,6 +281,13 @@ def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Itera
         snapshot.let_go(piece)
 
 
+def let_go(planned: Iterable[Piece | Listing]) -> None:
+    """Let go of the files of pieces that are not read."""
+    for piece in planned:
+        if isinstance(piece, Piece):
+            snapshot.let_go(piece)
+
+
 def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(piece.topic, piece.partition, names, piece.window)
     for found in pieces.batches(piece, bad):
