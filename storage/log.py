@@ -319,7 +319,7 @@ class Log:
         old.finish()
         config = self.config
         self.durability.unflushed.add_names()
-        new = Segment.create(
+        new = Segment.begin(
             self.directory,
             self.log_end_offset,
             config.index_interval_bytes,
@@ -328,6 +328,7 @@ class Log:
             now_ms,
             self.last_append_ms,
         )
+        new.make_files()
         # From here on nothing fails: the new segment is there, and what still goes wrong costs a start some time.
         old.seal()
         self.durability.unflushed.sealed.append(old)

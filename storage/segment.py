@@ -95,7 +95,7 @@ class Segment:
         self.unverified: Unverified | None = None
 
     @classmethod
-    def create(
+    def begin(
         cls,
         folder: Path,
         base_offset: int,
@@ -106,20 +106,25 @@ class Segment:
         last_append_ms: int = NONE,
         mark: str = "",
     ) -> "Segment":
-        """Make the files of a new, active segment, all or none. Their names are durable once the folder is synced.
+        """Describe a new, active segment, whose files are to be made by `make_files`.
 
-        The log comes last: what a crash leaves without one is no segment. `last_append_ms` is when the log it belongs
-        to was last appended to; `mark` ends the names of a copy.
+        `last_append_ms` is when the log it belongs to was last appended to; `mark` ends the names of a copy.
         """
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
         segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
         segment.mark = mark
-        files.create_all([segment.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)])
         segment.is_active = True
         segment._finished_size = 0
         segment._empty_indexes(file_bytes=0)
         segment._append_index = segment._append_index_of(bytearray())
         return segment
+
+    def make_files(self) -> None:
+        """Make the files of a new segment, all or none. Their names are durable once the folder is synced.
+
+        The log comes last: what a crash leaves without one is no segment.
+        """
+        files.create_all([self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)])
 
     def path(self, suffix: str) -> Path:
         """Return the path of one of its files."""
