@@ -54,8 +54,7 @@ class Copy:
                 kept: list[Kept] = []
                 for entry in found:
                     is_last = entry.header.last_offset + 1 >= self._end
-                    one = of.keep(entry, Last(is_last, safe_end, legacy_deletes_end))
-                    if one is not None:
+                    for one in of.keep(entry, Last(is_last, safe_end, legacy_deletes_end)):
                         kept.append(one)
                         self._note_time(cursor, one)
                 data = b"".join(one.data for one in kept)
