@@ -196,15 +196,11 @@ class Broker:
         self._tell_inert(broker, {name: texts[name] for name in changed if name in texts})
 
     def _tell_inert(self, broker: str, texts: Mapping[str, str]) -> None:
-        """Say in the log which of these options, of this broker or of all, do nothing, or less than they say."""
+        """Say in the log which of these options, of this broker or of all, do nothing."""
         for name, text in texts.items():
             if name in BROKER_INERT:
-                told, why = "option has no effect", BROKER_INERT[name].why
-            elif name == "log.cleanup.policy" and self.config.topic.uncompacted:
-                told, why = "nothing is compacted", self.config.topic.uncompacted
-            else:
-                continue
-            _log.info("%s broker=%s option=%s value=%s reason=%r", told, broker or "all", name, text, why)
+                said = "option has no effect broker=%s option=%s value=%s reason=%r"
+                _log.info(said, broker or "all", name, text, BROKER_INERT[name].why)
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
         """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""
@@ -212,7 +208,7 @@ class Broker:
         if broker == ALL_BROKERS:
             own, everywhere = self.catalog.broker_options(str(self.node_id)), options
         config = self.config.changed(own, everywhere)
-        config.check_replicas(config.topic)
+        config.check_topic(config.topic)
         return config
 
     def takes_assignment(self, nodes: Sequence[int]) -> bool:

@@ -346,7 +346,7 @@ class Topics:
     def checked(self, name: str, options: dict[str, str]) -> TopicConfig:
         """Return what holds for a topic with these options; raise ConfigError for one that it cannot have."""
         config = self._defaults.override(self.on_first_use(name)[1] | options)
-        self._config_of_broker.check_replicas(config)
+        self._config_of_broker.check_topic(config)
         most = self._defaults.max_decompressed_bytes
         if config.max_decompressed_bytes > most:
             value = str(config.max_decompressed_bytes)
@@ -514,13 +514,9 @@ class Topics:
 
 
 def _tell_inert(topic: Topic | None, names: Collection[str]) -> None:
-    """Say in the log which of these options of a topic do nothing, or less than they say."""
+    """Say in the log which of these options of a topic do nothing."""
     if topic is None:
         return
-    if topic.config.uncompacted and "cleanup.policy" in names:
-        policy = ",".join(topic.config.cleanup_policy)
-        told = "nothing is compacted topic=%s option=cleanup.policy value=%s reason=%r"
-        _log.info(told, topic.name, policy, topic.config.uncompacted)
     reasons = dict(topic.config.inert)
     if topic.config.min_insync_replicas > 1:
         reasons["min.insync.replicas"] = ONE_COPY

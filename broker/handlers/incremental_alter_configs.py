@@ -4,7 +4,7 @@ Versions: 0-1.
 Behaviour: options of topics and of the broker are set, deleted, appended to or subtracted from, all of a resource or
 none. A change is durable when the answer leaves, and holds for what comes after it; the log names it. Of the broker
 what is a topic's default can be changed, a few others that docs/config.md marks, and what Kafka lets be changed and
-does nothing here (threads, cleaners, throttles), which is kept and described; any other is INVALID_REQUEST. A broker
+does nothing here (threads, throttles), which is kept and described; any other is INVALID_REQUEST. A broker
 without a name stands for all brokers; what is set for one by its id goes before that. To delete what is not set
 changes nothing and is no error, whatever its name, as in Kafka; the command `tidelog` refuses what could not be set.
 Departures from Kafka: an operation that there is not is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Listeners stay as

@@ -27,7 +27,12 @@ from tidelog.protocol.messages import elect_leaders as elect
 from tidelog.protocol.messages import incremental_alter_configs as incremental
 from tidelog.protocol.messages import list_config_resources as resources
 from tidelog.protocol.messages import list_partition_reassignments as reassignments
-from tidelog.protocol.messages.create_topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from tidelog.protocol.messages.create_topics import (
+    CREATE_TOPICS,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from tidelog.protocol.messages.describe_configs import (
     DESCRIBE_CONFIGS,
     DescribeConfigsRequest,
@@ -373,17 +378,6 @@ async def test_a_topic_that_is_made_or_put_on_disk_while_defaults_change_has_the
     assert {partition.log.config.segment_bytes for partition in made.partitions} == {4096}
 
 
-async def test_that_nothing_is_compacted_is_told_of_a_topic_where_that_option_changes(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    topics = await alone(serve, connect)
-    finish(topics.create("c", 1, {"cleanup.policy": "compact"}))
-    assert caplog.text.count("nothing is compacted topic=c") == 1
-    finish(topics.alter(topics.find("c", b""), {"cleanup.policy": "compact", "retention.ms": "5"}))
-    assert caplog.text.count("nothing is compacted topic=c") == 1
-
-
 # -- DeleteRecords ------------------------------------------------------------------------------------------------
 
 
@@ -675,10 +669,6 @@ async def test_a_change_is_there_after_a_crash_and_told_in_the_log(
     await change(client, BROKER, "", ("log.segment.bytes", SET, "5000"))
     said = [record.getMessage() for record in caplog.records]
     assert "options changed topic=t cleanup.policy=compact preallocate=true segment.bytes=default" in said
-    reason = (
-        "'log compaction is not built yet: every record is kept for good, and one without a key is refused'"
-    )
-    assert f"nothing is compacted topic=t option=cleanup.policy value=compact reason={reason}" in said
     assert any("option has no effect topic=t option=preallocate" in line for line in said)
     assert "options changed broker=1 log.retention.ms=8" in said
     assert "options changed broker=all log.segment.bytes=5000" in said
@@ -689,37 +679,49 @@ async def test_a_change_is_there_after_a_crash_and_told_in_the_log(
     assert any("option set while running" in record.getMessage() for record in caplog.records)
 
 
-async def test_that_nothing_is_compacted_for_all_topics_is_told_at_the_change_and_at_the_next_start(
-    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    served = await serve()
-    changed = ("log.cleanup.policy", SET, "compact,delete")
-    assert await change(await connect(served), BROKER, "1", changed) == (NONE, None)
-    line = (
-        "nothing is compacted broker=1 option=log.cleanup.policy value=compact,delete reason='log compaction is not "
-        "built yet: every record is kept until it expires, and one without a key is refused'"
-    )
-    assert caplog.messages.count(line) == 1
-    await served.stop()
-    await serve()
-    assert caplog.messages.count(line) == 2
-
-
 async def test_what_is_told_of_an_option_of_all_brokers_names_them_and_ends_with_it(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     served = await serve()
-    changed = ("log.cleanup.policy", SET, "compact")
+    changed = ("num.io.threads", SET, "2")
     assert await change(await connect(served), BROKER, "", changed) == (NONE, None)
     await served.stop()
     served = await serve()
-    told = [message for message in caplog.messages if message.startswith("nothing is compacted")]
-    assert [message.split()[3] for message in told] == ["broker=all"] * 2, "at the change, and at the start"
-    changed = ("log.cleanup.policy", SET, "delete")
+    told = [message for message in caplog.messages if message.startswith("option has no effect")]
+    assert [message.split()[4] for message in told] == ["broker=all"] * 2, "at the change, and at the start"
+    changed = ("num.io.threads", DELETE, None)
     assert await change(await connect(served), BROKER, "", changed) == (NONE, None)
-    assert caplog.text.count("nothing is compacted") == 2
+    assert caplog.text.count("option has no effect") == 2
+
+
+async def test_contradictory_lags_of_compaction_are_refused(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    client = await connect(served)
+    least, most = ("min.compaction.lag.ms", SET, "6"), ("max.compaction.lag.ms", SET, "5")
+    await make_topic(client, "t", max_compaction_lag_ms="5")
+    for changes in ((least,), (least, most)):
+        code, message = await change(client, TOPIC, "t", *changes)
+        assert code == ErrorCode.INVALID_CONFIG
+        assert message == "min.compaction.lag.ms=6: must be at most max.compaction.lag.ms=5"
+    broker = [(f"log.cleaner.{name}", op, value) for name, op, value in (least, most)]
+    code, message = await change(client, BROKER, "1", *broker)
+    assert code == ErrorCode.INVALID_REQUEST
+    assert (
+        message == "log.cleaner.min.compaction.lag.ms=6: must be at most log.cleaner.max.compaction.lag.ms=5"
+    )
+    assert await change(client, BROKER, "1", broker[0]) == (NONE, None)
+    wanted = CreatableTopic(
+        name="u",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=[],
+        configs=[CreatableTopicConfig(name="max.compaction.lag.ms", value="5")],
+    )
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
+    (row,) = (await client.ask(CREATE_TOPICS, 7, request)).topics
+    assert row.error_code == ErrorCode.INVALID_CONFIG
+    assert row.error_message == "min.compaction.lag.ms=6: must be at most max.compaction.lag.ms=5"
 
 
 async def test_a_change_holds_for_what_comes_after_it(serve: Serve, connect: Connect) -> None:
@@ -873,6 +875,14 @@ async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, 
     table = await options_of(client, BROKER, "1")
     changeable = {row.broker for row in TOPIC_OPTIONS.values() if row.broker}
     changeable |= {"producer.id.expiration.ms", "max.connections", "max.connections.per.ip"}
+    of_cleaners = (
+        "backoff.ms",
+        "dedupe.buffer.size",
+        "io.buffer.load.factor",
+        "io.max.bytes.per.second",
+        "threads",
+    )
+    changeable |= {f"log.cleaner.{name}" for name in of_cleaners}
     changeable |= {name for name, row in BROKER_INERT.items() if row.live}
     assert {name for name, option in table.items() if not option.read_only} == changeable
     for name, option in table.items():
@@ -888,7 +898,8 @@ async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, 
             assert (code, message) == (NONE, None)
     for name, words in {
         "log.retention.hours": "while the broker runs it is called log.retention.ms",
-        "log.cleaner.enable": "cannot be changed dynamically: Has no effect: log compaction",
+        "log.cleaner.enable": "cannot be changed dynamically: it is read when the broker starts",
+        "auto.leader.rebalance.enable": "cannot be changed dynamically: Has no effect: there is one node",
         "sasl.jaas.config": "no such option of the broker",
         "zookeeper.connect": "has no effect: there is no ZooKeeper",
         "retention.ms": "the broker's default for all topics is log.retention.ms",
@@ -913,7 +924,7 @@ async def test_options_that_do_nothing_are_changed_as_in_kafka_and_said_to_do_no
         return [(synonym.value, synonym.source) for synonym in option.synonyms]
 
     assert await told(client) == [("8", 4), ("1", 5)]
-    changes = ("num.io.threads", SET, "16"), ("log.cleaner.delete.retention.ms", SET, "9")
+    changes = ("num.io.threads", SET, "16"), ("log.local.retention.ms", SET, "9")
     assert await change(client, BROKER, "", *changes) == (NONE, None)
     assert await change(client, BROKER, "1", ("num.io.threads", SET, "4")) == (NONE, None)
     line = "option has no effect broker=all option=num.io.threads value=16 reason="
@@ -929,11 +940,11 @@ async def test_options_that_do_nothing_are_changed_as_in_kafka_and_said_to_do_no
     assert await told(client) == [("4", 2), ("16", 3), ("8", 4), ("1", 5)]
     everywhere = await options_of(client, BROKER, "")
     assert {name: option.value for name, option in everywhere.items()} == {
-        "log.cleaner.delete.retention.ms": "9",
+        "log.local.retention.ms": "9",
         "metric.reporters": "a.B",
         "num.io.threads": "16",
     }
-    option = (await options_of(client, TOPIC, "t"))["delete.retention.ms"]
+    option = (await options_of(client, TOPIC, "t"))["local.retention.ms"]
     assert (option.value, option.config_source) == ("9", 3)
     await change(client, BROKER, "1", ("num.io.threads", DELETE, None))
     assert await told(client) == [("16", 3), ("8", 4), ("1", 5)]

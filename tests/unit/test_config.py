@@ -1,6 +1,7 @@
 """The option table: values, bounds, overrides, and what DescribeConfigs is told."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from tidelog.config.described import Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT, INERT, REFUSED, TOPIC_INERT, reason
-from tidelog.config.kinds import Listener
+from tidelog.config.kinds import DOUBLE, Listener
 from tidelog.config.load import SPELLINGS, load
 from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, BrokerConfig
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
@@ -21,14 +22,18 @@ KAFKA_TOPIC_DEFAULTS = {
     "compression.lz4.level": "9",
     "compression.type": "producer",
     "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000",
     "file.delete.delay.ms": "60000",
     "flush.messages": "9223372036854775807",
     "flush.ms": "9223372036854775807",
     "index.interval.bytes": "4096",
+    "max.compaction.lag.ms": "9223372036854775807",
     "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
     "min.insync.replicas": "1",
     "remote.storage.enable": "false",
     "retention.bytes": "-1",
@@ -37,6 +42,18 @@ KAFKA_TOPIC_DEFAULTS = {
     "segment.index.bytes": "10485760",
     "segment.jitter.ms": "0",
     "segment.ms": "604800000",
+}
+KAFKA_CLEANER_DEFAULTS = {
+    "log.cleaner.backoff.ms": "15000",
+    "log.cleaner.dedupe.buffer.size": "134217728",
+    "log.cleaner.delete.retention.ms": "86400000",
+    "log.cleaner.enable": "true",
+    "log.cleaner.io.buffer.load.factor": "0.9",
+    "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
+    "log.cleaner.max.compaction.lag.ms": "9223372036854775807",
+    "log.cleaner.min.cleanable.ratio": "0.5",
+    "log.cleaner.min.compaction.lag.ms": "0",
+    "log.cleaner.threads": "1",
 }
 OTHER_DEFAULTS = {
     "file.delete.delay.ms": "5000",
@@ -49,6 +66,10 @@ OTHER_DEFAULTS = {
 def test_defaults_are_those_of_kafka_but_for_a_few() -> None:
     ours = {row.name: row.text(row.default) for row in TOPIC_OPTIONS.values() if not row.ours}
     assert ours == KAFKA_TOPIC_DEFAULTS | OTHER_DEFAULTS
+    cleaners = {row.name: row for row in BrokerConfig().describe() if row.name.startswith("log.cleaner.")}
+    assert cleaners.pop("log.cleaner.io.buffer.size").doc.startswith("Has no effect: ")
+    assert {name: row.text for name, row in cleaners.items()} == KAFKA_CLEANER_DEFAULTS
+    assert [name for name, row in cleaners.items() if row.is_read_only] == ["log.cleaner.enable"]
 
 
 @pytest.mark.parametrize("name", BROKER_OPTIONS)
@@ -131,14 +152,10 @@ def test_a_bad_topic_option_is_named_with_its_value_and_what_is_wrong(
 
 
 INERT_VALUES = {
-    "delete.retention.ms": "0",
     "follower.replication.throttled.replicas": "*",
     "leader.replication.throttled.replicas": "0:1,1:1",
     "local.retention.bytes": "-2",
     "local.retention.ms": "-2",
-    "max.compaction.lag.ms": "1",
-    "min.cleanable.dirty.ratio": "0.5",
-    "min.compaction.lag.ms": "0",
     "preallocate": "true",
     "remote.log.copy.disable": "false",
     "remote.log.delete.on.disable": "false",
@@ -162,9 +179,81 @@ def test_topic_options_without_effect_here_are_accepted_and_told() -> None:
         "local.retention.ms": ("-2", Source.DEFAULT),
     }
     assert plain.inert == {}
-    ratio = described(BrokerConfig(), topic, "min.cleanable.dirty.ratio")
-    assert ratio.kind.code == 6
-    assert "compaction is not built yet" in ratio.doc
+    assert "has no effect" in described(BrokerConfig(), topic, "preallocate").doc.lower()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (sys.float_info.max, "1.7976931348623157E308"),  # as Kafka tells log.cleaner.io.max.bytes.per.second
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (1, "1.0"),
+        (0.001, "0.001"),
+        (0.0001, "1.0E-4"),
+        (9999999.5, "9999999.5"),
+        (1e7, "1.0E7"),
+        (-12345678.25, "-1.234567825E7"),
+        (5e-324, "5.0E-324"),
+    ],
+)
+def test_a_double_is_written_as_java_writes_it(value: float, text: str) -> None:
+    assert DOUBLE.text(value) == text
+    assert DOUBLE.parse(text) == value
+
+
+def test_a_record_cannot_have_to_be_compacted_before_it_may_be() -> None:
+    lags = {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}
+    with pytest.raises(
+        ConfigError, match=r"min.compaction.lag.ms=6: must be at most max.compaction.lag.ms=5"
+    ):
+        BrokerConfig().check_topic(TopicConfig().override(lags))
+    BrokerConfig().check_topic(TopicConfig().override(lags | {"min.compaction.lag.ms": "5"}))
+    own, changed = {"log.cleaner.max.compaction.lag.ms": "5"}, {"log.cleaner.min.compaction.lag.ms": "6"}
+    with pytest.raises(
+        ConfigError, match=r"log.cleaner.min.* must be at most log.cleaner.max.compaction.lag.ms=5"
+    ):
+        load(flags=own).changed(changed, {})
+
+
+@pytest.mark.parametrize(
+    ("policy", "segment_ms", "lag_ms", "span_ms"),
+    [("delete", 9, 5, 9), ("compact", 9, 5, 5), ("compact,delete", 9, 5, 5), ("compact", 4, 5, 4)],
+)
+def test_a_compacted_topic_has_segments_no_longer_than_its_lag(
+    policy: str, segment_ms: int, lag_ms: int, span_ms: int
+) -> None:
+    options = {"segment.ms": str(segment_ms), "max.compaction.lag.ms": str(lag_ms), "cleanup.policy": policy}
+    assert TopicConfig().override(options).max_segment_ms == span_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        (
+            "log.cleaner.dedupe.buffer.size",
+            str((2 << 20) - 1),
+            "at least 1048576 for each of log.cleaner.threads=2",
+        ),
+        ("log.cleaner.io.buffer.load.factor", "0", "must be more than 0"),
+        ("log.cleaner.io.buffer.load.factor", "1.1", "at most 1"),
+        ("log.cleaner.io.max.bytes.per.second", "0.5", "at least 1"),
+        ("log.cleaner.threads", "-1", "at least 0"),
+    ],
+)
+def test_what_no_cleaner_can_work_with_is_refused_at_the_start_and_while_running(
+    name: str, value: str, problem: str
+) -> None:
+    start = {"log.cleaner.threads": "2"}
+    with pytest.raises(ConfigError, match=problem) as refused:
+        load(flags=start | {name: value})
+    assert "command line" in str(refused.value)
+    with pytest.raises(ConfigError, match=problem):
+        load(flags=start).changed({}, {name: value})
+    threads = load(flags={"log.cleaner.dedupe.buffer.size": "2097152"})
+    assert threads.changed({"log.cleaner.threads": "2"}, {}).log_cleaner_threads == 2
+    with pytest.raises(ConfigError, match=r"for each of log.cleaner.threads=3"):
+        threads.changed({"log.cleaner.threads": "3"}, {})
 
 
 def test_what_kafka_says_of_a_topic_without_another_tier_is_taken() -> None:
@@ -230,13 +319,13 @@ def test_a_span_is_told_in_units_of_which_it_is_a_whole_number(
 
 
 def test_what_does_nothing_is_told_with_what_it_was_given_or_what_is_so_here() -> None:
-    flags = {"num.io.threads": " 8", "log.cleaner.delete.retention.ms": "7", "log.cleaner.enable": "TRUE"}
+    flags = {"num.io.threads": " 8", "log.local.retention.ms": "7", "log.preallocate": "TRUE"}
     broker = load(flags=flags)
     rows = {row.name: row for row in broker.describe()}
     for name, text in {
         "num.io.threads": "8",
-        "log.cleaner.delete.retention.ms": "7",
-        "log.cleaner.enable": "true",
+        "log.local.retention.ms": "7",
+        "log.preallocate": "true",
     }.items():
         assert (rows[name].text, rows[name].source) == (text, Source.BROKER)
         assert rows[name].doc.startswith("Has no effect: ")
@@ -244,10 +333,14 @@ def test_what_does_nothing_is_told_with_what_it_was_given_or_what_is_so_here() -
         ("num.io.threads", "8", Source.BROKER),
         ("num.io.threads", "1", Source.DEFAULT),
     ]
-    kept = described(broker, broker.topic_defaults(), "delete.retention.ms")
+    kept = described(broker, broker.topic_defaults(), "local.retention.ms")
     assert (kept.text, kept.source) == ("7", Source.BROKER)
     rows = {row.name: row for row in BrokerConfig().describe()}
-    so_here = {"num.io.threads": "1", "log.cleaner.threads": "0", "offsets.topic.replication.factor": "1"}
+    so_here = {
+        "num.io.threads": "1",
+        "num.recovery.threads.per.data.dir": "4",
+        "offsets.topic.replication.factor": "1",
+    }
     assert {name: rows[name].text for name in so_here} == so_here
     assert rows["broker.rack"].text is None
     with pytest.raises(ConfigError, match="not an integer"):

@@ -242,14 +242,12 @@ def test_the_page_on_options_is_what_the_table_says(tmp_path: Path, monkeypatch:
         assert option in describe.PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("policy", "kept"), [("compact", "for good"), ("compact,delete", "until it expires")]
-)
-def test_what_compact_does_without_compaction_is_noted(policy: str, kept: str) -> None:
-    (note,) = load(flags={"log.cleanup.policy": policy}).notes
-    assert note == (
-        "log.cleanup.policy (command line): nothing is compacted: log compaction is not built yet: "
-        f"every record is kept {kept}, and one without a key is refused"
+def test_contradictory_lags_of_compaction_keep_the_broker_from_starting(tmp_path: Path) -> None:
+    file = write(tmp_path, "log.cleaner.min.compaction.lag.ms=6\nlog.cleaner.max.compaction.lag.ms=5\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    assert str(refused.value) == (
+        f"log.cleaner.min.compaction.lag.ms=6 ({file}:1): must be at most log.cleaner.max.compaction.lag.ms=5"
     )
 
 

@@ -1,5 +1,6 @@
 """When a segment is sealed and the next begun."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from crc32c import crc32c
 
 from tests.support.logs import NOW, batch, crash, fill, open_log
 from tests.support.reference_index import differences
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage.minima import Minima
 from tidelog.storage.quick_rolls import QUICK_ROLLS
 from tidelog.storage.segment import Segment
@@ -48,6 +50,22 @@ def test_S27_the_jitter_is_subtracted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert bases(log.segments) == [0]
     fill(log, [[NOW + 61]])
     assert bases(log.segments) == [0, 2]
+
+
+def test_a_compacted_log_rolls_by_the_shorter_of_its_span_and_its_lag(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_ms=1000, max_compaction_lag_ms=100, cleanup_policy=("compact",))
+
+    def append(at_ms: int) -> list[int]:
+        log.append(bytearray(build_batch([Record(0, at_ms, b"k", b"v")])), NOW)
+        return bases(log.segments)
+
+    append(NOW)
+    assert append(NOW + 100) == [0]
+    assert append(NOW + 101) == [0, 2]
+    log.update_config(dataclasses.replace(log.config, cleanup_policy=("delete",)))
+    assert append(NOW + 1101) == [0, 2]
+    log.update_config(dataclasses.replace(log.config, cleanup_policy=("compact", "delete")))
+    assert append(NOW + 1101) == [0, 2, 4]
 
 
 def test_S27_a_first_timestamp_of_0_is_one(tmp_path: Path) -> None:
