@@ -23,6 +23,7 @@ from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.key_sample import KeySample
 from tidelog.storage.minima import least_time
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.shared import Shared
@@ -52,13 +53,14 @@ class Segment:
     `identity` stands for the bytes of its log, for as long as what is `shared` lives: a cut gives it another.
     `unverified` are the blocks that were there when it was loaded, None once all of them have been verified. `mark`
     ends the names of its files while compaction has not put them in the place of others. One that `is_replaced` gives
-    no more than the files that it has open: who finds it so looks again, as after a Mismatch.
+    no more than the files that it has open: who finds it so looks again, as after a Mismatch. `sample` is what is
+    known of its keys.
     """
 
     __slots__ = (
         "__weakref__", "_append_index", "_digests", "_entry_ms", "_file", "_finished_size", "_offset_index",
         "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "is_active", "is_replaced",
-        "last_offset_max", "mark", "shared", "size", "summary", "unverified",
+        "last_offset_max", "mark", "sample", "shared", "size", "summary", "unverified",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +81,7 @@ class Segment:
         self.summary = summary
         self.is_active = self.is_replaced = False
         self.mark = ""
+        self.sample: KeySample | None = None
         self.index_bytes_max = index_bytes_max
         self.last_offset_max = 0
         self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)

@@ -15,6 +15,7 @@ from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage.compaction import plan as plans
+from tidelog.storage.compaction import survey
 from tidelog.storage.compaction.batch_filter import BatchFilter, messages, opened
 from tidelog.storage.compaction.copying import Copy
 from tidelog.storage.compaction.key_map import KeyMap
@@ -53,7 +54,7 @@ def clean(
 
     What is found damaged is left alone, and the pass is made without it. OSError, StorageError.
     """
-    if any(not each.summary.flushed for each in plan.segments):
+    if any(not each.summary.flushed for each in plan.candidates):
         structural(log.durability.flush)
     keys = KeyMap(buffer_bytes, load_factor, plan.end)
     try:
@@ -81,15 +82,29 @@ class _Pass:
         sealed = self._log.segments[:-1]
         yield from self._find_markers([each for each in sealed if each.base_offset < plan.end])
         self._keys.end = min(self._keys.end, self._transactions.first_open)
-        yield from self._map([each for each in sealed if each.next_offset > plan.start], plan.start)
-        chosen = [each for each in plan.segments if each.base_offset < self._keys.end]
-        what_stays = self._filter()
-        for group in plans.groups(chosen, sealed, self._log.config):
-            yield from self._copy(group, what_stays)
+        chosen = yield from self._choose(plan)
+        if chosen:
+            start = min(map(plans.clean_to, chosen))
+            yield from self._map([each for each in sealed if each.next_offset > start], start)
+            what_stays = self._filter()
+            copied = [each for each in chosen if each.base_offset < self._keys.end]
+            for group in plans.groups(copied, sealed, self._log.config):
+                yield from self._copy(group, what_stays)
+            self._done.records, self._done.records_dropped = what_stays.records, what_stays.dropped
+            self._done.tombstones_dropped = what_stays.tombstones_dropped
         self._done.cleaned_to = self._keys.end
-        self._done.records, self._done.records_dropped = what_stays.records, what_stays.dropped
-        self._done.tombstones_dropped = what_stays.tombstones_dropped
         return self._done
+
+    def _choose(self, plan: Plan) -> Generator[int, None, list[Segment]]:
+        """Return the segments to copy, oldest first."""
+        chosen = set(plan.must)
+        if plan.by_yield:
+            for segment in plan.candidates:
+                if segment.sample is None:
+                    segment.sample = yield from survey.sampled(segment, self._log.shared.sampling_secret)
+            survey.estimate(plan.candidates)
+            chosen |= plans.worth_it(plan.candidates, self._log.config)
+        return [each for each in plan.candidates if each in chosen]
 
     def _filter(self) -> BatchFilter:
         senders = self._log.producers.senders()
@@ -156,6 +171,7 @@ class _Pass:
         copy = Copy(group, log.config, log.shared)
         try:
             yield from copy.fill(what_stays, safe_end)
+            copy.segment.sample = survey.merged(group, _after(group, log.segments))
             if len(group) == 1 and what_stays.changed == changed:
                 copy.drop()
                 self._structural(partial(_note_clean, log, group[0], self._keys.end, self._now_ms))
@@ -170,6 +186,10 @@ class _Pass:
         self._done.written_bytes += written
         self._done.freed_bytes += read - written
         self._done.segments += len(group)
+
+
+def _after(group: Sequence[Segment], segments: Sequence[Segment]) -> list[Segment]:
+    return [each for each in segments if each.base_offset > group[-1].base_offset]
 
 
 def _note_clean(log: Log, segment: Segment, cleaned_to: int, now_ms: int) -> None:

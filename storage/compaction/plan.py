@@ -6,7 +6,7 @@ Knows nothing of bytes, threads or locks.
 """
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
@@ -17,14 +17,21 @@ from tidelog.storage.walk import INT32_MAX
 
 # Kafka's default of `max.compaction.lag.ms`: no limit.
 UNLIMITED_MS: Final = (1 << 63) - 1
+# Less garbage than that, of all sealed bytes, is not worth a pass that goes by yield.
+GARBAGE_MIN: Final = 0.08
+# A pass that goes by yield goes on until so much is left of the garbage that made it due.
+REST: Final = 0.5
+# What is smaller than a segment may be, by so much, becomes one with a neighbour that is copied.
+SMALL: Final = 16
 
 
 class Plan(NamedTuple):
-    """A pass: the segments whose keys are looked at lie in [start, end), and `segments` are copied."""
+    """A pass: of `candidates` those in `must` are copied and, if `by_yield`, those whose garbage is worth it."""
 
-    segments: tuple[Segment, ...]
-    start: int
-    end: int
+    candidates: tuple[Segment, ...]
+    must: frozenset[Segment]
+    by_yield: bool
+    end: int  # of the records whose keys may be looked at
     urgency: float
 
 
@@ -56,27 +63,78 @@ def is_dirty(segment: Segment) -> bool:
     return segment.summary.cleaned_to < segment.next_offset
 
 
-def due(log: Log, now_ms: int) -> Plan | None:
-    """Return the pass that is due; None where there is none."""
+def due(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
+    """Return the pass that is due; None where there is none. It goes by Kafka's rule unless `by_yield`."""
     if not log.config.compacts or log.health.failure is not None:
         return None
     segments = compactable(log, now_ms)
-    dirty = [each for each in segments if is_dirty(each)]
-    ratio = dirty_ratio(segments)
-    lag_ms = overdue_ms(dirty, log.config, now_ms)
-    if ratio <= log.config.min_cleanable_dirty_ratio and lag_ms <= 0:
-        segments = [each for each in segments if has_expired(each, now_ms)]
-    chosen = tuple(each for each in segments if not each.summary.damage)
-    if not chosen:
+    candidates = tuple(each for each in segments if not each.summary.damage)
+    lag_ms = overdue_ms([each for each in segments if is_dirty(each)], log.config, now_ms)
+    share, most = dirty_ratio(segments), log.config.min_cleanable_dirty_ratio
+    if by_yield:
+        share, most = garbage_ratio(segments), max(most, GARBAGE_MIN)
+    must = expired_with_older(candidates, now_ms)
+    if lag_ms > 0 or (share > most and not by_yield):
+        must = frozenset(candidates)
+    if not candidates or not (must or share > most):
         return None
-    start = min(map(clean_to, chosen))
-    return Plan(chosen, start, segments[-1].next_offset, ratio + max(lag_ms, 0))
+    is_choice = by_yield and share > most and lag_ms <= 0
+    return Plan(candidates, must, is_choice, segments[-1].next_offset, share + max(lag_ms, 0))
+
+
+def expired_with_older(candidates: Sequence[Segment], now_ms: int) -> frozenset[Segment]:
+    """Return the segments with tombstones that may go now, and those that have to be clean of what these replaced."""
+    expired = [each for each in candidates if has_expired(each, now_ms)]
+    if not expired:
+        return frozenset()
+    newest = expired[-1]
+    older = [
+        each
+        for each in candidates
+        if each.base_offset < newest.base_offset and each.summary.cleaned_to < newest.next_offset
+    ]
+    return frozenset((*older, *expired))
 
 
 def has_expired(segment: Segment, now_ms: int) -> bool:
     """Tell whether a segment may have tombstones or markers to lose that no pass has looked at since they may go."""
     summary = segment.summary
     return NONE < summary.horizon_ms <= now_ms and summary.cleaned_ms < summary.horizon_ms
+
+
+def garbage_ratio(segments: Sequence[Segment]) -> float:
+    """Return which share of the bytes of segments may be garbage: what samples tell, and all that nobody has looked at.
+
+    A record replaces one other at most, so that no more than what was appended since can have become garbage.
+    """
+    known = sum(each.sample.garbage_bytes for each in segments if each.sample is not None)
+    unknown = [each for each in segments if each.sample is None]
+    since = min((clean_to(each) for each in unknown), default=0)
+    new = sum(each.size for each in segments if each.next_offset > since) if unknown else 0
+    return (known + new) / max(sum(each.size for each in segments), 1)
+
+
+def worth_it(segments: Sequence[Segment], config: TopicConfig) -> set[Segment]:
+    """Return those of segments, whose garbage was estimated, that give most for what is copied (S100).
+
+    None, if there is not enough garbage in all; else as many as leave half of what there may be.
+    """
+    most = max(config.min_cleanable_dirty_ratio, GARBAGE_MIN) * sum(each.size for each in segments)
+    garbage = {each: each.sample.garbage_bytes for each in segments if each.sample is not None}
+    left = sum(garbage.values())
+    chosen: set[Segment] = set()
+    if left <= most:
+        return chosen
+    for each in sorted(garbage, key=lambda each: garbage[each] / max(each.size, 1), reverse=True):
+        if left <= REST * most or not garbage[each]:
+            break
+        chosen.add(each)
+        left -= garbage[each]
+    small_bytes = config.segment_bytes // SMALL
+    for one, other in (*pairwise(segments), *pairwise(reversed(segments))):
+        if one in chosen and other.size <= small_bytes:
+            chosen.add(other)
+    return chosen
 
 
 def dirty_ratio(segments: Sequence[Segment]) -> float:

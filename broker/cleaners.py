@@ -1,0 +1,446 @@
+"""The cleaners: threads that compact the logs with `cleanup.policy=compact`, the one that is most due first.
+
+Owns whose turn it is, the pace, and what becomes of a pass that fails: its log is tried again, later each time, and the
+others go on. When a log is due, and what a pass does, it is handed (`Passes`); what a pass has done for a log to be
+other than it was is done on the maintenance thread (`Errands`).
+
+A thread looks at all logs when there is nothing left that a look has found: not before `log.cleaner.backoff.ms` are
+over, unless something was found, or a topic or an option has changed. So a broker without compacted topics never looks.
+One log is worked on by one thread at a time. A pass is made in steps of some milliseconds, and a stop ends it at its
+next one. Nobody holds the lock for longer than it takes to look at a few things, so the event loop may take it.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from tidelog.broker.clock import Clock
+from tidelog.broker.errands import Errands, Stopping
+from tidelog.broker.partition import Partition
+from tidelog.broker.threads import Ended, new_thread
+from tidelog.broker.throttle import Throttle
+from tidelog.config.options import BrokerConfig
+from tidelog.storage.errors import StorageError
+from tidelog.storage.log import Log
+from tidelog.storage.troubles import Troubles
+
+# What may become of a pass.
+DONE, GIVEN_UP, FAILED = OUTCOMES = ("done", "given_up", "failed")
+# The longest that a log waits after passes that failed.
+LONGEST_RETRY_MS = 600_000
+# Shorter than that nobody waits, whatever the options say: a look takes time, too.
+SHORTEST_WAIT_MS = 100
+LONGEST_WAIT_S = 3600.0
+# So many passes in a row may find that their log has changed meanwhile before that is said to be a failure.
+PASSING = 3
+# What `_turn` says beside a log.
+_LOOK: Final = "look"
+
+_log = logging.getLogger(__name__)
+
+
+class Due(Protocol):
+    """A pass that is due."""
+
+    @property
+    def urgency(self) -> float:
+        """The larger, the sooner."""
+
+
+class Cleaned(Protocol):
+    """What a pass has done."""
+
+    read_bytes: int
+    written_bytes: int
+    records_dropped: int
+    tombstones_dropped: int
+
+
+class Passes(NamedTuple):
+    """How logs are compacted. `clean` yields the bytes of each step, and is closed where it is to go no further."""
+
+    due: Callable[[Log, int], Due | None]
+    next_due_ms: Callable[[Log, int], int | None]
+    clean: Callable[..., Generator[int, None, Cleaned]]
+    # That a log has changed meanwhile, or is known better now: the next pass may do.
+    passing: tuple[type[Exception], ...] = ()
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was done since the start."""
+
+    passes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(OUTCOMES, 0.0))
+    read_bytes: int = 0  # of passes that came to their end, as what follows
+    written_bytes: int = 0
+    records_dropped: int = 0
+    tombstones_dropped: int = 0
+    under_way: int = 0
+    began_ms: int | None = None  # the last pass, by the clock that never goes back
+
+
+class _Failure(NamedTuple):
+    times: int
+    retry_ms: int
+    why: str
+    is_told: bool
+
+
+class Cleaners:
+    """The threads, and the logs that they look after."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, errands: Errands, passes: Passes, ended: Ended
+    ) -> None:
+        """Look after nothing yet."""
+        self._config = config
+        self._clock = clock
+        self._errands = errands
+        self._passes = passes
+        self._ended = ended
+        self._changed = threading.Condition()
+        self._threads: dict[int, threading.Thread] = {}
+        self._wanted = 0  # threads
+        self._is_stopping = False
+        self._served: dict[Hashable, Sequence[Partition]] = {}
+        self._look_ms = 0  # when to look again
+        self._is_looking = False
+        self._found: list[Log] = []  # the one that is most due last
+        self._busy: set[Log] = set()
+        self._rests: dict[Log, int] = {}  # until when, as a pass over it has dropped nothing
+        self._failures: dict[Log, _Failure] = {}
+        self._throttle = Throttle()
+        self._figures = Figures()
+        self._troubles = Troubles()
+        clock.watch(self._wake)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.configure(self._config)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Go by these options from now on. Maintenance thread, or before it starts."""
+        with self._changed:
+            self._config = config
+            self._wanted = config.log_cleaner_threads if config.log_cleaner_enable else 0
+            self._look_soon()
+            if self._is_stopping:
+                return
+            for number in range(self._wanted):
+                if number not in self._threads:
+                    self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        thread = new_thread(f"cleaner_{number}", partial(self._run, number), self._ended)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            said = "cleaner cannot be started number=%d error=%r: the next change of options tries again"
+            _log.error(said, number, str(error))
+        else:
+            self._threads[number] = thread
+
+    def serve(self, key: Hashable, partitions: Sequence[Partition], compacts: bool) -> None:
+        """Look after a topic as it is now, soon; leave one alone that is not compacted any more. Event loop only."""
+        if compacts:
+            with self._changed:
+                self._served[key] = partitions
+                self._look_soon()
+        elif key in self._served:
+            self.leave(key)
+
+    def leave(self, key: Hashable) -> None:
+        """Look after a topic no longer. Event loop only."""
+        if key not in self._served:
+            return
+        with self._changed:
+            partitions = self._served.pop(key)
+            if self._failures:
+                for partition in partitions:
+                    self._failures.pop(partition.log, None)
+                    self._troubles.end(partition.log)
+            self._look_soon()
+
+    def drop(self) -> None:
+        """Have every pass end at its next step, and none begin: the broker stops."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        self._errands.stop()
+
+    def stop(self) -> None:
+        """End the threads. While the maintenance thread is there: it may be doing something for one of them."""
+        self.drop()
+        for thread in list(self._threads.values()):
+            thread.join()
+
+    def figures(self) -> Figures:
+        """Return a copy of what was done so far."""
+        with self._changed:
+            now = self._figures
+            return replace(now, passes=now.passes.copy(), seconds=now.seconds.copy())
+
+    def failing(self) -> list[tuple[Log, str]]:
+        """Return the logs whose compaction fails, each with the reason."""
+        with self._changed:
+            return [(log, failure.why) for log, failure in self._failures.items() if failure.is_told]
+
+    # With the lock.
+
+    def _look_soon(self) -> None:
+        self._rests.clear()
+        self._look_ms = self._clock.monotonic_ms()
+        self._changed.notify_all()
+
+    def _backoff_ms(self) -> int:
+        return max(self._config.log_cleaner_backoff_ms, SHORTEST_WAIT_MS)
+
+    def _wait_s(self) -> float:
+        """Return how long it is until a thread is to look; 0 or less where it is time."""
+        if self._is_looking or not self._served:
+            return LONGEST_WAIT_S
+        return min((self._look_ms - self._clock.monotonic_ms()) / 1000, LONGEST_WAIT_S)
+
+    def _rests_until(self, log: Log) -> int:
+        failure = self._failures.get(log)
+        return max(self._rests.get(log, 0), 0 if failure is None else failure.retry_ms)
+
+    def _goes_on(self, log: Log) -> bool:
+        """Tell whether a log is to be compacted still: it may be deleted, closed, or have another policy by now."""
+        return not self._is_stopping and log.config.compacts and log.health.failure is None
+
+    # The threads.
+
+    def _wake(self) -> None:
+        """Have all threads look what time it is. Any thread."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _run(self, number: int) -> None:
+        while True:
+            try:
+                while (turn := self._turn(number)) is not None:
+                    if isinstance(turn, Log):
+                        self._see_to(turn)
+                    else:
+                        self._look()
+                    del turn  # An idle thread must not hold on to a log.
+                return
+            except BaseException as fault:
+                _log.critical("cleaner ended by a fault, and started again number=%d", number, exc_info=fault)
+                with self._changed:  # What was found is seen to still, but a look may be what failed.
+                    self._look_ms = self._clock.monotonic_ms() + self._backoff_ms()
+
+    def _turn(self, number: int) -> Log | str | None:
+        """Wait for something to do: a log to see to, or to look at all; None for the end of this thread."""
+        with self._changed:
+            while not self._is_stopping and number < self._wanted:
+                while self._found:
+                    log = self._found.pop()
+                    if log not in self._busy:
+                        self._busy.add(log)
+                        return log
+                wait_s = self._wait_s()
+                if wait_s <= 0:
+                    self._is_looking = True
+                    self._look_ms = self._clock.monotonic_ms() + self._backoff_ms()
+                    return _LOOK
+                self._changed.wait(wait_s)
+            if not self._is_stopping:
+                del self._threads[number]
+        return None
+
+    def _look(self) -> None:
+        """Look at all logs: take down which are due, and when the next will be."""
+        found: list[tuple[float, int, Log]] = []
+        next_ms: list[int] = []
+        try:
+            now_ms, at_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+            with self._changed:
+                served = list(self._served.values())
+            for log in [partition.log for partitions in served for partition in partitions]:
+                if self._is_stopping:
+                    return
+                with self._changed:
+                    is_busy, rests_until_ms = log in self._busy, self._rests_until(log)
+                if is_busy:
+                    continue
+                if rests_until_ms > at_ms:
+                    next_ms.append(rests_until_ms)
+                    continue
+                urgency, due_ms = self._ask(log, now_ms)
+                if urgency is not None:
+                    found.append((urgency, len(found), log))
+                elif due_ms is not None:
+                    next_ms.append(at_ms + max(due_ms - now_ms, SHORTEST_WAIT_MS))
+        finally:
+            with self._changed:
+                self._is_looking = False
+                self._found = [log for *_, log in sorted(found)]
+                # After what was found there may be more.
+                self._look_ms = 0 if found else min([self._look_ms, *next_ms])
+                self._changed.notify_all()
+
+    def _ask(self, log: Log, now_ms: int) -> tuple[float | None, int | None]:
+        """Return how urgent a pass over a log is, None where none is due, and then when one will be."""
+        try:
+            due = self._passes.due(log, now_ms)
+            if due is not None:
+                return due.urgency, None
+            due_ms = self._passes.next_due_ms(log, now_ms)
+        except Exception as error:
+            self._failed(log, error)
+            return None, None
+        if log.health.failure is None:
+            self._works(log)
+        return None, due_ms
+
+    def _see_to(self, log: Log) -> None:
+        """Make a pass over a log, if it is due still."""
+        try:
+            try:
+                plan = self._passes.due(log, self._clock.now_ms())
+            except Exception as error:
+                self._failed(log, error)
+                return
+            if plan is not None:
+                self._count(log, plan)
+        finally:
+            with self._changed:
+                self._busy.discard(log)
+                self._changed.notify_all()
+
+    def _count(self, log: Log, plan: Due) -> None:
+        """Make a pass, and count it."""
+        began_s, outcome = time.monotonic(), FAILED
+        with self._changed:
+            self._figures.under_way += 1
+            self._figures.began_ms = self._clock.monotonic_ms()
+        try:
+            outcome = self._try(log, plan)
+        finally:
+            with self._changed:
+                self._figures.under_way -= 1
+                self._figures.passes[outcome] += 1
+                self._figures.seconds[outcome] += time.monotonic() - began_s
+
+    def _try(self, log: Log, plan: Due) -> str:
+        """Make a pass; return what became of it."""
+        try:
+            cleaned = self._pass(log, plan)
+        except Stopping:
+            return GIVEN_UP
+        except Exception as error:
+            return self._failed(log, error)
+        except BaseException as fault:
+            self._failed(log, fault)
+            raise
+        if cleaned is None:
+            return GIVEN_UP
+        with self._changed:
+            figures = self._figures
+            figures.read_bytes += cleaned.read_bytes
+            figures.written_bytes += cleaned.written_bytes
+            figures.records_dropped += cleaned.records_dropped
+            figures.tombstones_dropped += cleaned.tombstones_dropped
+            if not cleaned.records_dropped and log.config.compacts:
+                # Else what a pass leaves as it was, and is due still, would be read again and again.
+                self._rests[log] = self._clock.monotonic_ms() + self._backoff_ms()
+        self._works(log)
+        return DONE
+
+    def _pass(self, log: Log, plan: Due) -> Cleaned | None:
+        """Make a pass, at the pace that the options say; return what it has done, None where it was given up."""
+        config = self._config
+        steps = self._passes.clean(
+            log,
+            plan,
+            buffer_bytes=config.log_cleaner_dedupe_buffer_size // max(config.log_cleaner_threads, 1),
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            now_ms=self._clock.now_ms(),
+            structural=self._errands.run,
+        )
+        with closing(steps):
+            while True:
+                try:
+                    size_bytes = next(steps)
+                except StopIteration as end:
+                    cleaned: Cleaned = end.value
+                    return cleaned
+                if not self._paced(log, size_bytes):
+                    return None
+
+    def _paced(self, log: Log, size_bytes: int) -> bool:
+        """Wait until there is time for more; tell whether more is to be done."""
+        with self._changed:
+            clock, throttle = self._clock, self._throttle
+            throttle.took(size_bytes, self._rate, clock.monotonic_ms())
+            while self._goes_on(log):
+                wait_ms = throttle.wait_ms(self._rate, clock.monotonic_ms())
+                if wait_ms <= 0:
+                    return True
+                self._changed.wait(min(wait_ms / 1000, LONGEST_WAIT_S))
+        return False
+
+    @property
+    def _rate(self) -> float:
+        return self._config.log_cleaner_io_max_bytes_per_second
+
+    # Logs whose compaction fails.
+
+    def _failed(self, log: Log, error: BaseException) -> str:
+        """Have a log tried again, later each time; return what has become of the pass."""
+        with self._changed:
+            if not self._goes_on(log):
+                return GIVEN_UP
+            before = self._failures.get(log)
+            times = 1 if before is None else before.times + 1
+            is_told = times >= PASSING or not isinstance(error, self._passes.passing)
+            is_told = is_told or (before is not None and before.is_told)
+            backoff_ms = self._backoff_ms()
+            # Not 2 ** times: it would have thousands of digits, some day.
+            doublings = min(times - 1, math.ceil(math.log2(max(LONGEST_RETRY_MS / backoff_ms, 1))))
+            wait_ms = max(min(backoff_ms << doublings, LONGEST_RETRY_MS), backoff_ms)
+            retry_ms = self._clock.monotonic_ms() + wait_ms
+            self._failures[log] = _Failure(times, retry_ms, _words(error), is_told)
+            if not is_told:
+                return GIVEN_UP
+            is_news = self._troubles.begin(log, _kind(error))
+        if is_news:
+            _tell(log, error, wait_ms)
+        return FAILED
+
+    def _works(self, log: Log) -> None:
+        """Take note that a log was compacted, or needs not to be."""
+        with self._changed:
+            self._failures.pop(log, None)
+            was_told = self._troubles.any and self._troubles.end(log)
+        if was_told:
+            _log.info("compaction works again log=%s", log)
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _kind(error: BaseException) -> str:
+    """Return what is said once of a log: what is wrong, without where, which may be elsewhere each time."""
+    return f"{type(error).__name__} {getattr(error, 'errno', '')}"
+
+
+def _tell(log: Log, error: BaseException, wait_ms: int) -> None:
+    expected = isinstance(error, OSError | StorageError)
+    _log.error(
+        "compaction fails log=%s error=%r: tried again in %d s, the others go on",
+        log,
+        str(error) if expected else repr(error),
+        wait_ms // 1000,
+        exc_info=None if expected else error,
+    )
