@@ -13,7 +13,9 @@ from setuptools.command.build_ext import build_ext
 
 COMPILED = (
     "records/batch",
+    "records/kept",
     "records/kernel",
+    "records/keys",
     "records/search",
     "records/validate",
     "wire/maker",

@@ -33,7 +33,8 @@ from tidelog.protocol.records.build import Record, read_records
 from tidelog.protocol.records.compression import NAMES
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, offset_index, producer_state, time_index
-from tidelog.storage.summary import DIGEST_BYTES, Summary
+from tidelog.storage.blocks import DIGEST_BYTES
+from tidelog.storage.summary import Summary
 
 # What a file is called after it was put aside, by deletion or by compaction.
 _ASIDE: Final = (".deleted", ".cleaned", ".swap")

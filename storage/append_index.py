@@ -28,6 +28,7 @@ ENTRY = Struct(">qiI")
 ENTRY_BYTES = ENTRY.size
 _FIELDS = Struct(">qi")
 _BASE = Struct(">q")
+_COMPACTED = b"c"
 _unpack = ENTRY.unpack_from
 _pack = _FIELDS.pack
 
@@ -52,7 +53,7 @@ class AppendIndex(IndexFile):
     def __init__(self, path: Path, base_offset: int, data: Data, opened: OpenSegments) -> None:
         """Hold entries that are in the file already; `opened` bounds how many of them hold it open."""
         super().__init__(path, data, len(data))
-        self._seed = _seed(base_offset)
+        self._seed = _seed_of(data, base_offset)
         self._opened = opened
         self._file: files.File | None = None
         self._is_file_to_cut = False  # entries were dropped that the file may still hold
@@ -170,9 +171,9 @@ def _count_before(data: Data, relative_offset: int) -> int:
     return bisect_right(numbers, relative_offset - 1, key=lambda number: _entry(data, number).relative_offset)
 
 
-def encoded(entries: Iterable[AppendTime], base_offset: int) -> bytes:
+def encoded(entries: Iterable[AppendTime], base_offset: int, is_compacted: bool = False) -> bytes:
     """Return the bytes of a file that holds these entries."""
-    seed = _seed(base_offset)
+    seed = _seed(base_offset, is_compacted)
     parts = []
     for time_ms, offset, is_bound in entries:
         fields = _pack(time_ms, -1 - offset if is_bound else offset)
@@ -180,15 +181,31 @@ def encoded(entries: Iterable[AppendTime], base_offset: int) -> bytes:
     return b"".join(parts)
 
 
-def _seed(base_offset: int) -> int:
-    return crc32c(_BASE.pack(base_offset))
+def _seed(base_offset: int, is_compacted: bool = False) -> int:
+    return crc32c(_BASE.pack(base_offset) + (_COMPACTED if is_compacted else b""))
+
+
+def tells_of_compaction(data: Data, base_offset: int) -> bool:
+    """Tell whether a file is of a segment that compaction has made: the first entry whose checksum is right says so."""
+    seeds = _seed(base_offset), _seed(base_offset, is_compacted=True)
+    for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
+        fields = data[position : position + _FIELDS.size]
+        _, _, crc = _unpack(data, position)
+        for is_compacted, seed in enumerate(seeds):
+            if crc == crc32c(fields, seed):
+                return bool(is_compacted)
+    return False
+
+
+def _seed_of(data: Data, base_offset: int) -> int:
+    return _seed(base_offset, tells_of_compaction(data, base_offset))
 
 
 def sound_entries(
     data: bytes, base_offset: int, last: AppendTime | None = None
 ) -> Iterator[AppendTime | None]:
     """Yield the entries of a file, or those after `last`; None for each that is damaged, or does not rise."""
-    seed = _seed(base_offset)
+    seed = _seed_of(data, base_offset)
     last_ms, last_offset = (-1, -1) if last is None else last[:2]
     for number in range(len(data) // ENTRY_BYTES):
         entry, position = _entry(data, number), number * ENTRY_BYTES
@@ -205,10 +222,11 @@ def sound_entries(
 
 
 class Origin:
-    """Whether a segment's batches were appended here, where no offset is left out, or may have come from elsewhere.
+    """Whether a segment is as it was appended here, where no offset is left out, or may lack some.
 
-    What came from elsewhere, compacted perhaps, has a bound for its first entry, or was told its times by its own
-    batches, if these are of LogAppendTime: then the first entry is exact whoever appended them.
+    It may where its entries tell of compaction. What came from elsewhere, compacted perhaps, has a bound for its first
+    entry, or was told its times by its own batches, if these are of LogAppendTime: then the first entry is exact
+    whoever appended them.
     """
 
     def __init__(self, data: bytes, base_offset: int, file: files.File, size: int) -> None:
@@ -221,10 +239,14 @@ class Origin:
         self.has_times = len(data) >= ENTRY_BYTES and not _entry(data, 0).is_bound
         batches = walk.verified(file, 0, size, base_offset, base_offset)
         first = next((batch.header for batch in batches if batch.header is not None), None)
-        self.is_here = self.has_times and not (first is not None and first.is_log_append_time)
+        self._is_compacted = tells_of_compaction(data, base_offset)
+        is_whole = self.has_times and not self._is_compacted
+        self.is_here = is_whole and not (first is not None and first.is_log_append_time)
 
     def may_skip(self, expected: int, offset: int) -> bool:
         """Tell whether a batch may begin with a larger offset than the one that follows the batch before it."""
+        if self._is_compacted:
+            return True
         number = bisect_left(self._exact, expected)
         was_between = number < len(self._exact) and self._exact[number] < offset
         return not self.is_here and not was_between
@@ -292,7 +314,7 @@ def mended(data: Data, log: Described, bound_ms: int, *, is_tail_lost: bool) -> 
     rest = rest_of(bytes(data[len(kept) :]), base_offset, last, end, bound_ms, is_tail_lost)
     if any(entry.is_bound for entry in rest):
         rest = _exact(rest, _stamps(log, rest[0].relative_offset))
-    return kept + encoded(rest, base_offset)
+    return kept + encoded(rest, base_offset, tells_of_compaction(data, base_offset))
 
 
 def rest_of(

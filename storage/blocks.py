@@ -22,12 +22,23 @@ BLOCK_BYTES: Final = 1 << 16
 INLINE_BLOCKS: Final = 4
 _READ_BLOCKS: Final = 16
 _HOLD_LOCK: Final = 0  # the third argument of crc32c: to give Python's lock away would cost more than it wins
+DIGEST_BYTES: Final = 4
 _digest_at = Struct(">I").unpack_from
 
 
 def count_of(size: int) -> int:
     """Return how many blocks a log of a size in bytes has; the last may be partial."""
     return -(-size // BLOCK_BYTES)
+
+
+def are_right(digests: bytes, position: int, data: Buffer) -> bool:
+    """Tell whether bytes from the beginning of a block on, to the end of one or of the log, are what they were."""
+    first = position // BLOCK_BYTES
+    parts = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
+    return all(
+        crc32c(part) == int(_digest_at(digests, DIGEST_BYTES * number)[0])
+        for number, part in enumerate(parts, first)
+    )
 
 
 class Digests:
@@ -145,4 +156,4 @@ class Unverified:
         data = file.pread(count, position) if source.waiting else file.read_nowait(count, position)
         if data is None:
             raise NotInMemory(f"{file.path}@{position}")
-        return crc32c(data) == int(_digest_at(self._digests, 4 * number)[0])
+        return crc32c(data) == int(_digest_at(self._digests, DIGEST_BYTES * number)[0])

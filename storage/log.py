@@ -103,7 +103,8 @@ class Log:
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.health = Health(str(self), shared.disk)
         self.deleted = DeletedFiles(folder)
-        self._judging = threading.Lock()
+        # Held while a segment is judged, or compaction puts one in the place of others; taken before `lock`.
+        self.judging = threading.Lock()
         self._quick_rolls = QuickRolls(str(self))
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
@@ -330,11 +331,12 @@ class Log:
         # From here on nothing fails: the new segment is there, and what still goes wrong costs a start some time.
         old.seal()
         self.durability.unflushed.sealed.append(old)
-        self._publish((*self.segments, new))
+        self.publish((*self.segments, new))
         self.copy_producers()
         return new
 
-    def _publish(self, segments: tuple[Segment, ...]) -> None:
+    def publish(self, segments: tuple[Segment, ...]) -> None:
+        """Have these segments from now on. Call with `lock` held."""
         if segments[-1] is not self.active:
             self.active = segments[-1]
             self.durability.saved_bytes = self.active.size
@@ -378,9 +380,12 @@ class Log:
     def headers(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
         """Yield (segment, position, header) of every readable batch from the one that holds `offset` on."""
         segments = self.segments
-        for segment in segments[segment_number(segments, offset) :]:
-            for position, header in by_offset.headers(self._verified(segment, offset), offset):
-                yield segment, position, header
+        for each in segments[segment_number(segments, offset) :]:
+            if each.next_offset > offset:  # else one that has taken its place was read already
+                segment = self._verified(each, offset)
+                for position, header in by_offset.headers(segment, offset):
+                    yield segment, position, header
+                    offset = header.last_offset + 1
 
     def _verified(self, segment: Segment, offset: int) -> Segment:
         """Return a segment whose bytes are verified from an offset on; not on the event loop."""
@@ -399,11 +404,12 @@ class Log:
     def judge(self, segment: Segment, source: Source) -> Segment | None:
         """Make what is known of a segment anew from its log, unless that was done; return what is in its place now.
 
-        That is None once it is deleted. For a prompt source raise TakesLong. Appends go on meanwhile.
+        That may hold older records, too, where compaction has put it there, and is None once it is deleted. For a
+        prompt source raise TakesLong. Appends go on meanwhile.
         """
         if source.prompt:
             raise TakesLong(f"{self}: a segment is to be judged")
-        with self._judging:
+        with self.judging:
             if segment in self.segments:
                 try:
                     found = verification.judge(segment, self.epochs.at)
@@ -415,7 +421,10 @@ class Log:
                         self._catch_up(found, segment)
                         self._replace(segment, found)
                         verification.tell_damage(found)
-        return next((each for each in self.segments if each.base_offset == segment.base_offset), None)
+        segments = self.segments
+        if segment.base_offset < segments[0].base_offset:
+            return None
+        return segments[segment_number(segments, segment.base_offset)]
 
     @staticmethod
     def _catch_up(found: Segment, segment: Segment) -> None:
@@ -433,7 +442,7 @@ class Log:
             bound_damage([found, self.segments[self.segments.index(segment) + 1]])
             found.replace_files(flushed=bool(segment.summary.flushed))
         self.durability.unflushed.replace(segment, found)
-        self._publish(tuple(found if each is segment else each for each in self.segments))
+        self.publish(tuple(found if each is segment else each for each in self.segments))
 
     def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to this one and the offset after its records; (-1, -1) if there is none."""
@@ -505,7 +514,7 @@ class Log:
         kept[-1].truncate(position)
         kept[-1].file.sync()  # What is cut must not come back after what is appended.
         self.snapshots.cut()
-        self._publish(tuple(kept))
+        self.publish(tuple(kept))
         self.durability.cut((*gone, kept[-1]))
         self._roll_times = RollTimes(self.config, self.active.summary)
         self.log_end_offset = self.active.next_offset
@@ -532,7 +541,7 @@ class Log:
         """Delete the oldest segments, but not all. Call with `lock` held."""
         gone, left = self.segments[:count], self.segments[count:]
         self.durability.unflushed.forget(gone)
-        self._publish(left)
+        self.publish(left)
         self.log_start_offset = max(self.log_start_offset, left[0].base_offset)
         self.shared.start_moved()
         self.epochs.drop_before(self.log_start_offset)

@@ -2,7 +2,8 @@
 
 Owns the judgement about what a crash or a bad disk left behind:
 
-1. Files that a deletion or a replacement left half done are removed.
+1. Files that a deletion or a replacement left half done are removed; copies that compaction had decided for take the
+   place of what they were made of, and others go (`compaction/swap`).
 2. What a summary describes is believed if the summary says that it was flushed, and after a crash if the last of it is
    what it was; the rest of it is verified before it is first read (`blocks`). What lies after it is scanned, and any
    other segment from its start: every batch is verified, and the indexes come out as if the batches had just been
@@ -39,6 +40,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import append_index, continuity, files, last_entries, time_index, verification
 from tidelog.storage.append_index import Origin
+from tidelog.storage.compaction import swap
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
 from tidelog.storage.disk_space import is_passing
@@ -55,8 +57,8 @@ from tidelog.storage.summary import NONE, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import Refuses
 
-# Kafka's marks of a file that is not in force: deleted, half written by compaction, half written by anybody.
-_LEFTOVERS = (DELETED, ".cleaned", ".tmp")
+# Marks of a file that is not in force: deleted, half written.
+_LEFTOVERS = (DELETED, ".tmp")
 _DIGITS = 20
 # Does something to each of many, as `map` does.
 _Each = Callable[[Callable[[Log], None], list[Log]], Iterable[None]]
@@ -220,7 +222,8 @@ def _put_alone(log: Log) -> None:
 
 
 def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
-    """Finish deletions, remove other leftovers and sidecars without a log; return what is there."""
+    """Finish compaction and deletions, remove other leftovers and sidecars without a log; return what is there."""
+    swap.settle(folder)
     bases: set[int] = set()
     deleted: set[int] = set()
     snapshots: list[int] = []

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final
 
-from tidelog.storage import files
+from tidelog.storage import files, verification
 from tidelog.storage.blocks import BLOCK_BYTES, Unverified
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -80,9 +80,7 @@ class Scrubber:
             end = min(position + BLOCK_BYTES, summary.log_bytes)
             if not unverified.verify(file, position, end, PATIENT):
                 _log.error("scrub found damage at=%s@%d-%d", segment.path(LOG), position, end)
-                # What is in memory may be right still; what is to be judged is what the next start would find.
-                segment.file.forget_clean(position)
-                segment.unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
+                verification.doubt(segment, position)
                 log.judge(segment, PATIENT)
                 return
             yield end - position

@@ -10,18 +10,20 @@ index files and for the log that were there when the segment was loaded: `read` 
 not verified since, and `Mismatch` says that what is known of the segment has to be made anew (`verification`).
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from crc32c import crc32c
 
 from tidelog.protocol.records import entries
-from tidelog.protocol.records.batch import MAGIC, BatchHeader
+from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANSACTIONAL, BatchHeader, Buffer
 from tidelog.protocol.records.search import tally_messages
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
+from tidelog.storage.key_sample import KeySample
 from tidelog.storage.minima import least_time
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.shared import Shared
@@ -33,6 +35,7 @@ from tidelog.storage.walk import INT32_MAX
 LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", SUFFIX
 SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 OFFSET_MAX = (1 << 63) - 1
+_RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
 
 class Mismatch(CorruptLog):
@@ -48,13 +51,16 @@ class Segment:
     """A segment; `size` is what of its log is published to readers.
 
     `identity` stands for the bytes of its log, for as long as what is `shared` lives: a cut gives it another.
-    `unverified` are the blocks that were there when it was loaded, None once all of them have been verified.
+    `unverified` are the blocks that were there when it was loaded, None once all of them have been verified. `mark`
+    ends the names of its files while compaction has not put them in the place of others. One that `is_replaced` gives
+    no more than the files that it has open: who finds it so looks again, as after a Mismatch. `sample` is what is
+    known of its keys.
     """
 
     __slots__ = (
         "__weakref__", "_append_index", "_digests", "_entry_ms", "_file", "_finished_size", "_offset_index",
-        "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "is_active",
-        "last_offset_max", "shared", "size", "summary", "unverified",
+        "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "is_active", "is_replaced",
+        "last_offset_max", "mark", "sample", "shared", "size", "summary", "unverified",
     )  # fmt: skip
 
     def __init__(
@@ -73,7 +79,9 @@ class Segment:
         self.base_offset = base_offset
         self.size = size
         self.summary = summary
-        self.is_active = False
+        self.is_active = self.is_replaced = False
+        self.mark = ""
+        self.sample: KeySample | None = None
         self.index_bytes_max = index_bytes_max
         self.last_offset_max = 0
         self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)
@@ -96,14 +104,16 @@ class Segment:
         shared: Shared,
         now_ms: int,
         last_append_ms: int = NONE,
+        mark: str = "",
     ) -> "Segment":
         """Make the files of a new, active segment, all or none. Their names are durable once the folder is synced.
 
         The log comes last: what a crash leaves without one is no segment. `last_append_ms` is when the log it belongs
-        to was last appended to.
+        to was last appended to; `mark` ends the names of a copy.
         """
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
         segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
+        segment.mark = mark
         files.create_all([segment.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)])
         segment.is_active = True
         segment._finished_size = 0
@@ -113,7 +123,7 @@ class Segment:
 
     def path(self, suffix: str) -> Path:
         """Return the path of one of its files."""
-        return self.folder / f"{self.base_offset:020d}{suffix}"
+        return self.folder / f"{self.base_offset:020d}{suffix}{self.mark}"
 
     @property
     def next_offset(self) -> int:
@@ -136,7 +146,9 @@ class Segment:
         try:
             opened = self._open_file()
         except FileNotFoundError:
+            self._refuse_replaced()
             raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
+        self._refuse_replaced()
         with self.shared.open_segments.lock:
             # There is one only, whoever comes at once: it knows where the next append goes.
             if self._file is None:
@@ -148,6 +160,11 @@ class Segment:
 
     def _open_file(self) -> files.File:
         return files.File(self.path(LOG))
+
+    def _refuse_replaced(self) -> None:
+        """Raise Mismatch if files of its names may be those of another: to be asked once they are open."""
+        if self.is_replaced:
+            raise Mismatch(f"{self.path(LOG)}: compaction has put another in its place", self)
 
     def read(self, count: int, position: int, source: Source) -> memoryview:
         """Read bytes of its log from a source; raise Mismatch if they are not what was written."""
@@ -238,6 +255,14 @@ class Segment:
                     self.save()
         return position
 
+    def extend(self, data: Buffer, batches: Iterable[ValidBatch]) -> None:
+        """Write batches of other segments, one after another, into a copy; their append times are not noted."""
+        self.file.append(data)
+        self.digests.add(data, self.size)
+        for batch in batches:
+            self._note(self.size, batch.header.base_offset, batch)
+            self.size += batch.size_bytes
+
     def _note(self, position: int, base_offset: int, batch: ValidBatch) -> None:
         """Bring summary and indexes up to date with the batch at `position`, the next in the log.
 
@@ -250,6 +275,8 @@ class Segment:
         max_timestamp = batch.max_timestamp
         if summary.batch_count == 0:
             summary.first_timestamp = max_timestamp
+        if header.attributes & _RARE:
+            summary.note_rare(header)
         summary.note_least(position, batch.min_timestamp)
         # An empty batch, left by compaction, has a timestamp that no record has.
         if max_timestamp > summary.max_timestamp and record_count:
@@ -463,6 +490,7 @@ class Segment:
     def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         indexes = None if self.is_known_by_index else self.load_indexes()
         if indexes is None:
+            self._refuse_replaced()
             if files.status(self.path(LOG)) is None:
                 raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention")
             raise Mismatch(f"{self.path(INDEX)}: missing, or not of this log", self)
@@ -473,6 +501,7 @@ class Segment:
             raise Mismatch(f"{self.path(LOG)}: not read yet", self)
         summary = self.summary
         data = files.map_readonly(self.path(APPEND_INDEX))
+        self._refuse_replaced()
         if append_index.is_whole(data, summary):
             index = self._append_index_of(bytearray(data) if self.is_active else data)
         else:
@@ -500,6 +529,10 @@ class Segment:
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
         is_known = index.data == data[:] and append_index.is_vouched(index.data, summary)
         return index if self.is_active and not is_known else None
+
+    def load_append_times(self) -> None:
+        """Take the append times of a copy from its file."""
+        self._append_index = self._append_index_of(files.load(self.path(APPEND_INDEX)) or b"")
 
     def _mended(self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
         log = append_index.Described(self.file, self.size, self.base_offset, self.summary)

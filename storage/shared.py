@@ -4,6 +4,7 @@ Owns nothing itself: it names what is shared, and each of these says who may use
 """
 
 import itertools
+import secrets
 from pathlib import Path
 
 from tidelog.storage.disk_space import DiskSpace
@@ -23,6 +24,7 @@ class Shared:
         "open_append_indexes",
         "open_segments",
         "producers",
+        "sampling_secret",
         "start_moves",
         "tally",
         "times",
@@ -35,6 +37,7 @@ class Shared:
         self.open_segments = OpenSegments(SEALED_DESCRIPTORS)
         self.open_append_indexes = OpenSegments(1)
         self.producers = ProducerMemory(producer_bytes_max)
+        self.sampling_secret = secrets.token_bytes(16)  # with it keys are chosen that tell of a segment
         self.times = TimesCache()
         self.tally = Tally()
         self._moves = itertools.count(1)

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import files
-from tidelog.storage.blocks import count_of
+from tidelog.storage.blocks import DIGEST_BYTES, count_of
 from tidelog.storage.minima import UNKNOWN, Minima
 
 SUFFIX = ".summary"
@@ -26,7 +27,6 @@ NONE = -1  # no timestamp, no offset
 _HEAD = Struct(">4sHH")
 _DAMAGE = Struct(">qqq")
 _CRC = Struct(">I")
-DIGEST_BYTES = 4
 
 
 class Damage(NamedTuple):
@@ -65,6 +65,14 @@ class Summary:
     append_entries: int = NONE  # NONE where nobody noted append times
     append_crc: int = 0
     is_created_bound: int = 0  # 1 where nobody noted the creation: it was then or earlier
+    transactional: int = 0  # 1 where a batch is part of a transaction
+    horizon_ms: int = (
+        NONE  # the least delete horizon of its batches: when the first of them may lose tombstones
+    )
+    # Of compaction, which the log does not tell; NONE where nobody noted it, and after a cut.
+    cleaned_to: int = NONE  # nothing is left in it that a record before this offset has replaced
+    cleaned_ms: int = NONE  # when the pass began that made it
+    source_bytes: int = NONE  # how large what it was made of was then
     damage: tuple[Damage, ...] = ()
     minima: Minima = field(default_factory=Minima)  # of record times, stretch by stretch
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
@@ -142,6 +150,13 @@ class Summary:
         if time_ms < self.min_timestamp or not self.batch_count:
             self.min_timestamp = time_ms
         self.minima.note(position, time_ms)
+
+    def note_rare(self, header: BatchHeader) -> None:
+        """Take note of what few batches have: a delete horizon, a transaction."""
+        if header.has_delete_horizon and (self.horizon_ms == NONE or header.base_timestamp < self.horizon_ms):
+            self.horizon_ms = header.base_timestamp
+        if header.is_transactional or header.is_control:
+            self.transactional = 1
 
     def note_messages(self, position: int, count: int, largest: int, newest: int, smallest: int) -> None:
         """Take note of messages of an older format, none the first, nor with an index entry, all of one stretch.
@@ -233,11 +248,13 @@ _NUMBERS = (
 # may have some.
 _NUMBERS_3 = (*_NUMBERS, "append_entries", "append_crc")
 _NUMBERS_5 = (*_NUMBERS_3, "is_created_bound")
+_NUMBERS_6 = (*_NUMBERS_5, "transactional", "horizon_ms", "cleaned_to", "cleaned_ms", "source_bytes")
 LAYOUTS = {
     1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False, has_minima=False),
     2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True, has_minima=False),
     3: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=False),
     4: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=True),
     5: Layout(Struct(">17qIIqIq"), _NUMBERS_5, has_digests=True, has_minima=True),
+    6: Layout(Struct(">17qIIqI6q"), _NUMBERS_6, has_digests=True, has_minima=True),
 }
 VERSION = max(LAYOUTS)

@@ -37,6 +37,14 @@ def judge(segment: Segment, epoch_at: Callable[[int], int]) -> Segment:
     return found
 
 
+def doubt(segment: Segment, position: int) -> None:
+    """Have a segment verified again before it is served, from the disk: some bytes are not what they were."""
+    summary = segment.summary
+    # What is in memory may be right still; what is to be judged is what the next start would find.
+    segment.file.forget_clean(position)
+    segment.unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
+
+
 def walked(segment: Segment, epoch_at: Callable[[int], int]) -> tuple[Segment, set[int]]:
     """Return what `judge` does, and which blocks are not what the summary says; nothing is told or written."""
     unverified = segment.unverified or Unverified(b"", 0, segment.base_offset)

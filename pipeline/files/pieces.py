@@ -22,12 +22,12 @@ from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import CorruptBatch
 from tidelog.storage import append_index, files, read_only, verification
-from tidelog.storage.blocks import BLOCK_BYTES, count_of
+from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
 from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.read_only import ReadOnlyShared
 from tidelog.storage.segment import LOG, Segment
-from tidelog.storage.summary import DIGEST_BYTES, Damage
+from tidelog.storage.summary import Damage
 
 READ_BYTES: Final = 8 << 20
 

@@ -19,14 +19,13 @@ from tidelog.pipeline.files import lost
 from tidelog.pipeline.files.lost import Known
 from tidelog.pipeline.files.pieces import Piece, relative_offsets
 from tidelog.storage import append_index
-from tidelog.storage.blocks import BLOCK_BYTES, count_of
+from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, time_range
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
-from tidelog.storage.summary import DIGEST_BYTES
 
 T = TypeVar("T")
 _NOTHING_KNOWN: Final = Known()

@@ -74,7 +74,7 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=len(records),
     )
-    return bytes(_signed(header, compression.compress(codec, payload)))
+    return bytes(signed(header, compression.compress(codec, payload)))
 
 
 def write_batch(
@@ -109,10 +109,10 @@ def write_batch(
             step_end = size + _STEP_BYTES
             yield held_bytes + size
     header = BatchHeader(0, 0, -1, batch.MAGIC, 0, codec, count - 1, base_time, newest, -1, -1, -1, count)
-    return _signed(header, compression.compress(codec, payload, level))
+    return signed(header, compression.compress(codec, payload, level))
 
 
-def _signed(header: BatchHeader, payload: batch.Buffer) -> bytearray:
+def signed(header: BatchHeader, payload: batch.Buffer) -> bytearray:
     """Put the header, its length and checksum made right, before the payload."""
     length = batch.HEADER_BYTES - batch.PREFIX_BYTES + len(payload)
     made = bytearray(batch.HEADER.pack(*header._replace(batch_length=length)))

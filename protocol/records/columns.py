@@ -51,3 +51,10 @@ class Columns:
         self.value_length = view[6 * capacity : 7 * capacity]
         self.headers_position = view[7 * capacity : 8 * capacity]
         self.headers_count = view[8 * capacity :]
+
+    def check(self, marks: int | None = None) -> None:
+        """Raise ValueError where rows that are filled have no room, or more of them are than there are marks."""
+        if self.block.typecode != "q" or not 0 <= self.count <= self.capacity <= len(self.block) // 9:
+            raise ValueError(f"{self.count} rows of {self.capacity} in a block of {len(self.block)}")
+        if marks is not None and marks < self.count:
+            raise ValueError(f"{marks} marks for {self.count} rows")

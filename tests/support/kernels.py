@@ -1,4 +1,5 @@
-"""The record kernel, its searches included, in both its lives: as installed, and interpreted from the same source.
+"""The record kernel, its searches and what compacts, in both their lives: as installed, and interpreted from the same
+source.
 
 Invariant: `INTERPRETED` never is the extension, even where one lies beside the source.
 """
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
-from tidelog.protocol.records import kernel, search
+from tidelog.protocol.records import kept, kernel, keys, search
 
 
 def load_source(installed: ModuleType) -> ModuleType:
@@ -33,7 +34,7 @@ def _together(*modules: ModuleType) -> SimpleNamespace:
     return SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
 
 
-INSTALLED = cast(Any, _together(kernel, search))
-INTERPRETED = cast(Any, _together(load_source(kernel), load_source(search)))
+INSTALLED = cast(Any, _together(kernel, search, keys, kept))
+INTERPRETED = cast(Any, _together(*map(load_source, (kernel, search, keys, kept))))
 # Where no compiler was at hand both are interpreted; the tests hold all the same.
 BOTH = (INSTALLED, INTERPRETED)

@@ -1,0 +1,119 @@
+"""The copy of some segments that becomes one: its batches, its indexes, its summary, all under the mark `.cleaned`.
+
+Owns the order in which a copy is made and put on disk. What of a batch stays says `batch_filter`; how the copy takes
+the place of what it was made of, `swap`. Append times are carried over: those of what stays are what they were. Every
+other index is made as if these batches had been appended.
+"""
+
+from collections.abc import Generator
+from typing import Final
+
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage import files
+from tidelog.storage.append_index import AppendTime, encoded
+from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Last
+from tidelog.storage.compaction.reading import chunks
+from tidelog.storage.segment import APPEND_INDEX, SUFFIXES, SUMMARY, Segment
+from tidelog.storage.shared import Shared
+
+# What ends the names of a copy until it is whole, and from then on until it is in its place.
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+
+class Copy:
+    """A copy of a group of segments that follow one another."""
+
+    def __init__(self, group: list[Segment], config: TopicConfig, shared: Shared) -> None:
+        """Make the files of one, empty. OSError where that cannot be done."""
+        first = group[0]
+        self.group = group
+        self.segment = Segment.create(
+            first.folder,
+            first.base_offset,
+            config.index_interval_bytes,
+            config.segment_index_bytes,
+            shared,
+            first.summary.created_ms,
+            mark=CLEANED,
+        )
+        self.segment.summary.is_created_bound = first.summary.is_created_bound
+        self._times: list[AppendTime] = []
+        self._end = group[-1].next_offset
+
+    def fill(self, of: BatchFilter, safe_end: int) -> Generator[int, None, None]:
+        """Copy what stays; yield how many bytes were read and written, after some of them.
+
+        `safe_end` is the offset up to which older segments are clean.
+        """
+        for source in self.group:
+            legacy_deletes_end = self._legacy_deletes_end(source, of)
+            cursor = _Cursor(source)
+            for found in chunks(source):
+                kept: list[Kept] = []
+                for entry in found:
+                    is_last = entry.header.last_offset + 1 >= self._end
+                    one = of.keep(entry, Last(is_last, safe_end, legacy_deletes_end))
+                    if one is not None:
+                        kept.append(one)
+                        self._note_time(cursor, one)
+                data = b"".join(one.data for one in kept)
+                if data:
+                    self.segment.extend(data, [one.valid for one in kept])
+                yield sum(len(entry.data) for entry in found) + len(data)
+
+    @staticmethod
+    def _legacy_deletes_end(source: Segment, of: BatchFilter) -> int:
+        """Return before which offset tombstones that cannot bear a horizon may go: a pass has seen them long ago."""
+        return source.summary.cleaned_to if of.is_long_ago(source.summary.cleaned_ms) else 0
+
+    def _note_time(self, cursor: "_Cursor", one: Kept) -> None:
+        header = one.valid.header
+        time = cursor.at(header.base_offset)
+        last = self._times[-1] if self._times else None
+        if last is None or (time.time_ms, time.is_bound) != (last.time_ms, last.is_bound):
+            offset = header.base_offset - self.segment.base_offset if last is not None else 0
+            self._times.append(AppendTime(time.time_ms, offset, time.is_bound))
+
+    def finish(self, cleaned_to: int, now_ms: int) -> None:
+        """Put all of it on disk, with what is known of the pass; its names are not there yet."""
+        segment, summary = self.segment, self.segment.summary
+        files.write(segment.path(APPEND_INDEX), encoded(self._times, segment.base_offset, is_compacted=True))
+        segment.load_append_times()
+        summary.first_append_ms = self._times[0].time_ms
+        summary.last_append_ms = max(each.summary.last_append_ms for each in self.group)
+        summary.cleaned_to, summary.cleaned_ms = cleaned_to, now_ms
+        summary.source_bytes = sum(each.size for each in self.group)
+        segment.finish(flushed=True)
+        segment.sync()
+        files.sync(segment.path(SUMMARY))
+        # Sealed, and its files stay open until they have the names by which they would be opened again.
+        segment.is_active = False
+        segment.believe(summary, finished=True)
+
+    def drop(self) -> None:
+        """Remove the files: nothing came of it."""
+        self.segment.close()
+        for mark in (CLEANED, SWAP):
+            self.segment.mark = mark
+            for suffix in SUFFIXES:
+                files.remove(self.segment.path(suffix))
+
+
+class _Cursor:
+    """The append times of a segment's batches, asked for in their order."""
+
+    __slots__ = ("_base_offset", "_index", "_number")
+
+    def __init__(self, segment: Segment) -> None:
+        self._index = segment.append_index
+        self._base_offset = segment.base_offset
+        self._number = 0
+
+    def at(self, offset: int) -> AppendTime:
+        index, relative_offset = self._index, offset - self._base_offset
+        while (
+            self._number + 1 < len(index) and index.entry(self._number + 1).relative_offset <= relative_offset
+        ):
+            self._number += 1
+        return index.entry(self._number)

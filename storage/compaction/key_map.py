@@ -1,0 +1,80 @@
+"""The map of a pass: for each key of the head the offset of its latest record, in memory of a fixed size.
+
+Owns that memory, the secret that keys are hashed with, and how far the map reaches. Each map has a secret of its own:
+two keys that would be taken for one in this pass are told apart in the next, and nobody can make such keys (S92, S93).
+What is done with keys and records is `protocol/records/keys`'. A pass has one, in one thread.
+"""
+
+import mmap
+import secrets
+from typing import Final
+
+from tidelog.protocol.records import kept, keys
+from tidelog.protocol.records.batch import Buffer
+from tidelog.protocol.records.columns import Columns
+from tidelog.protocol.records.kept import Written
+from tidelog.protocol.records.keys import Chosen
+
+ENTRY_BYTES: Final = keys.ENTRY_BYTES
+
+
+class KeyMap:
+    """A map of `buffer_bytes`, of whose entries a share may be taken; it knows of all records before `end`."""
+
+    __slots__ = ("_keep", "_out", "_room", "_secret", "_table", "end")
+
+    def __init__(self, buffer_bytes: int, load_factor: float, end: int) -> None:
+        """Know of no key, as there is none before `end`. Memory that is never written to is never taken."""
+        entries = max(buffer_bytes // ENTRY_BYTES, 2)
+        self._table = mmap.mmap(-1, entries * ENTRY_BYTES)
+        self._room = max(1, min(int(entries * load_factor), entries - 1))
+        self._secret = secrets.token_bytes(keys.SECRET_BYTES)
+        self._keep = bytearray()
+        self._out = bytearray()
+        self.end = end
+
+    def note(self, data: Buffer, columns: Columns, base_offset: int) -> bool:
+        """Take note of the records of a batch that begins with an offset; tell whether there was room for all."""
+        noted = keys.note(self._table, self._secret, data, columns, base_offset, self._room)
+        self._room -= noted.entries
+        is_all = noted.records == columns.count
+        if not is_all:
+            self.end = base_offset + columns.offset_delta[noted.records]
+        return is_all
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """Take note of one record; tell whether there was room."""
+        noted = keys.put(self._table, self._secret, key, offset, self._room)
+        self._room -= noted.entries
+        if not noted.records:
+            self.end = offset
+        return bool(noted.records)
+
+    def has_later(self, key: bytes, offset: int) -> bool:
+        """Tell whether a key has a later record, as far as the map reaches."""
+        return offset < self.end and keys.latest(self._table, self._secret, key) > offset
+
+    def choose(self, data: Buffer, columns: Columns, base_offset: int, drops_tombstones: bool) -> Chosen:
+        """Find out which records of a batch stay, for `write`."""
+        if len(self._keep) < columns.count:
+            self._keep = bytearray(columns.count)
+        return keys.choose(
+            self._table, self._secret, data, columns, base_offset, self.end, drops_tombstones, self._keep
+        )
+
+    def write(
+        self, data: Buffer, columns: Columns, count: int, timestamp_shift: int
+    ) -> tuple[memoryview, Written]:
+        """Return the records that were chosen, `count` of them, with timestamp deltas that are larger by a shift.
+
+        They are good until the next call.
+        """
+        room = len(data) + count * kept.GROWTH_BYTES
+        if len(self._out) < room:
+            self._out = bytearray(room)
+        written = kept.write(data, columns, self._keep, self._out, timestamp_shift)
+        return memoryview(self._out)[: written.size_bytes], written
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._table.close()

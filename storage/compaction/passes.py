@@ -1,0 +1,201 @@
+"""A pass over a log: the keys of its head are mapped, and segments are copied without what these have replaced.
+
+Owns the order of a pass (S87 to S91, S94). One thread makes it, a few milliseconds a step; what changes the log is done
+on the thread that owns that. A pass that is given up leaves nothing behind but what it has put in place so far.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tidelog.protocol.records import kernel
+from tidelog.protocol.records.batch import MAGIC
+from tidelog.protocol.records.columns import Columns
+from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.storage.compaction import plan as plans
+from tidelog.storage.compaction import survey
+from tidelog.storage.compaction.batch_filter import BatchFilter, messages, opened
+from tidelog.storage.compaction.copying import Copy
+from tidelog.storage.compaction.key_map import KeyMap
+from tidelog.storage.compaction.plan import Plan
+from tidelog.storage.compaction.reading import Entry, chunks
+from tidelog.storage.compaction.swap import swap
+from tidelog.storage.compaction.transactions import Transactions
+from tidelog.storage.log import Log
+from tidelog.storage.segment import Mismatch, Segment
+from tidelog.storage.sources import PATIENT
+
+_log = logging.getLogger(__name__)
+
+# Does something on the thread that owns the structure of logs, and returns when that is done.
+Structural = Callable[[Callable[[], Any]], Any]
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """What a pass came to."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    freed_bytes: int = 0
+    segments: int = 0
+    records: int = 0
+    records_dropped: int = 0
+    tombstones_dropped: int = 0
+    cleaned_to: int = 0
+
+
+def clean(
+    log: Log, plan: Plan, *, buffer_bytes: int, load_factor: float, now_ms: int, structural: Structural
+) -> Generator[int, None, Cleaned]:
+    """Make a pass; yield how many bytes were read or written since the last time, often.
+
+    What is found damaged is left alone, and the pass is made without it. OSError, StorageError.
+    """
+    if any(not each.summary.flushed for each in plan.candidates):
+        structural(log.durability.flush)
+    keys = KeyMap(buffer_bytes, load_factor, plan.end)
+    try:
+        return (yield from _Pass(log, keys, now_ms, structural).run(plan))
+    except Mismatch as mismatch:
+        log.judge(mismatch.segment, PATIENT)
+        raise
+    finally:
+        keys.close()
+
+
+class _Pass:
+    """One pass: its map, and what it has come to."""
+
+    def __init__(self, log: Log, keys: KeyMap, now_ms: int, structural: Structural) -> None:
+        self._log = log
+        self._keys = keys
+        self._now_ms = now_ms
+        self._structural = structural
+        self._transactions = Transactions()
+        self._columns = Columns()
+        self._done = Cleaned()
+
+    def run(self, plan: Plan) -> Generator[int, None, Cleaned]:
+        sealed = self._log.segments[:-1]
+        yield from self._find_markers([each for each in sealed if each.base_offset < plan.end])
+        self._keys.end = min(self._keys.end, self._transactions.first_open)
+        chosen = yield from self._choose(plan)
+        if chosen:
+            start = min(map(plans.clean_to, chosen))
+            yield from self._map([each for each in sealed if each.next_offset > start], start)
+            what_stays = self._filter()
+            copied = [each for each in chosen if each.base_offset < self._keys.end]
+            for group in plans.groups(copied, sealed, self._log.config):
+                yield from self._copy(group, what_stays)
+            self._done.records, self._done.records_dropped = what_stays.records, what_stays.dropped
+            self._done.tombstones_dropped = what_stays.tombstones_dropped
+        self._done.cleaned_to = self._keys.end
+        return self._done
+
+    def _choose(self, plan: Plan) -> Generator[int, None, list[Segment]]:
+        """Return the segments to copy, oldest first."""
+        chosen = set(plan.must)
+        if plan.by_yield:
+            for segment in plan.candidates:
+                if segment.sample is None:
+                    segment.sample = yield from survey.sampled(segment, self._log.shared.sampling_secret)
+            survey.estimate(plan.candidates)
+            chosen |= plans.worth_it(plan.candidates, self._log.config)
+        return [each for each in plan.candidates if each in chosen]
+
+    def _filter(self) -> BatchFilter:
+        senders = self._log.producers.senders()
+        return BatchFilter(
+            self._keys,
+            self._transactions,
+            {sender.producer_id: sender.last.last_offset for sender in senders},
+            self._log.epochs.at,
+            self._now_ms,
+            self._log.config.delete_retention_ms,
+        )
+
+    # The map.
+
+    def _find_markers(self, segments: Sequence[Segment]) -> Generator[int, None, None]:
+        for segment in segments:
+            if segment.summary.transactional and not segment.summary.damage:
+                for found in chunks(segment):
+                    for entry in found:
+                        self._transactions.note(entry)
+                    yield self._read(found)
+
+    def _map(self, segments: Sequence[Segment], start: int) -> Generator[int, None, None]:
+        """Take note of the keys from `start` on, oldest first, as far as there is room (S88, S94)."""
+        for segment in segments:
+            # What is damaged replaces nothing: what is lost of it cannot be known.
+            if segment.summary.damage:
+                continue
+            for found in chunks(segment):
+                for entry in found:
+                    if entry.header.base_offset >= self._keys.end:
+                        return
+                    if entry.header.last_offset >= start and not self._note(entry):
+                        return
+                yield self._read(found)
+
+    def _note(self, entry: Entry) -> bool:
+        """Take note of the keys of a batch; tell whether there was room for all."""
+        header = entry.header
+        if header.magic != MAGIC:
+            return all(key is None or self._keys.put(key, offset) for offset, _, key, _ in messages(entry))
+        if not header.record_count or header.is_control or self._transactions.is_aborted(header):
+            return True
+        try:
+            data, at, end = opened(entry)
+            kernel.scan(data, at, end, header.record_count, self._columns, False)
+        except (RecordsError, RecordError):
+            return True  # Nobody can read it: it stays as it is, and replaces nothing.
+        return self._keys.note(data, self._columns, header.base_offset)
+
+    def _read(self, found: Sequence[Entry]) -> int:
+        size = sum(len(entry.data) for entry in found)
+        self._done.read_bytes += size
+        return size
+
+    # The copies.
+
+    def _copy(self, group: list[Segment], what_stays: BatchFilter) -> Generator[int, None, None]:
+        log, changed = self._log, what_stays.changed
+        safe_end = min(
+            (each.summary.cleaned_to for each in log.segments if each.base_offset < group[0].base_offset),
+            default=self._keys.end,
+        )
+        copy = Copy(group, log.config, log.shared)
+        try:
+            yield from copy.fill(what_stays, safe_end)
+            copy.segment.sample = survey.merged(group, _after(group, log.segments))
+            if len(group) == 1 and what_stays.changed == changed:
+                copy.drop()
+                self._structural(partial(_note_clean, log, group[0], self._keys.end, self._now_ms))
+            else:
+                copy.finish(self._keys.end, self._now_ms)
+                self._structural(partial(swap, log, copy))
+        except BaseException:
+            copy.drop()
+            raise
+        read, written = sum(each.size for each in group), copy.segment.size
+        self._done.read_bytes += read
+        self._done.written_bytes += written
+        self._done.freed_bytes += read - written
+        self._done.segments += len(group)
+
+
+def _after(group: Sequence[Segment], segments: Sequence[Segment]) -> list[Segment]:
+    return [each for each in segments if each.base_offset > group[-1].base_offset]
+
+
+def _note_clean(log: Log, segment: Segment, cleaned_to: int, now_ms: int) -> None:
+    """Take note that a segment is clean as it is."""
+    with log.lock:
+        if segment in log.segments:
+            summary = segment.summary
+            summary.cleaned_to, summary.cleaned_ms, summary.source_bytes = cleaned_to, now_ms, segment.size
+            segment.write_summary(summary.encode())

@@ -1,0 +1,194 @@
+"""What a pass over a log is to do, and when one is due: arithmetic over what is known of its segments.
+
+Owns the bounds of what may be compacted, the rule by which a log is due, and which segments become one. A segment's
+`summary.cleaned_to` says how far it is clean: nothing is left in it that a record before that offset has replaced.
+Knows nothing of bytes, threads or locks.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise, takewhile
+from typing import Final, NamedTuple
+
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage.log import Log
+from tidelog.storage.segment import Segment
+from tidelog.storage.summary import NONE
+from tidelog.storage.walk import INT32_MAX
+
+# Kafka's default of `max.compaction.lag.ms`: no limit.
+UNLIMITED_MS: Final = (1 << 63) - 1
+# Less garbage than that, of all sealed bytes, is not worth a pass that goes by yield.
+GARBAGE_MIN: Final = 0.08
+# A pass that goes by yield goes on until so much is left of the garbage that made it due.
+REST: Final = 0.5
+# What is smaller than a segment may be, by so much, becomes one with a neighbour that is copied.
+SMALL: Final = 16
+
+
+class Plan(NamedTuple):
+    """A pass: of `candidates` those in `must` are copied and, if `by_yield`, those whose garbage is worth it."""
+
+    candidates: tuple[Segment, ...]
+    must: frozenset[Segment]
+    by_yield: bool
+    end: int  # of the records whose keys may be looked at
+    urgency: float
+
+
+def clean_to(segment: Segment) -> int:
+    """Return the offset from which on a segment is to be compared with records: what older ones replace is gone."""
+    return max(segment.summary.cleaned_to, segment.base_offset)
+
+
+def compactable(log: Log, now_ms: int) -> list[Segment]:
+    """Return the segments that may be compacted now: sealed, and old enough (`min.compaction.lag.ms`).
+
+    Damage stays where it is, so that what is left around it can be read.
+    """
+    youngest_ms = now_ms - log.config.min_compaction_lag_ms
+    sealed = log.segments[:-1]
+    if log.config.min_compaction_lag_ms:
+        sealed = tuple(takewhile(lambda each: newest_ms(each) <= youngest_ms, sealed))
+    return [each for each in sealed if each.next_offset > log.log_start_offset]
+
+
+def newest_ms(segment: Segment) -> int:
+    """Return when a segment's newest record was made; without timestamps, when it was appended."""
+    summary = segment.summary
+    return summary.max_timestamp if summary.max_timestamp > 0 else summary.last_append_ms
+
+
+def is_dirty(segment: Segment) -> bool:
+    """Tell whether a segment has never been in a pass."""
+    return segment.summary.cleaned_to < segment.next_offset
+
+
+def due(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
+    """Return the pass that is due; None where there is none. It goes by Kafka's rule unless `by_yield`."""
+    if not log.config.compacts or log.health.failure is not None:
+        return None
+    segments = compactable(log, now_ms)
+    candidates = tuple(each for each in segments if not each.summary.damage)
+    lag_ms = overdue_ms([each for each in segments if is_dirty(each)], log.config, now_ms)
+    share, most = dirty_ratio(segments), log.config.min_cleanable_dirty_ratio
+    if by_yield:
+        share, most = garbage_ratio(segments), max(most, GARBAGE_MIN)
+    must = expired_with_older(candidates, now_ms)
+    if lag_ms > 0 or (share > most and not by_yield):
+        must = frozenset(candidates)
+    if not candidates or not (must or share > most):
+        return None
+    is_choice = by_yield and share > most and lag_ms <= 0
+    return Plan(candidates, must, is_choice, segments[-1].next_offset, share + max(lag_ms, 0))
+
+
+def expired_with_older(candidates: Sequence[Segment], now_ms: int) -> frozenset[Segment]:
+    """Return the segments with tombstones that may go now, and those that have to be clean of what these replaced."""
+    expired = [each for each in candidates if has_expired(each, now_ms)]
+    if not expired:
+        return frozenset()
+    newest = expired[-1]
+    older = [
+        each
+        for each in candidates
+        if each.base_offset < newest.base_offset and each.summary.cleaned_to < newest.next_offset
+    ]
+    return frozenset((*older, *expired))
+
+
+def has_expired(segment: Segment, now_ms: int) -> bool:
+    """Tell whether a segment may have tombstones or markers to lose that no pass has looked at since they may go."""
+    summary = segment.summary
+    return NONE < summary.horizon_ms <= now_ms and summary.cleaned_ms < summary.horizon_ms
+
+
+def garbage_ratio(segments: Sequence[Segment]) -> float:
+    """Return which share of the bytes of segments may be garbage: what samples tell, and all that nobody has looked at.
+
+    A record replaces one other at most, so that no more than what was appended since can have become garbage.
+    """
+    known = sum(each.sample.garbage_bytes for each in segments if each.sample is not None)
+    unknown = [each for each in segments if each.sample is None]
+    since = min((clean_to(each) for each in unknown), default=0)
+    new = sum(each.size for each in segments if each.next_offset > since) if unknown else 0
+    return (known + new) / max(sum(each.size for each in segments), 1)
+
+
+def worth_it(segments: Sequence[Segment], config: TopicConfig) -> set[Segment]:
+    """Return those of segments, whose garbage was estimated, that give most for what is copied (S100).
+
+    None, if there is not enough garbage in all; else as many as leave half of what there may be.
+    """
+    most = max(config.min_cleanable_dirty_ratio, GARBAGE_MIN) * sum(each.size for each in segments)
+    garbage = {each: each.sample.garbage_bytes for each in segments if each.sample is not None}
+    left = sum(garbage.values())
+    chosen: set[Segment] = set()
+    if left <= most:
+        return chosen
+    for each in sorted(garbage, key=lambda each: garbage[each] / max(each.size, 1), reverse=True):
+        if left <= REST * most or not garbage[each]:
+            break
+        chosen.add(each)
+        left -= garbage[each]
+    small_bytes = config.segment_bytes // SMALL
+    for one, other in (*pairwise(segments), *pairwise(reversed(segments))):
+        if one in chosen and other.size <= small_bytes:
+            chosen.add(other)
+    return chosen
+
+
+def dirty_ratio(segments: Sequence[Segment]) -> float:
+    """Return which share of the bytes of segments was in no pass yet."""
+    size = sum(each.size for each in segments)
+    return sum(each.size for each in segments if is_dirty(each)) / size if size else 0.0
+
+
+def overdue_ms(dirty: Sequence[Segment], config: TopicConfig, now_ms: int) -> int:
+    """Return for how long records have waited for a pass beyond `max.compaction.lag.ms`; 0 or less if none has."""
+    if config.max_compaction_lag_ms == UNLIMITED_MS or not dirty:
+        return 0
+    return max(now_ms - config.max_compaction_lag_ms - oldest_ms(each) for each in dirty)
+
+
+def oldest_ms(segment: Segment) -> int:
+    """Return when a segment's first batch was made; without timestamps, when it was appended."""
+    summary = segment.summary
+    return summary.first_timestamp if summary.first_timestamp > 0 else summary.first_append_ms
+
+
+def next_due_ms(log: Log, now_ms: int) -> int | None:
+    """Return when a pass will be due by time alone, if nothing is appended; None for never."""
+    config = log.config
+    if not config.compacts:
+        return None
+    sealed = log.segments[:-1]
+    at = [each.summary.horizon_ms for each in sealed if each.summary.horizon_ms > now_ms]
+    if config.max_compaction_lag_ms != UNLIMITED_MS:
+        at += [oldest_ms(each) + config.max_compaction_lag_ms + 1 for each in sealed if is_dirty(each)]
+    if config.min_compaction_lag_ms:
+        at += [newest_ms(each) + config.min_compaction_lag_ms for each in sealed if is_dirty(each)]
+    return min((each for each in at if each > now_ms), default=None)
+
+
+def groups(
+    chosen: Sequence[Segment], segments: Sequence[Segment], config: TopicConfig
+) -> list[list[Segment]]:
+    """Return what becomes one segment each: chosen ones that follow one another, as far as one could hold them all."""
+    found: list[list[Segment]] = []
+    number_of = {segment: number for number, segment in enumerate(segments)}
+    for segment in chosen:
+        last = found[-1] if found else []
+        if last and number_of[segment] == number_of[last[-1]] + 1 and _fit([*last, segment], config):
+            last.append(segment)
+        else:
+            found.append([segment])
+    return found
+
+
+def _fit(group: list[Segment], config: TopicConfig) -> bool:
+    entries = [(each.summary.offset_entries * 8, each.summary.time_entries * 12) for each in group]
+    return (
+        sum(each.size for each in group) <= config.segment_bytes
+        and max(map(sum, zip(*entries, strict=True))) <= config.segment_index_bytes
+        and group[-1].next_offset - 1 - group[0].base_offset <= INT32_MAX
+    )

@@ -1,0 +1,72 @@
+"""Reading sealed segments from their beginning to their end, batch by batch, and nothing that is not what was written.
+
+Owns the way of bytes from the disk to whole batches: each block is held against its digest as it comes in. Knows
+nothing of what is done with a batch. Memory stays bounded by a chunk and a batch.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tidelog.protocol.records import entries
+from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, read_header
+from tidelog.storage import blocks, verification
+from tidelog.storage.segment import LOG, Mismatch, Segment
+from tidelog.storage.walk import OPENED_BYTES_MAX
+
+CHUNK_BYTES: Final = 16 * blocks.BLOCK_BYTES
+
+
+class Entry(NamedTuple):
+    """A batch, or an entry of an older format: its header, and all of its bytes."""
+
+    header: BatchHeader
+    data: memoryview
+
+
+def chunks(segment: Segment) -> Iterator[list[Entry]]:
+    """Yield the entries of a sealed segment without damage, as many at a time as end in the next chunk of its log.
+
+    Mismatch where its bytes are not what they were: it is to be judged.
+    """
+    held = b""
+    for position in range(0, segment.size, CHUNK_BYTES):
+        data = held + _verified(segment, position)
+        view, at = memoryview(data), 0
+        found = []
+        while (entry := _entry(view, at)) is not None:
+            found.append(entry)
+            at += len(entry.data)
+        held = data[at:]
+        yield found
+    if held:
+        raise Mismatch(f"{segment.path(LOG)}@{segment.size - len(held)}: a batch is cut short", segment)
+
+
+def _verified(segment: Segment, position: int) -> bytes:
+    """Read the chunk at a position, or what is left of the log."""
+    count = min(CHUNK_BYTES, segment.size - position)
+    data = segment.file.pread(count, position)
+    summary = segment.summary
+    if len(data) < count or not summary.digests or not blocks.are_right(summary.digests, position, data):
+        verification.doubt(segment, position)
+        raise Mismatch(f"{segment.path(LOG)}@{position}: not what was written", segment)
+    return data
+
+
+def _entry(view: memoryview, at: int) -> Entry | None:
+    """Return the entry at a position; None where it is not all there."""
+    left = len(view) - at
+    if left < entries.BYTES_MIN:
+        return None
+    if view[at + MAGIC_POSITION] == MAGIC:
+        if left < entries.HEAD_BYTES:
+            return None
+        header = read_header(view, at)
+    else:
+        header = entries.peek(view, at)
+    size = header.size_bytes
+    if size > left:
+        return None
+    if header.record_count == entries.UNKNOWN:
+        header = entries.read(view, at, OPENED_BYTES_MAX)
+    return Entry(header, view[at : at + size])
