@@ -194,7 +194,7 @@ FIRST = {
     "cli/consumer_group_api": ["cli_groups", _CLI_GROUPS],
     "cli/delete_records": [_CLI_ADMINISTERS],
     "cli/dump": ["cli_dump"],
-    "cli/explain": ["cli_explain"],
+    "cli/explain": ["cli_explain", "cli_explain_compaction"],
     "cli/fsck": ["cli_fsck"],
     "cli/group_reset": ["cli", "cli_groups", _CLI_GROUPS],
     "cli/groups": ["cli_groups", _CLI_GROUPS],
