@@ -1,8 +1,9 @@
 """Compaction beside Apache Kafka's: `python -m bench.compaction [--records N] [--keys K] [--codec none|zstd]`.
 
-One thread each, the same records, one broker after the other: how fast a pass is, as each broker says of itself, what CPU
-it takes, and what it does to produces meanwhile. `--schedules` measures how much is copied by each schedule instead, in
-logs of a hundred segments. Prints a table as it goes. `--records 100000` does everything, smaller: to see that it works.
+One thread each, the same records, one broker after the other: how fast a pass is, as each broker says of itself, what
+CPU it takes, and what it does to produces meanwhile. `--schedules` measures how much is copied by each schedule
+instead, in logs of a hundred segments. Prints a table as it goes. `--records 100000` does everything, smaller: to see
+that it works.
 """
 
 import argparse

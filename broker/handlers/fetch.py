@@ -334,7 +334,7 @@ class _Fetch:
             records=EMPTY,
         )
         if want.last_fetched_epoch >= 0:
-            epoch, end_offset = log.epoch_end(want.last_fetched_epoch)
+            epoch, end_offset = log.epochs.end_of(want.last_fetched_epoch, log.log_end_offset)
             if epoch < 0:
                 return self._failure(want.partition, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
             if epoch != want.last_fetched_epoch or end_offset < want.fetch_offset:

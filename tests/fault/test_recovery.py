@@ -652,12 +652,16 @@ def test_a_log_that_lost_what_lies_before_its_start_goes_on_from_there(tmp_path:
 
 def test_KIP101_an_unclean_start_begins_an_epoch_and_a_clean_one_does_not(tmp_path: Path) -> None:
     log = made(tmp_path, batches=2)
-    assert (log.leader_epoch, log.epoch_end(0)) == (0, (0, 4))
+    assert (log.leader_epoch, log.epochs.end_of(0, log.log_end_offset)) == (0, (0, 4))
     log.close()
     log = open_log(tmp_path, clean=True, recovery_point=4, **OPTIONS)
     assert log.leader_epoch == 0
     log = open_log(tmp_path, **OPTIONS)
-    assert (log.leader_epoch, log.epoch_end(0), log.epoch_end(1)) == (1, (0, 4), (1, 4))
+    assert (
+        log.leader_epoch,
+        log.epochs.end_of(0, log.log_end_offset),
+        log.epochs.end_of(1, log.log_end_offset),
+    ) == (1, (0, 4), (1, 4))
     fill(log, [[NOW]])
     assert [log.epochs.at(offset) for offset in (0, 3, 4)] == [0, 0, 1]
     (tmp_path / "leader-epoch-checkpoint").write_text("0\nbroken")

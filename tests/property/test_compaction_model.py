@@ -34,7 +34,9 @@ from tidelog.storage.upkeep import enforce_retention
 
 KEYS = [b"a", b"b", b"c", b"dd", b"", b"\x00" * 40]
 PAIRS = st.lists(
-    st.tuples(st.sampled_from(KEYS), st.sampled_from([b"v", b"w" * 30, b"", None, None])), min_size=1, max_size=4
+    st.tuples(st.sampled_from(KEYS), st.sampled_from([b"v", b"w" * 30, b"", None, None])),
+    min_size=1,
+    max_size=4,
 )
 FORMATS = ["3.0-IV1", "3.0-IV1", "3.0-IV1", "1", "0"]
 ZSTD = 4
@@ -51,7 +53,9 @@ class CompactionModel(RuleBasedStateMachine):
         self.rows: list[KeyedRow] = []
         self.appended: dict[int, int] = {}
         self.seen: dict[int, int] = {}
-        self.sent: dict[int, tuple[bytes, int, int]] = {}  # by producer: its last batch, where it is, next sequence
+        self.sent: dict[
+            int, tuple[bytes, int, int]
+        ] = {}  # by producer: its last batch, where it is, next sequence
         self.end = self.start = self.recovery_point = 0
         self.is_exact = True  # a crash may have lost the time of an append
 
@@ -166,9 +170,7 @@ class CompactionModel(RuleBasedStateMachine):
         settings_ = {"retention.ms": str(retention_ms), "cleanup.policy": "compact,delete"}
         self.log.update_config(self.log.config.override(settings_))
         enforce_retention(self.log, self.now_ms)
-        self.log.update_config(
-            self.log.config.override({"retention.ms": "-1", "cleanup.policy": "compact"})
-        )
+        self.log.update_config(self.log.config.override({"retention.ms": "-1", "cleanup.policy": "compact"}))
         assert self.log.log_start_offset >= self.start
         for row in self.rows:
             if row.offset < self.log.log_start_offset:
@@ -275,7 +277,9 @@ class CompactionModel(RuleBasedStateMachine):
     def restart(self) -> None:
         self.log.close()
         problems = fsck.Fsck(self.log.directory, deep=True, repair=False).problems()
-        assert [f"{each.path.name}@{each.position}: {each.what}" for each in problems if not each.is_note] == []
+        assert [
+            f"{each.path.name}@{each.position}: {each.what}" for each in problems if not each.is_note
+        ] == []
         self.reopen(clean=True)
 
     @rule()

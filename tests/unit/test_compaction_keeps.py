@@ -13,7 +13,9 @@ from tidelog.storage.search import by_time
 from tidelog.storage.sources import PATIENT
 
 
-def test_the_largest_time_by_the_brokers_clock_is_that_of_the_first_record_that_is_left(tmp_path: Path) -> None:
+def test_the_largest_time_by_the_brokers_clock_is_that_of_the_first_record_that_is_left(
+    tmp_path: Path,
+) -> None:
     log = open_log(tmp_path, **COMPACTED, message_timestamp_type="LogAppendTime")
     log.append(keyed((b"a", b"1"), (b"b", b"1"), (b"c", b"1")), NOW + 5)
     log.append(keyed((b"a", b"2"), at=NOW), NOW + 5)
@@ -50,7 +52,9 @@ def test_S90_a_wrapper_of_the_older_formats_that_loses_its_last_message_leaves_n
     assert [(each.base_offset, each.next_offset) for each in log.segments] == [(0, 6), (6, 6)]
 
 
-def test_V6_a_batch_that_lost_all_its_records_hides_no_later_one_from_a_search_by_time(tmp_path: Path) -> None:
+def test_V6_a_batch_that_lost_all_its_records_hides_no_later_one_from_a_search_by_time(
+    tmp_path: Path,
+) -> None:
     log = open_log(tmp_path / "topic-0", **COMPACTED, index_interval_bytes=0)
     log.append(keyed((b"k", b"1"), at=NOW + 100), NOW)
     log.append(keyed((b"k", b"1"), at=NOW + 500), NOW + 1)
