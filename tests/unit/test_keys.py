@@ -250,6 +250,16 @@ def test_a_record_goes_if_its_key_has_a_later_offset(kernel: Any, drops: bool, m
     assert chosen.keyless == 2
 
 
+def test_an_empty_key_is_a_key(kernel: Any) -> None:
+    data, columns = scanned(kernel, [keyed(0, b""), keyed(1, b"", None), keyed(2, b"a"), keyed(3, b"", None)])
+    table, keep = bytearray(24 * 4), bytearray(4)
+    assert kernel.note(table, SECRET, data, columns, 0, MANY) == (4, 2)
+    assert kernel.choose(table, SECRET, data, columns, 0, NO_END, False, keep) == (2, 1, 0)
+    assert keep == b"\0\0\1\1"
+    assert kernel.choose(table, SECRET, data, columns, 0, NO_END, True, keep) == (1, 0, 0)
+    assert keep == b"\0\0\1\0"
+
+
 def test_a_key_that_the_map_does_not_have_stays(kernel: Any) -> None:
     data, columns = scanned(kernel, [keyed(0, b"a"), keyed(1, b"b", None)])
     keep = bytearray(2)
