@@ -17,6 +17,7 @@ COMPILED = (
     "records/kernel",
     "records/keys",
     "records/search",
+    "records/tally",
     "records/validate",
     "wire/maker",
     "wire/reader",

@@ -6,6 +6,7 @@ not know: it is told them as the broker was, and says by which it judges. A topi
 its folders say, as it will be to the broker that adopts them.
 """
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +30,11 @@ from tidelog.config import times
 from tidelog.config.described import Described, Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import TopicConfig
+from tidelog.protocol.records import keys
 from tidelog.storage import files, read_only, retention
 from tidelog.storage.checkpoints import load_offsets
+from tidelog.storage.compaction import plan as passes
+from tidelog.storage.compaction import survey
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LOG_STARTS
@@ -39,9 +43,17 @@ from tidelog.storage.retention import BEFORE_START, TOO_MUCH, Verdict
 from tidelog.storage.search import explained
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, Timeline
 from tidelog.storage.search.explained import Step, Unread
-from tidelog.storage.segment import LOG, OFFSET_MAX
+from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
+from tidelog.storage.summary import NONE
 
 RETENTION_OPTIONS: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "retention.clock")
+COMPACTION_OPTIONS: Final = (
+    "cleanup.policy",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "delete.retention.ms",
+)
 LOOKUP_OPTIONS: Final = ("lookup.clock",)
 _SOURCES: Final = {
     Source.TOPIC: "topic",
@@ -86,6 +98,10 @@ def _time(timestamp_ms: int | None) -> str:
     return "-" if timestamp_ms is None else times.show(timestamp_ms)
 
 
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"
+
+
 _SEGMENT: Final = (
     Column("partition", "partition", is_number=True),
     Column("segment", "segment", is_number=True),
@@ -97,6 +113,16 @@ RETENTION: Final = (
     Column("age_begins", "age begins", _time),
     Column("age_bound", "or earlier", _yes_or_dash),
     Column("expires", "expires", _time),
+    Column("why", "why"),
+)
+COMPACTION: Final = (
+    *_SEGMENT,
+    Column("records", "records", is_number=True),
+    Column("clean_to", "clean to", _or_dash, is_number=True),
+    Column("cleaned", "last pass", _time),
+    Column("yield", "yield", _share, is_number=True),
+    Column("garbage", "garbage", _share, is_number=True),
+    Column("horizon", "deletes go", _time),
     Column("why", "why"),
 )
 OFFSET: Final = (
@@ -172,6 +198,127 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
         return f"stays: not before the segment at {verdict.held_by}, which is older"
     appends = ", unless more is appended" if verdict.segment.is_active else ""
     return f"stays: {age}{appends}"
+
+
+def compacted(where: Where, reads_keys: bool, as_json: bool, clock: Clock) -> int:
+    """Print what passes have made of each segment, and when the next one is due; return the exit code."""
+    now_ms = clock.now_ms()
+    rows: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    with _errors(where):
+        topic = _topic(where)
+        for log in _logs(where, topic, now_ms):
+            if reads_keys:
+                _look_at_keys(log, now_ms)
+            plan = passes.wanted(log, now_ms)
+            rows += [
+                {"kind": "segment", "partition": log.partition, **_state(each, log, plan, now_ms)}
+                for each in log.segments
+            ]
+            answers.append({"kind": "answer", "partition": log.partition, **_due(log, plan, now_ms)})
+    if as_json:
+        _print_json([_options(topic, COMPACTION_OPTIONS), *rows, *answers])
+        return OK
+    print_rows(
+        COMPACTION, rows, as_json=False, caption=f"{topic.name}: what compaction makes of its segments"
+    )
+    _print_options(topic, COMPACTION_OPTIONS)
+    for row in answers:
+        by_time = (
+            "" if row["due_at"] is None else f"; by time alone a pass is due at {times.show(row['due_at'])}"
+        )
+        print(f"partition {row['partition']}: {row['why']}{by_time}")
+    return OK
+
+
+def _look_at_keys(log: Log, now_ms: int) -> None:
+    """Estimate the garbage of each segment, as a broker does, by samples of their keys."""
+    candidates = [each for each in passes.compactable(log, now_ms) if not each.summary.damage]
+    secret = secrets.token_bytes(keys.SECRET_BYTES)
+    for segment in candidates:
+        steps = survey.sampled(segment, secret)
+        while segment.sample is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                segment.sample = end.value
+    survey.estimate(candidates)
+
+
+def _state(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) -> dict[str, Any]:
+    summary, sample = segment.summary, segment.sample
+    yielded = 1 - segment.size / summary.source_bytes if summary.source_bytes > 0 else None
+    return {
+        "segment": segment.base_offset,
+        "next_offset": segment.next_offset,
+        "bytes": segment.size,
+        "records": summary.record_count,
+        "clean_to": _known(summary.cleaned_to),
+        "cleaned": _known(summary.cleaned_ms),
+        "source_bytes": _known(summary.source_bytes),
+        "yield": None if yielded is None else round(yielded, 4),
+        "garbage": None if sample is None else round(sample.garbage_bytes / max(segment.size, 1), 4),
+        "horizon": _known(summary.horizon_ms),
+        "why": _why_compacted(segment, log, plan, now_ms),
+    }
+
+
+def _known(number: int) -> int | None:
+    return None if number == NONE else number
+
+
+def _why_compacted(segment: Segment, log: Log, plan: passes.Plan | None, now_ms: int) -> str:
+    config = log.config
+    if not config.compacts:
+        return "stays: cleanup.policy=delete"
+    if segment is log.active:
+        return "stays: it takes the appends"
+    if segment.next_offset <= log.log_start_offset:
+        return f"stays: it ends before the log's start, {log.log_start_offset}"
+    if segment.summary.damage:
+        return "stays: some of its bytes are damaged"
+    if segment not in passes.compactable(log, now_ms):
+        return f"waits: it, or one before it, is younger than min.compaction.lag.ms={config.min_compaction_lag_ms}"
+    if plan is not None and segment in plan.must:
+        if passes.has_expired(segment, now_ms):
+            return "due: tombstones in it may go now"
+        if passes.overdue_ms([segment] * passes.is_dirty(segment), config, now_ms) > 0:
+            return f"due: it has waited for max.compaction.lag.ms={config.max_compaction_lag_ms}"
+        return "due: it is older than what is"
+    if plan is not None and plan.by_yield:
+        if segment.sample is None:
+            return "may be due: a broker looks at a sample of its keys; so does --keys"
+        if segment in passes.worth_it(plan.candidates, config):
+            return "due: its garbage is worth the copy"
+        return "rests: others give more for what is copied"
+    return "rests: it has been in a pass" if not passes.is_dirty(segment) else "rests: no pass is due"
+
+
+def _due(log: Log, plan: passes.Plan | None, now_ms: int) -> dict[str, Any]:
+    """Return whether a pass over a log is due, and why or when."""
+    segments = passes.compactable(log, now_ms)
+    garbage = passes.garbage_ratio(segments)
+    most = max(log.config.min_cleanable_dirty_ratio, passes.GARBAGE_MIN)
+    is_bound = any(each.sample is None for each in segments)
+    told = f"{garbage:.1%} of it {'may be' if is_bound else 'is'} garbage, "
+    if not log.config.compacts:
+        why = "it is not compacted: cleanup.policy=delete"
+    elif plan is None:
+        why = f"no pass is due: {told}not more than {most:.1%}"
+    elif plan.must:
+        why = "a pass is due: some of it has waited long enough, as told above"
+    elif is_bound:
+        why = f"a pass may be due: {told}and from {most:.1%} on one is"
+    else:
+        why = f"a pass is due: {told}more than {most:.1%}"
+    return {
+        "due": None if plan is not None and not plan.must and is_bound else plan is not None,
+        "due_at": passes.next_due_ms(log, now_ms),
+        "dirty": round(passes.dirty_ratio(segments), 4),
+        "garbage": round(garbage, 4),
+        "garbage_bound": is_bound,
+        "why": why,
+    }
 
 
 def looked_up(where: Where, at: str, clock_name: str | None, as_json: bool, clock: Clock) -> int:

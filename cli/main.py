@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 import tidelog
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.text import called, drop_output, note
-from tidelog.cli.verbs import configs, explain, groups, topics
+from tidelog.cli.verbs import audit, configs, explain, groups, topics
 from tidelog.cli.verbs.arguments import (
     LOCAL,
     TIME_HELP,
@@ -101,6 +101,7 @@ for name, verbs in (
     ("topics", topics),
     ("configs", configs),
     ("groups", groups),
+    ("audit", audit),
     ("explain", explain),
 ):
     app.add_typer(verbs.app, name=name)

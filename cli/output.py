@@ -9,11 +9,13 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 from tidelog.cli.text import CONTROLS
 
 Row = Mapping[str, Any]
+# Made once: there may be a million lines.
+_encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Column(NamedTuple):
@@ -42,7 +44,7 @@ def print_rows(columns: Sequence[Column], rows: Iterable[Row], *, as_json: bool,
 
 def to_json(value: object) -> str:
     """Return a value as one line of JSON."""
-    return json.dumps(value, ensure_ascii=False)
+    return _encode(value)
 
 
 def is_terminal(stream: IO[Any]) -> bool:

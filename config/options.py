@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tidelog.config.contradictions import check_buffer, check_lags
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT, INERT, ONE_NODE, reason
@@ -31,10 +32,6 @@ from tidelog.config.table import Option, inert_options, option, options_of
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
 
 TOLERABLE = f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true more may be asked for, and one is what there is"
-
-
-# Of keys, for a cleaner: with less a pass would come to its end too soon.
-LEAST_DEDUPE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -467,25 +464,19 @@ class BrokerConfig:
 
         Or where it would wait for more replicas than there are, unless that is tolerated.
         """
-        topic.check_lags()
+        check_lags(topic.min_compaction_lag_ms, topic.max_compaction_lag_ms)
         if topic.min_insync_replicas > 1 and not self.tidelog_tolerate_replication_factor:
             value = str(topic.min_insync_replicas)
             raise ConfigError("min.insync.replicas", f"must be 1: {TOLERABLE}", value=value)
 
     def check(self) -> None:
         """Raise ConfigError where options of the broker contradict each other; each may change while it runs."""
-        self.topic.check_lags(
-            *(TOPIC_OPTIONS[f"{which}.compaction.lag.ms"].broker for which in ("min", "max"))
+        check_lags(self.topic.min_compaction_lag_ms, self.topic.max_compaction_lag_ms, "log.cleaner.")
+        check_buffer(
+            self.log_cleaner_threads,
+            self.log_cleaner_dedupe_buffer_size,
+            self.log_cleaner_io_buffer_load_factor,
         )
-        threads = max(self.log_cleaner_threads, 1)
-        if self.log_cleaner_dedupe_buffer_size < threads * LEAST_DEDUPE_BYTES:
-            problem = (
-                f"at least {LEAST_DEDUPE_BYTES} for each of log.cleaner.threads={self.log_cleaner_threads}"
-            )
-            size = str(self.log_cleaner_dedupe_buffer_size)
-            raise ConfigError("log.cleaner.dedupe.buffer.size", problem, value=size)
-        if not self.log_cleaner_io_buffer_load_factor:
-            raise ConfigError("log.cleaner.io.buffer.load.factor", "must be more than 0", value="0.0")
 
     def topic_defaults(self) -> TopicConfig:
         """Return what holds for a topic without overrides."""

@@ -369,12 +369,6 @@ class TopicConfig:
         """The span after which a segment is sealed: of a compacted topic no later than it must be compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
-    def check_lags(self, least: str = "min.compaction.lag.ms", most: str = "max.compaction.lag.ms") -> None:
-        """Raise ConfigError where a record may not be compacted yet when it must be; these are the options' names."""
-        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
-            problem = f"must be at most {most}={self.max_compaction_lag_ms}"
-            raise ConfigError(least, problem, value=str(self.min_compaction_lag_ms))
-
     @property
     def inert(self) -> Mapping[str, str]:
         """Return what was set and does nothing, with the reason."""

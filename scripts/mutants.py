@@ -74,6 +74,7 @@ _GROUPS = ["group_handlers", "group_memory"]
 _CLI_ADMINISTERS, _CLI_GROUPS = "tests/e2e/test_administration.py", "tests/e2e/test_cli_groups.py"
 _CODEC = ["wire", "tests/property/test_wire.py"]
 _KERNEL = ["kernel", "tests/property/test_records_kernel.py"]
+_KEYS = ["keys", "tests/property/test_records_keys.py"]
 # What is run before all else for a file, or the files of a folder: most mutants die within a second of it.
 FIRST = {
     "broker/answers": ["connection_bounds"],
@@ -188,14 +189,17 @@ FIRST = {
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting", "fetch_sessions"],
     "broker/work": ["work", "client_answers", "topics"],
+    "cli/audit": ["tests/e2e/test_cli_audit.py"],
+    "cli/batches": ["tests/e2e/test_cli_audit.py"],
     "cli/configs": ["cli", _CLI_ADMINISTERS],
     "cli/consumer_group_api": ["cli_groups", _CLI_GROUPS],
     "cli/delete_records": [_CLI_ADMINISTERS],
     "cli/dump": ["cli_dump"],
-    "cli/explain": ["cli_explain"],
+    "cli/explain": ["cli_explain", "cli_explain_compaction"],
     "cli/fsck": ["cli_fsck"],
     "cli/group_reset": ["cli", "cli_groups", _CLI_GROUPS],
     "cli/groups": ["cli_groups", _CLI_GROUPS],
+    "cli/key_audit": ["key_audit"],
     "cli/lag": ["cli_groups"],
     "cli/log_dirs": [_CLI_ADMINISTERS],
     "cli/produce": ["cli_produce", "cli"],
@@ -214,13 +218,16 @@ FIRST = {
     "protocol/records/compression": ["records_compression"],
     "protocol/records/convert": ["convert", "tests/property/test_message_sets.py"],
     "protocol/records/errors": ["records_validate"],
+    "protocol/records/kept": _KEYS,
     "protocol/records/kernel": _KERNEL,
+    "protocol/records/keys": _KEYS,
     "protocol/records/legacy": ["message_set", "topic_format", "storage_walk", "cli_dump"],
     "protocol/records/legacy_codecs": ["message_set"],
     "protocol/records/legacy_validate": ["topic_format", "keys_of_compacted_topics"],
     "protocol/records/message_set": ["message_set", "convert", "topic_format"],
     "protocol/records/recompress": ["recompress"],
     "protocol/records/search": _KERNEL,
+    "protocol/records/tally": ["tally", "key_audit"],
     "protocol/records/topic_format": ["topic_format", "tests/property/test_message_sets.py"],
     "protocol/records/validate": ["records_validate", "keys_of_compacted_topics"],
     "protocol/registry": ["wire"],

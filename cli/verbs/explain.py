@@ -45,6 +45,26 @@ def explain_retention(
     return retained(Where(topic, partition, data_dir, config, override or ()), as_json, Clock())
 
 
+@app.command("compaction")
+def explain_compaction(
+    topic: Topic,
+    partition: Partition = None,
+    reads_keys: Annotated[
+        bool, typer.Option("--keys", help="Read all keys, and estimate how much of each segment is garbage.")
+    ] = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    override: Override = None,
+    as_json: Json = False,
+) -> int:
+    """Say of each segment of a topic how far it is clean, what its last pass won, and whether one is due or when."""
+    from tidelog.broker.clock import Clock
+    from tidelog.cli.explain import Where, compacted
+
+    where = Where(topic, partition, data_dir, config, override or ())
+    return compacted(where, reads_keys, as_json, Clock())
+
+
 @app.command("offset")
 def explain_offset(
     topic: Topic,

@@ -39,6 +39,7 @@ Buffer = bytes | bytearray | memoryview | mmap
 
 ENTRY_BYTES: Final = 24
 SECRET_BYTES: Final = 16
+HASH_BYTES: Final = 16
 # All bits of the first half of a hash count, unless a test wants keys to collide.
 ALL_BITS: Final = (1 << 64) - 1
 
@@ -73,6 +74,8 @@ _AHEAD = cython.typedef((cython.int, cython.Py_ssize_t))
 _NOTED = cython.typedef((cython.int, cython.Py_ssize_t, cython.longlong))
 # fault, the record that is wrong or how many are kept, tombstones among them, records without a key among them
 _CHOSEN = cython.typedef((cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t))
+# fault, the record that is wrong
+_HASHED = cython.typedef((cython.int, cython.Py_ssize_t))
 
 _OK = cython.declare(cython.int, 0)
 _OFFSET = cython.declare(cython.int, 1)
@@ -205,6 +208,20 @@ def latest(table: Buffer, secret: bytes, key: Buffer, slot_mask: int = ALL_BITS)
     )
 
 
+def hashes(secret: bytes, data: Buffer, columns: Columns, out: bytearray | memoryview | mmap) -> None:
+    """Write the two halves of the hash of each record's key into out, HASH_BYTES a record; zeros where it has none.
+
+    RecordError where the columns are not those of data, ValueError where out has no room: what is in it is then void.
+    """
+    octets, room = memoryview(data).cast("B"), _writable(out)
+    columns.check(room.nbytes // HASH_BYTES)
+    fault, record = _guarded_hashes(
+        octets, columns.block, room, columns.count, columns.capacity, octets.nbytes, _start(secret)
+    )
+    if fault != _OK:
+        raise _wrong(fault, record)
+
+
 def _writable(buffer: Buffer) -> memoryview:
     view = memoryview(buffer).cast("B")
     if view.readonly:
@@ -305,6 +322,64 @@ def _guarded_choose(
 
 
 @cython.cfunc
+@cython.exceptval(check=True)
+@cython.annotation_typing(True)
+def _guarded_hashes(
+    data: Buffer,
+    block: array.array,
+    out: Buffer,
+    count: cython.Py_ssize_t,
+    stride: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    start: _STATE,
+) -> _HASHED:
+    """Run _hashes; without the interpreter's lock if it takes long."""
+    hashed: _HASHED
+    if cython.compiled:
+        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
+        room: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(out).buf)
+        rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
+    else:
+        octets, room, rows = data, out, block
+    if size < _UNLOCK_BYTES and count < _UNLOCK_RECORDS:
+        hashed = _hashes(octets, rows, room, count, stride, size, start)
+    else:
+        with cython.nogil:
+            hashed = _hashes(octets, rows, room, count, stride, size, start)
+    return hashed
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.annotation_typing(True)
+def _hashes(
+    octets: cython.p_const_uchar,
+    columns: cython.p_longlong,
+    out: cython.p_uchar,
+    count: cython.Py_ssize_t,
+    stride: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    start: _STATE,
+) -> _HASHED:
+    """Do hashes' work without Python."""
+    full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
+    index: cython.Py_ssize_t
+    for index in range(count):
+        key: cython.longlong = columns[3 * stride + index]
+        length: cython.longlong = columns[4 * stride + index]
+        first: cython.ulonglong = 0
+        second: cython.ulonglong = 0
+        if length >= 0:
+            if key < 0 or length > size or key > size - length:
+                return _KEY, index
+            first, second = _hash(octets, key, length, start, full)
+        _store(out, index * 16, first)
+        _store(out, index * 16 + 8, second)
+    return _OK, count
+
+
+@cython.cfunc
 @cython.annotation_typing(True)
 def _latest(table: Buffer, data: Buffer, task: _TASK, start: _STATE) -> cython.longlong:
     """Look up the key that fills data."""
@@ -338,17 +413,19 @@ def _note(
     """Do note's work without Python."""
     count, stride, _size, capacity, base, _mask = task  # type: ignore[attr-defined]
     added: cython.longlong = 0
+    step: cython.Py_ssize_t = 0
     hashed: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(count):
         if index == hashed:
+            step = index
             hashed = min(hashed + _STEP, count)
             fault, wrong = _hash_ahead(entries, octets, columns, scratch, task, start, index, hashed)
             if fault != _OK:
                 return fault, wrong, added
         if columns[4 * stride + index] < 0:
             continue
-        row: cython.Py_ssize_t = (index % _STEP) * _SCRATCH
+        row: cython.Py_ssize_t = (index - step) * _SCRATCH
         at: cython.Py_ssize_t = _find(entries, capacity, scratch[row], scratch[row + 1], scratch[row + 2])
         if at < 0:
             return _OK, index, added
@@ -385,10 +462,12 @@ def _choose(
     kept: cython.Py_ssize_t = 0
     tombstones: cython.Py_ssize_t = 0
     keyless: cython.Py_ssize_t = 0
+    step: cython.Py_ssize_t = 0
     hashed: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(count):
         if index == hashed:
+            step = index
             hashed = min(hashed + _STEP, count)
             fault, wrong = _hash_ahead(entries, octets, columns, scratch, task, start, index, hashed)
             if fault != _OK:
@@ -400,7 +479,7 @@ def _choose(
         if has_key and offset < mapped_end:
             if drops_tombstones and is_tombstone:
                 continue
-            row: cython.Py_ssize_t = (index % _STEP) * _SCRATCH
+            row: cython.Py_ssize_t = (index - step) * _SCRATCH
             at: cython.Py_ssize_t = _find(entries, capacity, scratch[row], scratch[row + 1], scratch[row + 2])
             if at >= 0 and _load(entries, at + 16) > offset + 1:
                 continue
@@ -533,8 +612,14 @@ def _hash(
         a, b, c, d = _round(a, b, c, d)
         a ^= word
         at += 8
-    word = length & 0xFF
-    word = word << 56 | _word(octets, at, length & 7)
+    left: cython.int = length & 7
+    if length < 8:
+        word = _word(octets, at, left)
+    else:
+        # The last 8 bytes, less those that are hashed: quicker than one by one.
+        word = _word(octets, at + left - 8, 8) >> 8 >> (56 - 8 * left)
+    size: cython.ulonglong = length & 0xFF
+    word |= size << 56
     a, b, c, d = _round(a, b, c, d ^ word)
     a, b, c, d = _round(a, b, c, d)
     a, b, c, d = _round(a ^ word, b, c ^ 0xEE, d)

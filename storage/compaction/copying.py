@@ -28,7 +28,7 @@ class Copy:
         """Make the files of one, empty. OSError where that cannot be done."""
         first = group[0]
         self.group = group
-        self.segment = Segment.create(
+        self.segment = Segment.begin(
             first.folder,
             first.base_offset,
             config.index_interval_bytes,
@@ -37,6 +37,7 @@ class Copy:
             first.summary.created_ms,
             mark=CLEANED,
         )
+        self.segment.make_files()
         self.segment.summary.is_created_bound = first.summary.is_created_bound
         self._times: list[AppendTime] = []
         self._end = group[-1].next_offset

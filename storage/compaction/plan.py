@@ -65,7 +65,12 @@ def is_dirty(segment: Segment) -> bool:
 
 def due(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
     """Return the pass that is due; None where there is none. It goes by Kafka's rule unless `by_yield`."""
-    if not log.config.compacts or log.health.failure is not None:
+    return None if log.health.failure is not None else wanted(log, now_ms, by_yield=by_yield)
+
+
+def wanted(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
+    """Return the pass that is due of a log as if it took writes."""
+    if not log.config.compacts:
         return None
     segments = compactable(log, now_ms)
     candidates = tuple(each for each in segments if not each.summary.damage)

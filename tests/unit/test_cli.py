@@ -312,6 +312,7 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
         "tidelog.cli.text",
         "tidelog.cli.verbs",
         "tidelog.cli.verbs.arguments",
+        "tidelog.cli.verbs.audit",
         "tidelog.cli.verbs.configs",
         "tidelog.cli.verbs.explain",
         "tidelog.cli.verbs.groups",

@@ -95,5 +95,16 @@ def test_a_wheel_built_without_a_compiler_holds_the_kernels_source(tree: Path, t
 def test_with_a_compiler_the_extension_lands_beside_its_source(tree: Path) -> None:
     assert build_in_place(tree, "cc").strip() == ""
     built = {path.name.removesuffix(SUFFIX) for path in tree.glob("protocol/*/*.so")}
-    assert built == {"batch", "kept", "kernel", "keys", "search", "validate", "maker", "reader", "writer"}
+    assert built == {
+        "batch",
+        "kept",
+        "kernel",
+        "keys",
+        "search",
+        "tally",
+        "validate",
+        "maker",
+        "reader",
+        "writer",
+    }
     assert which_kernel(tree / "src")[::2] == ["True", "2 0 2 7"]

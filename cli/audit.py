@@ -1,0 +1,132 @@
+"""`tidelog audit`: how far each key of a topic was delivered to a group.
+
+Owns the words. What is counted is `cli.key_audit`'s, how batches come here `cli.batches`'s. A committed offset n says
+that n - 1 was delivered; a partition of which none was committed counts as if it were 0.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from tidelog.broker.clock import Clock
+from tidelog.cli import client, groups, key_audit, offsets
+from tidelog.cli.batches import Batches
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import OK
+from tidelog.cli.key_audit import Behind, Bounds
+from tidelog.cli.output import Column, json_bytes, plain, print_rows, progress, to_json
+from tidelog.cli.text import counted
+from tidelog.config import times
+
+# Without --json: so many of the keys that wait longest.
+SHOWN: Final = 100
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _duration(length_ms: int | None) -> str:
+    return "-" if length_ms is None else times.show_duration(length_ms)
+
+
+KEYS: Final = (
+    Column("partition", "partition", is_number=True),
+    Column("key", "key", plain),
+    Column("produced_offset", "produced", is_number=True),
+    Column("delivered", "delivered", is_number=True),
+    Column("behind", "behind", is_number=True),
+    Column("behind_ms", "waits", _duration, is_number=True),
+)
+
+
+def run(
+    topic: str,
+    group: str,
+    partitions: Sequence[int],
+    table_bytes: int,
+    as_json: bool,
+    bootstrap: str,
+    clock: Clock,
+) -> int:
+    """Print the keys that are behind; return the exit code."""
+    with client.admin(bootstrap) as session:
+        found = _behind(session, topic, group, partitions, table_bytes)
+        now_ms = clock.now_ms()
+        try:
+            if as_json:
+                for partition, each in found:
+                    print(to_json(_row(partition, each, now_ms)))
+            else:
+                _show(topic, group, found, now_ms)
+        except OSError as error:
+            if error.filename is not None or isinstance(error, BrokenPipeError):
+                raise
+            raise CommandError(f"a temporary file: {error.strerror}; TMPDIR names another folder") from error
+    return OK
+
+
+def _behind(
+    session: client.Client, topic: str, group: str, partitions: Sequence[int], table_bytes: int
+) -> Iterator[tuple[int, Behind]]:
+    described = client.describe(session, topic)["partitions"]
+    leaders = {each["partition_index"]: each["leader_id"] for each in described}
+    chosen = client.choose(topic, leaders, partitions)
+    if group not in client.groups(session):
+        raise groups.no_group(group)
+    committed = client.committed(session, group)
+    starts, ends = offsets.bounds(session, chosen)
+    bounds = {key: Bounds(starts[key], ends[key], committed.get(key, 0)) for key in chosen}
+    left = sum(each.end - max(each.committed, each.start) for each in bounds.values())
+    with progress(f"audit {topic}", max(left, 0)) as advance:
+        for key, each in bounds.items():
+            if max(each.committed, each.start) >= each.end:
+                continue
+            batches = Batches(session, key, leaders[key.partition])
+            for one in key_audit.behind(batches.read, each, table_bytes):
+                advance(one.records)
+                yield key.partition, one
+
+
+def _row(partition: int, each: Behind, now_ms: int) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        **json_bytes("key", each.key),
+        "produced_offset": each.produced_offset,
+        "delivered_offset": each.delivered_offset,
+        **({"delivered": each.gone} if each.gone else {}),
+        "behind": each.records,
+        "behind_ms": _waits_ms(each, now_ms),
+    }
+
+
+def _waits_ms(each: Behind, now_ms: int) -> int | None:
+    return None if each.first_ms < 0 else max(0, now_ms - each.first_ms)
+
+
+def _show(topic: str, group: str, found: Iterator[tuple[int, Behind]], now_ms: int) -> None:
+    """Print a table of the keys that wait longest, and how many there are."""
+    longest: list[tuple[int, int, int, Behind]] = []
+    number = records = 0
+    for number, (partition, each) in enumerate(found, 1):
+        records += each.records
+        row = (_waits_ms(each, now_ms) or 0, -number, partition, each)
+        if len(longest) < SHOWN:
+            heapq.heappush(longest, row)
+        else:
+            heapq.heappushpop(longest, row)
+    rows = [
+        {
+            "partition": partition,
+            "key": each.key,
+            "produced_offset": each.produced_offset,
+            "delivered": _or_dash(each.delivered_offset if each.gone is None else each.gone),
+            "behind": each.records,
+            "behind_ms": _waits_ms(each, now_ms),
+        }
+        for _, _, partition, each in sorted(longest, key=lambda row: row[:2], reverse=True)
+    ]
+    if rows:
+        print_rows(KEYS, rows, as_json=False, caption=f"{topic}: keys that {group} has not read to their end")
+    of = f"; the {len(rows)} that wait longest are shown" if number > len(rows) else ""
+    print(f"{counted(number, 'key')} behind, by {counted(records, 'record')}{of}")

@@ -1,0 +1,279 @@
+"""Of each key of a partition that a group has not read to its end: how far it was delivered, and what is left of it.
+
+Owns the arithmetic, and the memory that it takes: a table of a fixed size (`protocol/records/tally`), an answer to
+Fetch or two, and a temporary file that has each of these keys once. Where there are more keys than the table has room
+for, they are divided into shares by their hashes, and the log is read once for each. A key is known by 128 bits of a
+hash under a secret that is new each time. Refuses to know groups, and how batches come here.
+
+A record is what `read_committed` delivers: one of an aborted transaction is none, nor is a marker, and nothing from
+the first open transaction on is.
+"""
+
+import mmap
+import secrets
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from struct import Struct
+from tempfile import TemporaryFile
+from typing import Final, NamedTuple
+
+from tidelog.cli.errors import CommandError
+from tidelog.protocol.records import compression, kernel, keys, message_set, tally
+from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
+from tidelog.protocol.records.build import READ_LIMIT_BYTES
+from tidelog.protocol.records.columns import Columns
+from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.protocol.records.tally import Share
+from tidelog.storage.compaction.reading import Entry
+from tidelog.storage.compaction.transactions import Transactions
+
+TABLE_BYTES: Final = 96 << 20
+# How many of the table's entries may be taken: what is looked for is found in a few steps.
+_LOAD: Final = 0.75
+_SPLIT_BITS_MAX: Final = 40
+# Why it is not known whether something of a key was delivered: what would tell is gone.
+COMPACTED: Final = "compacted"
+DELETED: Final = "deleted"
+
+# Yields the entries of a range of offsets, some at a time.
+Read = Callable[[int, int], Iterable[list[Entry]]]
+
+
+class Bounds(NamedTuple):
+    """Where a partition begins and ends, and what is read next: the offset that was committed, 0 if none was."""
+
+    start: int
+    end: int
+    committed: int
+
+
+class Behind(NamedTuple):
+    """A key of which there are records that were not delivered yet."""
+
+    key: bytes | None
+    produced_offset: int
+    delivered_offset: int | None
+    gone: str | None  # where nothing that was delivered is left, what may have taken it: COMPACTED, DELETED
+    records: int
+    first_ms: int  # the time of the first of them, -1 where it carries none
+
+
+class _Full(Exception):
+    """There are more keys than the table has room for."""
+
+
+class _Transactional(Exception):
+    """What became of transactions is to be known first."""
+
+
+def behind(read: Read, bounds: Bounds, table_bytes: int = TABLE_BYTES) -> Iterator[Behind]:
+    """Yield the keys that are behind, in the order of their first records that were not delivered.
+
+    Where keys are divided into shares that is the order within each. CommandError where records cannot be read.
+    """
+    audit = _Audit(read, bounds)
+    shares = [Share()]
+    while shares:
+        share = shares.pop()
+        try:
+            with _Tally(table_bytes) as counted:
+                audit.count(counted, share)
+                yield from audit.told(counted)
+        except _Full:
+            if share.mask.bit_length() >= _SPLIT_BITS_MAX:
+                raise CommandError("there is no room for the keys: have it use more memory") from None
+            mask = share.mask << 1 | 1
+            shares += [Share(mask, share.number | share.mask + 1), Share(mask, share.number)]
+        except _Transactional:
+            audit.read_markers()
+            shares.append(share)
+
+
+class _Tally:
+    """The table, and the keys that are in it."""
+
+    _head = Struct("=qqq")  # the entry, the time of the first record, the length of the key or -1
+
+    def __init__(self, table_bytes: int) -> None:
+        entries = max(table_bytes // tally.ENTRY_BYTES, 2)
+        self.table = mmap.mmap(-1, entries * tally.ENTRY_BYTES)
+        self._room = max(1, min(int(entries * _LOAD), entries - 1))
+        self._new = array("q")
+        try:
+            self._keys = TemporaryFile()  # noqa: SIM115  (closed with the table)
+        except OSError:
+            self.table.close()
+            raise
+
+    def __enter__(self) -> "_Tally":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.table.close()
+        self._keys.close()
+
+    def count(self, batch: "_Batch", hashes: Buffer, offsets: range, share: Share) -> None:
+        """Count records; _Full where there is no room for a key of theirs."""
+        columns, base_offset = batch.columns, batch.header.base_offset
+        if len(self._new) < 2 * columns.count:
+            self._new = array("q", bytes(16 * columns.count))
+        done = tally.count(self.table, hashes, columns, base_offset, offsets, self._room, self._new, share)
+        if done.records < columns.count:
+            raise _Full
+        self._room -= done.entries
+        if done.entries:
+            self._keys.write(b"".join(self._lines(batch, done.entries)))
+
+    def _lines(self, batch: "_Batch", count: int) -> Iterator[bytes]:
+        data, columns, pack = batch.data, batch.columns, self._head.pack
+        positions, lengths = columns.key_position, columns.key_length
+        news = iter(self._new[: 2 * count])
+        for record, entry in zip(news, news, strict=True):
+            length = lengths[record]
+            yield pack(entry, batch.time_ms(record), length)
+            if length > 0:
+                at = positions[record]
+                yield bytes(data[at : at + length])
+
+    def each(self) -> Iterator[tuple[bytes | None, int, tally.Count]]:
+        """Yield the keys in the order in which they came: with the time of the first record, and what was counted."""
+        self._keys.seek(0)
+        while head := self._keys.read(self._head.size):
+            entry, first_ms, length = self._head.unpack(head)
+            key = self._keys.read(length) if length >= 0 else None
+            yield key, first_ms, tally.read(self.table, entry)
+
+
+class _Batch:
+    """The records of an entry as columns, which are used again for the next."""
+
+    def __init__(self) -> None:
+        self.columns = Columns()
+        self.header: BatchHeader
+        self.data: Buffer = b""
+        self._times: list[int] = []
+
+    def open(self, entry: Entry) -> None:
+        """Find the records; CommandError where they cannot be read."""
+        header, self._times = entry.header, []
+        self.header = header
+        try:
+            if header.magic != MAGIC:
+                self._open_messages(entry)
+                return
+            data, start, end = entry.data, HEADER_BYTES, len(entry.data)
+            if header.codec:
+                opened = compression.decompress(header.codec, data[start:], READ_LIMIT_BYTES)
+                self.data, start, end = opened, 0, len(opened)
+            else:
+                self.data = data
+            kernel.scan(self.data, start, end, header.record_count, self.columns, contiguous=False)
+        except (RecordsError, RecordError) as error:
+            raise CommandError(f"the batch at offset {header.base_offset} cannot be read: {error}") from None
+
+    def _open_messages(self, entry: Entry) -> None:
+        message = [
+            message
+            for each in message_set.entries(entry.data)
+            for message in message_set.messages(entry.data, each, READ_LIMIT_BYTES)
+        ]
+        columns, count, at = self.columns, len(message), 0
+        if columns.capacity < count:
+            columns.grow(count)
+        columns.count = count
+        for number, (offset, _, key, _) in enumerate(message):
+            columns.offset_delta[number] = offset - self.header.base_offset
+            columns.key_position[number], columns.key_length[number] = at, -1 if key is None else len(key)
+            at += len(key or b"")
+        self.data = b"".join(key or b"" for _, _, key, _ in message)
+        self._times = [time_ms for _, time_ms, _, _ in message]
+
+    def time_ms(self, record: int) -> int:
+        """Return the time that a record carries."""
+        if self.header.magic != MAGIC:
+            return self._times[record]
+        if self.header.is_log_append_time:
+            return self.header.max_timestamp
+        base_ms, delta = self.header.base_timestamp, self.columns.timestamp_delta[record]
+        return max(NO_TIMESTAMP, min(base_ms + delta, (1 << 63) - 1))
+
+
+class _Audit:
+    """One partition; the same for all shares."""
+
+    def __init__(self, read: Read, bounds: Bounds) -> None:
+        self._read = read
+        self._start, self._end, self._committed = bounds
+        self._next = max(bounds.committed, bounds.start)
+        self._batch = _Batch()
+        self._hashes = bytearray()
+        self._secret = secrets.token_bytes(keys.SECRET_BYTES)  # one for all shares
+        self._transactions: Transactions | None = None
+        self._there = 0  # records and markers among those that were delivered, of one share
+
+    def read_markers(self) -> None:
+        """Learn what became of each transaction: its marker comes behind its records."""
+        self._transactions = Transactions()
+        for found in self._read(self._start, self._end):
+            for entry in found:
+                self._transactions.note(entry)
+        self._end = min(self._end, self._transactions.first_open)
+
+    def count(self, counted: _Tally, share: Share) -> None:
+        """Count what was not delivered, key by key, and find what was delivered of these keys."""
+        left = range(self._next, self._end)
+        for entry in self._entries(left):
+            if self._is_data(entry.header):
+                counted.count(self._batch, self._hashed(entry), left, share)
+        self._there = 0
+        delivered = range(self._start, self._next)
+        for entry in self._entries(delivered):
+            header = entry.header
+            if not self._is_data(header):
+                last, first = min(header.last_offset + 1, self._next), max(header.base_offset, self._start)
+                self._there += min(header.record_count, last - first)
+                continue
+            hashes = self._hashed(entry)
+            self._there += tally.deliver(
+                counted.table, hashes, self._batch.columns, header.base_offset, delivered
+            )
+
+    def _entries(self, offsets: range) -> Iterator[Entry]:
+        for found in self._read(offsets.start, offsets.stop):
+            for entry in found:
+                if entry.header.is_transactional and self._transactions is None:
+                    raise _Transactional
+                yield entry
+
+    def _is_data(self, header: BatchHeader) -> bool:
+        if header.is_control or not header.record_count:
+            return False
+        return self._transactions is None or not self._transactions.is_aborted(header)
+
+    def _hashed(self, entry: Entry) -> bytearray:
+        self._batch.open(entry)
+        columns = self._batch.columns
+        if len(self._hashes) < columns.count * keys.HASH_BYTES:
+            self._hashes = bytearray(columns.count * keys.HASH_BYTES)
+        keys.hashes(self._secret, self._batch.data, columns, self._hashes)
+        return self._hashes
+
+    def told(self, counted: _Tally) -> Iterator[Behind]:
+        """Yield what was counted."""
+        gone = self._gone()
+        for key, first_ms, each in counted.each():
+            delivered = each.delivered_offset if each.delivered_offset >= 0 else None
+            yield Behind(
+                key,
+                each.last_offset,
+                delivered,
+                gone if delivered is None else None,
+                each.records,
+                first_ms,
+            )
+
+    def _gone(self) -> str | None:
+        """Return what may have taken records that were delivered; None where all of them are there."""
+        if self._there < self._next - self._start:
+            return COMPACTED
+        return DELETED if min(self._committed, self._start) > 0 else None
