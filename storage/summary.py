@@ -73,6 +73,9 @@ class Summary:
     cleaned_to: int = NONE  # nothing is left in it that a record before this offset has replaced
     cleaned_ms: int = NONE  # when the pass began that made it
     source_bytes: int = NONE  # how large what it was made of was then
+    # Tombstones before `seen_to` were met by a pass at `seen_ms` or before: those of older formats, which cannot say so.
+    seen_to: int = NONE
+    seen_ms: int = NONE
     damage: tuple[Damage, ...] = ()
     minima: Minima = field(default_factory=Minima)  # of record times, stretch by stretch
     digests: bytes = b""  # of each block, the last one up to `log_bytes`; as of the last save
@@ -248,13 +251,13 @@ _NUMBERS = (
 # may have some.
 _NUMBERS_3 = (*_NUMBERS, "append_entries", "append_crc")
 _NUMBERS_5 = (*_NUMBERS_3, "is_created_bound")
-_NUMBERS_6 = (*_NUMBERS_5, "transactional", "horizon_ms", "cleaned_to", "cleaned_ms", "source_bytes")
+_NUMBERS_6 = (*_NUMBERS_5, "transactional", "horizon_ms", "cleaned_to", "cleaned_ms", "source_bytes", "seen_to", "seen_ms")
 LAYOUTS = {
     1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False, has_minima=False),
     2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True, has_minima=False),
     3: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=False),
     4: Layout(Struct(">17qIIqI"), _NUMBERS_3, has_digests=True, has_minima=True),
     5: Layout(Struct(">17qIIqIq"), _NUMBERS_5, has_digests=True, has_minima=True),
-    6: Layout(Struct(">17qIIqI6q"), _NUMBERS_6, has_digests=True, has_minima=True),
+    6: Layout(Struct(">17qIIqI8q"), _NUMBERS_6, has_digests=True, has_minima=True),
 }
 VERSION = max(LAYOUTS)

@@ -15,6 +15,7 @@ from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Last
 from tidelog.storage.compaction.reading import chunks
 from tidelog.storage.segment import APPEND_INDEX, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.shared import Shared
+from tidelog.storage.summary import NONE
 
 # What ends the names of a copy until it is whole, and from then on until it is in its place.
 CLEANED: Final = ".cleaned"
@@ -48,7 +49,7 @@ class Copy:
         `safe_end` is the offset up to which older segments are clean.
         """
         for source in self.group:
-            legacy_deletes_end = self._legacy_deletes_end(source, of)
+            legacy_deletes_end = source.summary.seen_to if of.is_long_ago(source.summary.seen_ms) else 0
             cursor = _Cursor(source)
             for found in chunks(source):
                 kept: list[Kept] = []
@@ -62,11 +63,6 @@ class Copy:
                     self.segment.extend(data, [one.valid for one in kept])
                 yield sum(len(entry.data) for entry in found) + len(data)
 
-    @staticmethod
-    def _legacy_deletes_end(source: Segment, of: BatchFilter) -> int:
-        """Return before which offset tombstones that cannot bear a horizon may go: a pass has seen them long ago."""
-        return source.summary.cleaned_to if of.is_long_ago(source.summary.cleaned_ms) else 0
-
     def _note_time(self, cursor: "_Cursor", one: Kept) -> None:
         header = one.valid.header
         time = cursor.at(header.base_offset)
@@ -75,7 +71,7 @@ class Copy:
             offset = header.base_offset - self.segment.base_offset if last is not None else 0
             self._times.append(AppendTime(time.time_ms, offset, time.is_bound))
 
-    def finish(self, cleaned_to: int, now_ms: int) -> None:
+    def finish(self, of: BatchFilter, cleaned_to: int, now_ms: int) -> None:
         """Put all of it on disk, with what is known of the pass; its names are not there yet."""
         segment, summary = self.segment, self.segment.summary
         files.write(segment.path(APPEND_INDEX), encoded(self._times, segment.base_offset, is_compacted=True))
@@ -85,6 +81,7 @@ class Copy:
         # What was clean before stays so, though this pass may not have come as far.
         summary.cleaned_to = max(cleaned_to, min(each.summary.cleaned_to for each in self.group))
         summary.cleaned_ms = now_ms
+        summary.seen_to, summary.seen_ms = seen(self.group, of, cleaned_to, now_ms)
         summary.source_bytes = sum(each.size for each in self.group)
         segment.finish(flushed=True)
         segment.sync()
@@ -100,6 +97,18 @@ class Copy:
             self.segment.mark = mark
             for suffix in SUFFIXES:
                 files.remove(self.segment.path(suffix))
+
+
+def seen(group: list[Segment], of: BatchFilter, cleaned_to: int, now_ms: int) -> tuple[int, int]:
+    """Return up to where, and when, tombstones of older formats were met that a pass has left in a group.
+
+    What the first segment says holds until their time has come: passes that come more often than that would else put it
+    off for ever. Those behind it are told of then.
+    """
+    first = group[0].summary
+    if first.seen_ms != NONE and not of.is_long_ago(first.seen_ms):
+        return first.seen_to, first.seen_ms
+    return min(cleaned_to, group[-1].next_offset), now_ms
 
 
 class _Cursor:

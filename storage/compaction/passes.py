@@ -17,7 +17,7 @@ from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage.compaction import plan as plans
 from tidelog.storage.compaction import survey
 from tidelog.storage.compaction.batch_filter import BatchFilter, messages, opened
-from tidelog.storage.compaction.copying import Copy
+from tidelog.storage.compaction.copying import Copy, seen
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.compaction.reading import Entry, chunks
@@ -179,11 +179,10 @@ class _Pass:
             copy.segment.sample = survey.merged(group, _after(group, log.segments))
             if len(group) == 1 and what_stays.changed == changed:
                 copy.drop()
-                self._structural(
-                    partial(_note_clean, log, group[0], self._keys.end, self._now_ms, self._cuts)
-                )
+                met = seen(group, what_stays, self._keys.end, self._now_ms)
+                self._structural(partial(self._note_clean, group[0], met))
             else:
-                copy.finish(self._keys.end, self._now_ms)
+                copy.finish(what_stays, self._keys.end, self._now_ms)
                 self._structural(partial(swap, log, copy, self._cuts))
         except BaseException:
             copy.drop()
@@ -194,16 +193,16 @@ class _Pass:
         self._done.freed_bytes += read - written
         self._done.segments += len(group)
 
+    def _note_clean(self, segment: Segment, met: tuple[int, int]) -> None:
+        """Take note that a segment is clean as it is, unless the log was cut meanwhile."""
+        log, summary = self._log, segment.summary
+        with log.lock:
+            if segment in log.segments and log.durability.cuts == self._cuts:
+                summary.cleaned_to = max(self._keys.end, summary.cleaned_to)
+                summary.cleaned_ms, summary.source_bytes = self._now_ms, segment.size
+                summary.seen_to, summary.seen_ms = met
+                segment.write_summary(summary.encode())
+
 
 def _after(group: Sequence[Segment], segments: Sequence[Segment]) -> list[Segment]:
     return [each for each in segments if each.base_offset > group[-1].base_offset]
-
-
-def _note_clean(log: Log, segment: Segment, cleaned_to: int, now_ms: int, cuts: int) -> None:
-    """Take note that a segment is clean as it is, unless the log was cut meanwhile."""
-    with log.lock:
-        if segment in log.segments and log.durability.cuts == cuts:
-            summary = segment.summary
-            summary.cleaned_to = max(cleaned_to, summary.cleaned_to)
-            summary.cleaned_ms, summary.source_bytes = now_ms, segment.size
-            segment.write_summary(summary.encode())

@@ -75,3 +75,32 @@ def test_V6_a_batch_that_lost_all_its_records_hides_no_later_one_from_a_search_b
         assert first_at(each, NOW + 400, PATIENT) == (NOW + 600, 2, 0)
         assert first_at(each, NOW, PATIENT) == (NOW + 600, 2, 0)
         assert append_ms_of(each, 2) == (NOW + 2, False)
+
+
+RETENTION_MS = 100
+
+
+def pass_often(log: Log, times: range) -> dict[int, bool]:
+    """Make a pass at each time, something new in each; return whether the tombstone of `gone` was there after it."""
+    found = {}
+    for now_ms in times:
+        convert_and_append(log, keyed((b"n%d" % now_ms, b"x"), at=now_ms), now_ms)
+        log.roll(now_ms)
+        clean(log, now_ms)
+        found[now_ms - times[0]] = any(row.key == b"gone" for row in rows_of(log))
+    return found
+
+
+@pytest.mark.parametrize("version", ["0", "1", "3.0-IV1"])
+def test_P16_a_tombstone_stays_for_so_long_after_it_was_first_seen_and_goes_though_passes_are_many(
+    tmp_path: Path, version: str
+) -> None:
+    options = {**COMPACTED, "segment_bytes": 1 << 16, "delete_retention_ms": RETENTION_MS}
+    log = open_log(tmp_path, **options, message_format_version=version)
+    convert_and_append(log, keyed((b"gone", b"1")), NOW)
+    convert_and_append(log, keyed((b"gone", None)), NOW)
+    found = pass_often(log, range(NOW, NOW + 3 * RETENTION_MS, 10))
+    assert all(is_there for ms, is_there in found.items() if ms < RETENTION_MS), "it died early"
+    assert not any(is_there for ms, is_there in found.items() if ms > 2 * RETENTION_MS), "it lives forever"
+    if version == "3.0-IV1":
+        assert not any(is_there for ms, is_there in found.items() if ms > RETENTION_MS)
