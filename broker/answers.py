@@ -7,6 +7,7 @@ an `Elsewhere`, an `OnLoop`, a `NextTurn`, or None where no answer is due; dispa
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, final
 
 from tidelog.broker.quota import Owner
@@ -47,20 +48,19 @@ class Elsewhere(NamedTuple):
     make: Callable[[], Any] | Generator[Any, Any, Any]
 
 
-class OnLoop(NamedTuple):
-    """What remains to be done on the event loop; `go_on` returns what a handler may return."""
+class OnLoop(partial[Any]):
+    """What remains to be done on the event loop; called, it returns what a handler may return.
 
-    go_on: Callable[[], Any]
+    As `partial` it is made without a function of Python's: each fetch that waits has one.
+    """
 
 
 # Of what is broken off as the broker stops, which then closes the connection.
 NO_ANSWER = OnLoop(lambda: None)
 
 
-class NextTurn(NamedTuple):
-    """What remains to be done after the other connections had their turn; `go_on` is that of `OnLoop`."""
-
-    go_on: Callable[[], Any]
+class NextTurn(partial[Any]):
+    """What remains to be done after the other connections had their turn; it is called as `OnLoop` is."""
 
 
 class Later:
@@ -117,7 +117,7 @@ class Deferred:
     """An answer to come, and what encodes it when it has. Slots: a tuple takes longer to make, and to change."""
 
     later: Later
-    encode: Callable[[int, Any], Answer | Streamed]  # of a correlation id and what `later` comes to
+    encode: Callable[[int, Any], tuple[list[Any], int]]  # of a correlation id and what `later` comes to
     correlation_id: int
     request: str  # its API and version, for a line in the log
     keeps_request: bool = False  # the bytes of the request are needed until the answer is there
@@ -126,14 +126,14 @@ class Deferred:
         """Return the answer that has come, or is still to come of it; raise the exception that took its place."""
         response: Any = self.later.response
         if type(response) is OnLoop:
-            response = response.go_on()
+            response = response()
             if isinstance(response, Later):
                 return replace(self, later=response)
-        if isinstance(response, WireError | ClosesConnection):
-            raise BadRequest(self.request, response)
         if isinstance(response, Exception):
+            if isinstance(response, WireError | ClosesConnection):
+                raise BadRequest(self.request, response)
             raise response
-        return self.encode(self.correlation_id, response)
+        return answer_of(self.encode(self.correlation_id, response))
 
 
 def outcome_of(call: Callable[[], Any]) -> Any:

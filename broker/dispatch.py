@@ -109,7 +109,7 @@ def dispatch(
     if response is None:
         return None
     if isinstance(response, Later) and response.weight_bytes < HOLDS_UP:
-        return Deferred(response, route.answer, correlation_id, route.name)
+        return Deferred(response, route.encode, correlation_id, route.name)
     steps = Steps(session, partial(route.answer, correlation_id))
     return Deferred(steps.begin(response), _encoded, correlation_id, route.name, route.has_records)
 
@@ -148,7 +148,7 @@ def _decode_elsewhere(
         request, _ = route.read(view, position, end)
         if route.keep is not None:
             request = route.keep(request, route.version)
-        return OnLoop(partial(gate, session, route, request))
+        return OnLoop(gate, session, route, request)
 
     steps = Steps(session, partial(route.answer, correlation_id), is_large=True).begin(Elsewhere(decode()))
     return Deferred(steps, _encoded, correlation_id, route.name, keeps_request=True)

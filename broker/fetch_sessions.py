@@ -12,7 +12,7 @@ last partition is forgotten, or when another takes its place.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from sys import getsizeof
 
@@ -41,8 +41,9 @@ LAST_EPOCH = (1 << 31) - 1  # 1 comes after it
 CLOSED = -2  # the epoch of a session that has ended
 # Of a log's numbers: not told, or to be told again.
 UNTOLD = -1
-# What a session takes in memory, about, and what each of its partitions, and each topic beside its name.
-SESSION_BYTES = 1500
+# What a session takes in memory with the fetch that waits, about, and what each of its partitions, and each topic
+# beside its name.
+SESSION_BYTES = 3000
 WATCHED_BYTES = 700
 TOPIC_BYTES = 400
 # More are not kept for one client: the loop goes through all of them when topics come and go.
@@ -271,7 +272,11 @@ class FetchSessions:
         session.used_ms = self._now_ms()
         del self._sessions[session.id]
         self._sessions[session.id] = session
-        self._look(session, request.isolation_level)
+        if self._parked.growing:
+            self._take_growth(session)
+        numbers = self._topics.changes, self._shared.start_moves
+        if session.seen != numbers or session.isolation_level != request.isolation_level:
+            self._compare(session, request.isolation_level)
         return session
 
     def _update(self, session: FetchSession, request: FetchRequest) -> bool:
@@ -296,14 +301,15 @@ class FetchSessions:
         session.held_bytes += more_bytes
         self._quota.add(session, more_bytes)
 
-    def _look(self, session: FetchSession, isolation_level: int) -> None:
-        """Find what has changed that no append has told yet."""
+    def _take_growth(self, session: FetchSession) -> None:
+        """Find what has grown of which not all were told yet."""
         for place in self._parked.growing:
             if (watch := place.unwatch(session)) is not None:
                 watch.released()
-        numbers = self._topics.changes, self._shared.start_moves
-        if session.seen == numbers and session.isolation_level == isolation_level:
-            return
+
+    def _compare(self, session: FetchSession, isolation_level: int) -> None:
+        """Find what has changed that no append tells."""
+        numbers = self.numbers
         for watched in session.all():
             partition = watched.partition
             if partition is not None and (
@@ -436,28 +442,20 @@ def _bytes_of_topic(key: Key) -> int:
 class InSession:
     """One request in a session: what is to be looked at for it, and what becomes of what was found."""
 
-    __slots__ = ("_epoch", "_sessions", "_told", "session")
+    __slots__ = ("_epoch", "_sessions", "_told", "news", "session", "size")
 
     def __init__(self, sessions: FetchSessions, session: FetchSession) -> None:
         self._sessions = sessions
         self.session = session
         self._epoch = session.epoch
         self._told = 0
-
-    @property
-    def size(self) -> int:
-        """How many partitions it waits for."""
-        return self.session.size
+        self.news: Collection[object] = session.changed  # what is to be looked at now: as it changes
+        self.size = session.size  # how many partitions it waits for
 
     @property
     def has_grown(self) -> bool:
         """Tell whether one has changed that was not to be looked at."""
         return self.session.told != self._told
-
-    @property
-    def has_news(self) -> bool:
-        """Tell whether anything is to be looked at now."""
-        return bool(self.session.changed)
 
     def wanted(self, request: FetchRequest) -> None:
         """Put into a request what is to be looked at now."""
@@ -501,7 +499,7 @@ class Opening:
 
     size = 0
     has_grown = False
-    has_news = True
+    news: Collection[object] = ("all of it",)
 
     def __init__(self, sessions: FetchSessions, address: str, request: FetchRequest, by_id: bool) -> None:
         self._sessions = sessions

@@ -65,7 +65,7 @@ class Steps(Later):
     def _take(self, outcome: Any) -> None:
         """Go on from what a handler has returned, in whichever form. Event loop."""
         if type(outcome) is OnLoop and not self._is_large:
-            outcome = outcome_of(outcome.go_on)
+            outcome = outcome_of(outcome)
         if isinstance(outcome, OnLoop | NextTurn):
             # What a large request has to do on the loop may take long too: the others have their turn before.
             self._work(True)
@@ -88,7 +88,7 @@ class Steps(Later):
     def _go_on(self, step: OnLoop | NextTurn) -> None:
         """Take a step for which the others had to have their turn. A produce that has begun is done to its end."""
         if not self._is_over or type(step) is NextTurn:
-            self._take(outcome_of(step.go_on))
+            self._take(outcome_of(step))
 
     def _submit(self, step: Elsewhere) -> None:
         """Have a reader thread take a step."""

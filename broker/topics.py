@@ -1,9 +1,9 @@
 """The topics being served: found by name or id on the event loop, made, changed and deleted on the maintenance thread.
 
 The catalogue is the truth, the folders follow it: creating writes the catalogue first, deleting too. So after a
-crash between the two, `open` makes what is missing and removes what was deleted. Partition folders that the
-catalogue does not know (ones that Kafka wrote, say) are adopted, as a topic or as more partitions of one. A change of
-options, or of the number of partitions, is in the catalogue before any log goes by it. What a
+crash between the two, `open` removes what was deleted and makes what is missing, which a full disk puts off. Partition
+folders that the catalogue does not know (ones that Kafka wrote, say) are adopted, as a topic or as more partitions of
+one. A change of options, or of the number of partitions, is in the catalogue before any log goes by it. What a
 creation that failed could not take back is taken back by the next one of that name; a start before that serves it, as
 it serves what a crash left.
 
@@ -193,7 +193,7 @@ class Topics:
             if record is None or partitions > record.partitions:
                 self._adopt(name, record, partitions)
         for record in self._catalog.topics():
-            self._serve(at_once(self._make(record)))
+            self._serve(at_once(self._make(record, self._logs.restore)))
 
     def _highest(self) -> dict[str, int]:
         """Return how many partitions each topic has by its folders."""
@@ -255,7 +255,7 @@ class Topics:
             record = TopicRecord(name, new_topic_id(), partitions, options)
             self._leftovers.add(name)
             self._catalog.add_topic(record)
-            topic = yield from self._make(record)
+            topic = yield from self._make(record, self._logs.create)
         except StorageError:
             self._give_name_back(name)
             yield from self._take_back(name)
@@ -282,7 +282,7 @@ class Topics:
         if not alike:
             del self._by_metric_name[metric_name(name)]
 
-    def _make(self, record: TopicRecord) -> Task[Topic]:
+    def _make(self, record: TopicRecord, make: Callable[[str, int, bytes, TopicConfig], Log]) -> Task[Topic]:
         """Make the partitions that are not there yet."""
         config = self._config(record.name, record.options)
         partitions = []
@@ -293,7 +293,7 @@ class Topics:
                 if index:
                     yield
                     self._check_creation(record.name)
-                log = self._logs.create(record.name, index, record.id, config)
+                log = make(record.name, index, record.id, config)
                 made.append(log)
             partitions.append(Partition(index, log))
         if made:

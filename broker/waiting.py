@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
@@ -59,40 +59,40 @@ class Parked:
         self.quota = quota
         # Partitions that have grown, of which not all who watch them were told.
         self.growing: dict[Waiters, None] = {}
+        # Those that wait, by when they are due.
         self._due: dict[int, dict[FetchWaiter, None]] = {}
-        self._count = 0
         # Each yields a fetch that is due, or None where it only looked at one.
         self._waking: deque[Iterator[FetchWaiter | None]] = deque()
 
     def __len__(self) -> int:
         """Return how many fetches wait."""
-        return self._count
+        return sum(map(len, self._due.values()))
 
-    def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> int:
-        """Let a fetch wait so long; return when it is due, in milliseconds of the monotonic clock."""
-        step_ms = min(max_wait_ms // ROUNDED_BY or 1, ROUNDED_MS)
+    def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> "dict[FetchWaiter, None]":
+        """Let a fetch wait so long; return those that wait with it, of which it is to be taken when it does no more."""
+        step_ms = max_wait_ms // ROUNDED_BY or 1
+        if step_ms > ROUNDED_MS:
+            step_ms = ROUNDED_MS
         due_ms = (self._now_ms() + max_wait_ms) // step_ms * step_ms + step_ms
         due = self._due.get(due_ms)
         if due is None:
             due = self._due[due_ms] = {}
             self._timers.call_at(due_ms, partial(self._time_is_up, due_ms))
         due[waiter] = None
-        self._count += 1
-        return due_ms
-
-    def remove(self, waiter: "FetchWaiter", due_ms: int) -> None:
-        """Let a fetch wait no longer."""
-        self._count -= 1
-        if due := self._due.get(due_ms):
-            due.pop(waiter, None)
+        return due
 
     def _time_is_up(self, due_ms: int) -> None:
-        self.wake(iter(self._due.pop(due_ms)))
+        self.wake(self._all_due(due_ms))
+
+    def _all_due(self, due_ms: int) -> "Iterator[FetchWaiter]":
+        """Yield the fetches that are due then, each of which is answered before the next."""
+        yield from list(self._due[due_ms])
+        del self._due[due_ms]
 
     def release(self) -> None:
         """Answer all of them with what is there."""
-        for due_ms in list(self._due):
-            self.wake(iter(list(self._due[due_ms])))
+        for due in self._due.values():
+            self.wake(iter(list(due)))
 
     def wake(self, due: "Iterator[FetchWaiter | None]") -> None:
         """Answer fetches that are due, from the next turn of the loop on."""
@@ -275,14 +275,15 @@ class FetchWaiter(Later):
     `comes_to` is its response then. Exact, and still no append looks at it in vain: on each of k partitions it
     expects a share of what is missing, of which all k together are no more than that. So it has not got enough before
     one of them has grown by its share. Of the partitions of a fetch session those that have nothing new are watched by
-    the session, which says when one of them has grown.
+    the session, which says when one of them has grown. It has one fetch that waits, and is charged with it.
     """
 
     __slots__ = (
         "_bases",
         "_comes_to",
-        "_due_ms",
+        "_due",
         "_hold",
+        "_in_session",
         "_missing_bytes",
         "_of",
         "_parked",
@@ -293,28 +294,31 @@ class FetchWaiter(Later):
     def __init__(
         self,
         parked: Parked,
-        places: Iterable[Waiters],
+        places: Collection[Waiters],
         missing_bytes: int,
         max_wait_ms: int,
         comes_to: Any,
         weight_bytes: int = PARKED_WEIGHT_BYTES,
         of: int = 0,
     ) -> None:
-        """Wait; `of` is how many partitions there are with those that are watched otherwise."""
-        super().__init__(weight_bytes)
+        """Wait; `of` is how many partitions a session has, with those that it watches itself; 0 is none."""
+        Later.__init__(self, weight_bytes)
         self._comes_to: Any = comes_to  # None once nothing is waited for
         self._missing_bytes = missing_bytes
         self._parked = parked
         self._hold: Hold | None = None
         self.round = 0  # entries of earlier rounds are not good any more; -1 once nothing is waited for
         # How far each had grown when its growth was last counted.
-        self._bases = {place: place.grown_bytes for place in places}
-        self._of = max(of, len(self._bases))
-        self._share = 0
-        for place in self._bases:
-            place.add(parked)
-        self._expect_shares()
-        self._due_ms = parked.add(self, max_wait_ms)
+        self._bases: dict[Waiters, int] = {}
+        self._of, self._in_session = of, of > 0
+        self._share = 0  # that is expected of each: nothing yet
+        if places:
+            self._bases = {place: place.grown_bytes for place in places}
+            self._of = max(of, len(self._bases))
+            for place in self._bases:
+                place.add(parked)
+            self._expect_shares()
+        self._due = parked.add(self, max_wait_ms)
 
     def _expect_shares(self) -> None:
         """Expect of each partition a share of what is missing: of one all of it, of several half, to share anew."""
@@ -326,7 +330,9 @@ class FetchWaiter(Later):
         """Charge a connection with what the fetch holds while it waits; at the bound it waits no longer."""
         # Where a single byte is enough it never comes to wait at those that are watched otherwise.
         places = self._of if self._missing_bytes > 1 else len(self._bases)
-        size_bytes = WAITER_BYTES + PLACE_BYTES * places
+        if self._in_session and not places:
+            return
+        size_bytes = PLACE_BYTES * places + (0 if self._in_session else WAITER_BYTES)
         self._hold = self._parked.quota.hold(owner, size_bytes)
         if self._hold is None:
             self._parked.wake(iter((self,)))
@@ -340,7 +346,7 @@ class FetchWaiter(Later):
         """Count what a partition has grown by since it was counted last; tell whether nothing is missing any more."""
         self._count(place)
         if self._missing_bytes > 0:
-            if self._of * self._share <= self._missing_bytes or self._share == 1:
+            if self._share == 1 or 0 < self._of * self._share <= self._missing_bytes:
                 place.expect(self, self._share)
             else:
                 self._share_anew(place)
@@ -391,6 +397,6 @@ class FetchWaiter(Later):
         self.round = -1
         if self._hold is not None:
             self._hold.give_back()
-        self._parked.remove(self, self._due_ms)
+        del self._due[self]
         for place in self._bases:
             place.remove()

@@ -7,7 +7,6 @@ and of what is worked on.
 import time
 from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from tidelog.broker.answers import Elsewhere, Later, NextTurn
@@ -129,7 +128,7 @@ def in_turns(turns: Turns, work: Generator[None, None, T], is_long: bool = False
     except StopIteration as end:
         answer: T = end.value
         return Elsewhere(lambda: answer) if is_long and not isinstance(answer, Later) else answer
-    return NextTurn(partial(in_turns, turns, work, is_long=True))
+    return NextTurn(in_turns, turns, work, is_long=True)
 
 
 def _rest(work: Work[T], needed: Lane) -> Work[T]:

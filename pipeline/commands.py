@@ -16,16 +16,14 @@ from tidelog.pipeline.jobs.parts.flags import (
     Against,
     Asked,
     AvailableNow,
-    ByDate,
     Bytes,
     CommitTo,
-    Decode,
     Format,
     Group,
     Html,
     MaxRecords,
     Out,
-    Schema,
+    Table,
     Window,
     job,
 )
@@ -46,29 +44,18 @@ def _jobs() -> None:
 
 
 @job(app, "backfill")
-def backfill(
-    asked: Asked,
-    out: Out = "",
-    format_name: Format = "parquet",
-    decode: Decode = "",
-    schema: Schema = "",
-    by_date: ByDate = False,
-) -> int:
+def backfill(asked: Asked, table: Table) -> int:
     """Write the records of a range of times to a table; what the table has of that range is replaced."""
     from tidelog.pipeline.jobs import backfill
     from tidelog.pipeline.jobs.parts import table_out
 
-    return backfill.run(asked, out, table_out.form(format_name, decode, schema, by_date, asked.clock))
+    return backfill.run(asked, table.out, table_out.form(table, asked.clock))
 
 
 @job(app, "ingest")
 def ingest(
     asked: Asked,
-    out: Out = "",
-    format_name: Format = "parquet",
-    decode: Decode = "",
-    schema: Schema = "",
-    by_date: ByDate = False,
+    table: Table,
     available_now: AvailableNow = False,
     group: CommitTo = "",
     max_records: MaxRecords = 0,
@@ -77,8 +64,8 @@ def ingest(
     from tidelog.pipeline.jobs import ingest
     from tidelog.pipeline.jobs.parts import table_out
 
-    form = table_out.form(format_name, decode, schema, by_date, asked.clock)
-    return ingest.run(asked, out, form, available_now, group, max_records)
+    form = table_out.form(table, asked.clock)
+    return ingest.run(asked, table.out, form, available_now, group, max_records)
 
 
 @job(app, "audit")

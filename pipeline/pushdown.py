@@ -13,7 +13,8 @@ from pyspark.sql.datasource import Filter
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-LEAST, MOST = -(1 << 63), (1 << 63) - 1
+# Below every number of 64 bits, or equal, and beyond every one: where there is no end, nothing lies behind it.
+LEAST, MOST = -(1 << 63), 1 << 63
 
 
 class Bounds(NamedTuple):

@@ -6,6 +6,7 @@ where, `from_segments` and `from_broker` know. Only the columns of the schema th
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final
 
 import pyarrow as pa
@@ -13,13 +14,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from tidelog.pipeline import options, tables
-from tidelog.pipeline.files import snapshot
-from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import Wanted, wanted
 from tidelog.pipeline.stream import StreamReader
-from tidelog.pipeline.tasks import KINDS, Task
+from tidelog.pipeline.tasks import KINDS, Task, packed
 from tidelog.pipeline.writing import write_options
 from tidelog.pipeline.writing.sink import StreamWriter, Writer
 
@@ -71,25 +70,19 @@ class Reader(DataSourceReader):
         pieces = KINDS[self._options.kind].plan(self._options, self._wanted, now_ms())
         if self._options.max_records is not None:
             return [Task(tuple(pieces))]  # One after another: nobody else can tell how many rows there are.
-        return [Task((piece,)) for piece in pieces] or [Task(())]
+        return [*packed(pieces, self._options.task_bytes)] or [Task(())]
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         assert isinstance(task, Task)
-        rows_of = KINDS[self._options.kind].rows
         left = self._options.max_records
-        try:
-            for piece in task.pieces:
-                for rows in rows_of(piece, self._names, self._options):
-                    if left is not None and rows.num_rows >= left:
-                        yield rows.slice(0, left)
-                        return
-                    yield rows
-                    left = None if left is None else left - rows.num_rows
-        finally:
-            for piece in task.pieces:
-                if isinstance(piece, Piece):
-                    snapshot.let_go(piece)
+        with closing(task.rows(self._names, self._options)) as found:
+            for rows in found:
+                if left is not None and rows.num_rows >= left:
+                    yield rows.slice(0, left)
+                    return
+                yield rows
+                left = None if left is None else left - rows.num_rows
 
 
 class PushingReader(Reader):

@@ -30,7 +30,7 @@ from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import MOST
-from tidelog.pipeline.tasks import KINDS, Task
+from tidelog.pipeline.tasks import KINDS, Task, packed
 
 Offsets = dict[int, int]
 
@@ -104,17 +104,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if offset > first.get(partition, 0)
         }
         pieces = self._kind.between(chosen, ranges, now_ms()) if ranges else []
-        # Behind it: what had been deleted before was not planned, and is not there now.
-        found = self._heads()
-        self._demand_same(end, found)
-        self._demand_kept(ranges, found)
-        return [Task((piece,)) for piece in pieces]
+        try:
+            # Behind it: what had been deleted before was not planned, and is not there now.
+            found = self._heads()
+            self._demand_same(end, found)
+            self._demand_kept(ranges, found)
+        except BaseException:
+            self._kind.let_go(pieces)
+            raise
+        return packed(pieces, chosen.task_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
         assert isinstance(partition, Task)
-        for piece in partition.pieces:
-            yield from self._kind.rows(piece, self._names, self._options)
+        yield from partition.rows(self._names, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit to the consumer group of option `group`: what lies before `end` has been written."""

@@ -1,16 +1,28 @@
-"""What a task of Spark's is handed, and where the records it reads come from."""
+"""What a task of Spark's is handed, and where the records it reads come from.
 
+Owns how pieces are shared out among tasks. Invariant: one after another, tasks read pieces in the order of the plan.
+"""
+
+import os
+from collections.abc import Generator, Sequence
 from types import ModuleType
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.files import from_segments
+from tidelog.pipeline.options import Options
 
-# Each has `plan(options, wanted, now_ms)`, which returns pieces, and `rows(piece, names, options)`; and for streams
-# `heads(options, now_ms)`, `first_offsets(options, heads, now_ms)` and `between(options, ranges, now_ms)`.
+# Each has `plan(options, wanted, now_ms)`, which returns pieces, `rows(piece, names, options)`, `let_go(pieces)` of
+# those that are not read, and `topic_id(options)`; and for streams `heads(options, now_ms)`,
+# `first_offsets(options, heads, now_ms)` and `between(options, ranges, now_ms)`.
 KINDS: Final[dict[str, ModuleType]] = {"segments": from_segments, "broker": from_broker}
+
+
+# Less than this is no work to share out: to run a task costs as much as the decoding of 30 MB.
+_LEAST_BYTES: Final = 4 << 20
 
 
 class Task(InputPartition):
@@ -18,3 +30,32 @@ class Task(InputPartition):
 
     def __init__(self, pieces: tuple[Any, ...]) -> None:
         self.pieces = pieces
+
+    def rows(self, names: Sequence[str], chosen: Options) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows of its pieces, and let go of all of them, though it is stopped early."""
+        kind = KINDS[chosen.kind]
+        try:
+            for piece in self.pieces:
+                yield from kind.rows(piece, names, chosen)
+        finally:
+            kind.let_go(self.pieces)
+
+
+def packed(pieces: Sequence[Any], task_bytes: int) -> list[Task]:
+    """Return tasks that read pieces in their order, each as many as take so many bytes, or one that is larger.
+
+    They are of less where else there would not be one for each core, which the driver counts by its own.
+    """
+    left = sum(piece.size_bytes for piece in pieces)
+    count = max(-(-left // task_bytes), min(os.cpu_count() or 1, left // _LEAST_BYTES), 1)
+    packs: list[list[Any]] = []
+    held = 0
+    for piece in pieces:
+        size = piece.size_bytes
+        # All have alike much to do: what is left is shared out among those to come.
+        if not packs or held + size > task_bytes or held + size / 2 > left / count:
+            count, left, held = max(count - bool(packs), 1), left - held, 0
+            packs.append([])
+        packs[-1].append(piece)
+        held += size
+    return [Task(tuple(pack)) for pack in packs]

@@ -74,6 +74,7 @@ _GROUPS = ["group_handlers", "group_memory"]
 _CLI_ADMINISTERS, _CLI_GROUPS = "tests/e2e/test_administration.py", "tests/e2e/test_cli_groups.py"
 _CODEC = ["wire", "tests/property/test_wire.py"]
 _KERNEL = ["kernel", "tests/property/test_records_kernel.py"]
+_KEYS = ["keys", "tests/property/test_records_keys.py"]
 # What is run before all else for a file, or the files of a folder: most mutants die within a second of it.
 FIRST = {
     "broker/answers": ["connection_bounds"],
@@ -217,7 +218,9 @@ FIRST = {
     "protocol/records/compression": ["records_compression"],
     "protocol/records/convert": ["convert", "tests/property/test_message_sets.py"],
     "protocol/records/errors": ["records_validate"],
+    "protocol/records/kept": _KEYS,
     "protocol/records/kernel": _KERNEL,
+    "protocol/records/keys": _KEYS,
     "protocol/records/legacy": ["message_set", "topic_format", "storage_walk", "cli_dump"],
     "protocol/records/legacy_codecs": ["message_set"],
     "protocol/records/legacy_validate": ["topic_format", "keys_of_compacted_topics"],

@@ -19,7 +19,7 @@ from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE, Damage, Summary
+from tidelog.storage.summary import NONE, Damage
 
 _log = logging.getLogger(__name__)
 _base_offset = attrgetter("base_offset")
@@ -32,11 +32,13 @@ class Owed:
     there is no next one.
     """
 
-    def __init__(self, shared: Shared) -> None:
-        """Owe nothing yet."""
+    def __init__(self, shared: Shared, what: str, *, waits: bool = False) -> None:
+        """Owe nothing yet of `what`; it `waits` where something else is owed, which comes first."""
+        self.what = what
         self.writes: list[Callable[[], object]] = []
         self.error: OSError | None = None  # the last one
         self.failure: OSError | None = None
+        self._waits = waits
         self._disk = shared.disk
 
     def refused(self, error: OSError) -> None:
@@ -46,20 +48,17 @@ class Owed:
         if not is_passing(error):
             self.failure = self.failure or error
 
-    def put_off(self, error: OSError, write: Callable[[], object]) -> None:
-        """Owe what failed with this error."""
-        self.refused(error)
-        self.writes.append(write)
-
     def write(self, write: Callable[[], object]) -> bool:
         """Write, now or later, and never before what was refused; tell whether that is done."""
-        if self.writes:
+        if self._waits:
             self.writes.append(write)
             return False
         try:
             write()
         except OSError as error:
-            self.put_off(error, write)
+            self.refused(error)
+            self._waits = True
+            self.writes.append(write)
             return False
         return True
 
@@ -82,29 +81,18 @@ class Maker(NamedTuple):
 
     def segment(self, segments: list[Segment], base_offset: int) -> Segment:
         """Make a segment that goes on from others; on a full disk it gets its files later."""
-        last_append_ms = max((segment.summary.last_append_ms for segment in segments), default=NONE)
-        interval, index_bytes = self.config.index_interval_bytes, self.config.segment_index_bytes
-        create = partial(
-            Segment.create,
+        segment = Segment.begin(
             self.folder,
             base_offset,
-            interval,
-            index_bytes,
+            self.config.index_interval_bytes,
+            self.config.segment_index_bytes,
             self.shared,
             self.now_ms,
-            last_append_ms,
+            max((segment.summary.last_append_ms for segment in segments), default=NONE),
         )
-        if self.owed.writes:
-            # What is to be removed first may have the same names.
-            self.owed.writes.append(create)
-        else:
-            try:
-                return create()
-            except OSError as error:
-                self.owed.put_off(error, create)
-        summary = Summary(0, 0, base_offset, self.now_ms, interval, last_append_ms=last_append_ms)
-        segment = Segment(self.folder, base_offset, 0, summary, index_bytes, self.shared)
-        segment.believe(summary, finished=False)
+        # Not before what is to be removed first, which may have the same names.
+        if not self.owed.write(segment.make_files):
+            segment.seal()
         return segment
 
 
@@ -248,10 +236,7 @@ def _mark_lost(segments: list[Segment], start: int, end: int, maker: Maker) -> N
         mark = maker.segment(segments, start)
         insort(segments, mark, key=_base_offset)
     mark.summary.damage = (Damage(0, 0, end),)
-    try:
-        mark.replace_summary(finished=True)
-    except OSError as error:
-        maker.owed.put_off(error, partial(mark.replace_summary, finished=True))
+    maker.owed.write(partial(mark.replace_summary, finished=True))
 
 
 def bound_damage(segments: list[Segment]) -> None:

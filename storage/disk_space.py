@@ -1,8 +1,9 @@
 """Whether the disk of the data folder is full, said once when it begins and once when it is over, and whether it fails.
 
-Owns these states. Full begins with an error that says so, whatever was being written; it is over when a file of some
-size can be written again, which is tried while it lasts. Any other error of a write, or of a sync, is for good: what
-was written before may be gone, so the next start takes nothing for granted. Knows nothing of what was refused.
+Owns these states, and what tells the next start of the second (`boot-id`). Full begins with an error that says so,
+whatever was being written; it is over when a file of some size can be written again, which is tried while it lasts. Any
+other error of a write, or of a sync, is for good: what was written before may be gone, so the next start takes nothing
+for granted. Knows nothing of what was refused.
 """
 
 import errno
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidelog.storage import files, folder_identity
+from tidelog.storage.troubles import Troubles
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Ends in .tmp: a start removes what a crash left of it.
@@ -35,8 +37,8 @@ class DiskSpace:
         self.folder = folder
         self.is_full = False
         self.is_trusted = True
-        self._is_told = False
         self._is_forgotten = False  # what tells the next start that nothing was refused
+        self._troubles = Troubles()
         self._lock = threading.Lock()
 
     def refused(self, error: BaseException) -> None:
@@ -60,6 +62,13 @@ class DiskSpace:
                 self.distrust()
             _log.warning("not written what=%s at=%s error=%r", what, where, str(error))
 
+    def trust(self) -> bool:
+        """Let the next start take what was written for granted, if this may; tell whether it does. OSError."""
+        with self._lock:
+            if self.is_trusted:
+                folder_identity.save_boot(self.folder)
+            return self.is_trusted
+
     def distrust(self) -> None:
         """Let the next start take nothing that was written for granted."""
         with self._lock:
@@ -68,9 +77,23 @@ class DiskSpace:
 
     def _forget(self) -> None:
         """Have no start find what says that memory is to be believed; tried until it is done."""
-        if not self.is_trusted and not self._is_forgotten:
-            is_told, self._is_told = self._is_told, True
-            self._is_forgotten = folder_identity.forget_boot(self.folder, is_told=is_told)
+        if self.is_trusted or self._is_forgotten:
+            return
+        boot = self.folder / folder_identity.BOOT
+        try:
+            files.remove(boot)
+        except OSError as error:
+            if self._troubles.begin(boot, str(error)):
+                _log.error(
+                    "not removed file=%s error=%r: remove it before the next start, "
+                    "which takes for granted what the disk may have lost",
+                    boot,
+                    str(error),
+                )
+            return
+        self._is_forgotten = True
+        if self._troubles.end(boot):
+            _log.info("removed after all file=%s", boot)
 
     def look(self) -> None:
         """See whether it is over."""

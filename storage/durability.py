@@ -199,7 +199,7 @@ class Durability:
         except OSError as error:
             # An append may be about to mend an earlier failure, which this one is not to go with.
             with log.lock:
-                offline = self._health.distrust(f"a flush failed ({error})")
+                offline = self._health.flush_failed(error)
             raise offline from error
 
     def _is_save_due(self, active: Segment) -> bool:

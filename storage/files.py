@@ -414,9 +414,10 @@ class FileSystem:
 
         if self._libc is None:
             self._libc = ctypes.CDLL(None, use_errno=True)
-        if getattr(self._libc, name)(self._fd, *arguments) != 0:
+        while getattr(self._libc, name)(self._fd, *arguments) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+            if number != errno.EINTR:  # A signal says nothing of the disk; Python's os goes on by itself.
+                raise OSError(number, os.strerror(number))
 
 
 class SystemTable:
@@ -469,8 +470,10 @@ def space_bytes(folder: Path) -> tuple[int, int]:
 
 
 def device_of(path: Path) -> int:
-    """Return the number of the file system that a file or folder is on."""
-    return os.stat(path).st_dev
+    """Return the number of the file system that a file or folder is on, or that one which is missing is to be on."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(path).st_dev
+    return os.stat(path.parent).st_dev
 
 
 def make_folder(path: Path) -> None:

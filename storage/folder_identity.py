@@ -4,7 +4,6 @@ Owns the check that a folder is ours, or Kafka's of a single node, before anythi
 """
 
 import base64
-import logging
 import uuid
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,6 @@ LOCK = ".lock"
 PARTITION_METADATA = "partition.metadata"
 BOOT = "boot-id"
 _VERSION = "1"
-_log = logging.getLogger(__name__)
 # What may be in a folder that is new to us: the lock itself, and what file systems and desktops leave.
 # And `meta.properties` half written, by a start that was cut off.
 _HARMLESS = frozenset({LOCK, f"{META}.tmp", "lost+found", ".DS_Store", ".gitkeep"})
@@ -125,25 +123,6 @@ def save_boot(folder: Path) -> None:
     boot_id = files.boot_id()
     if boot_id is not None and not is_same_boot(folder):
         files.write_atomically(folder / BOOT, boot_id)
-
-
-def forget_boot(folder: Path, *, is_told: bool = False) -> bool:
-    """Let the next start take nothing that was written for granted: the disk has refused a write or a sync.
-
-    Return whether that is done; unless it `is_told` already, say what to do where it is not.
-    """
-    try:
-        files.remove(folder / BOOT)
-    except OSError as error:
-        if not is_told:
-            _log.error(
-                "not removed file=%s error=%r: remove it before the next start, "
-                "which takes for granted what the disk may have lost",
-                folder / BOOT,
-                str(error),
-            )
-        return False
-    return True
 
 
 def save_topic_id(folder: Path, topic_id: bytes) -> None:

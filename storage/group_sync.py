@@ -11,7 +11,8 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogDeleted, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
@@ -35,11 +36,17 @@ class Trust:
     What that one gave up may be of any log, and the next would succeed without it. Each log's own sync still tells.
     """
 
-    __slots__ = ("is_lost", "tells_errors")
+    __slots__ = ("_disk", "is_lost", "tells_errors")
 
-    def __init__(self) -> None:
+    def __init__(self, disk: DiskSpace) -> None:
+        self._disk = disk
         self.is_lost = False
         self.tells_errors: bool | None = None  # None until somebody has asked
+
+    def lose(self) -> None:
+        """Believe no other sync of everything; nor is the next start to take for granted what was written."""
+        self.is_lost = True
+        self._disk.distrust()
 
 
 class GroupSync:
@@ -56,7 +63,7 @@ class GroupSync:
         self._dirty_bytes = 0
         self._looked_s = 0.0
         self._troubles = Troubles()
-        self.trust = trust or Trust()
+        self.trust = trust or Trust(DiskSpace(folder))
 
     def flush(self, logs: Collection[Log]) -> dict[Log, StorageError]:
         """Return once everything appended before the call is on disk, with the logs that failed, and why."""
@@ -125,8 +132,7 @@ class GroupSync:
             self._file_system.sync()
         except (OSError, ImportError) as error:
             # Whose write failed it does not say, maybe nobody's here; their own syncs do.
-            self.trust.is_lost = True
-            folder_identity.forget_boot(self._folder)
+            self.trust.lose()
             _log.warning(
                 "file system not synced, from now on each log by itself folder=%s error=%r",
                 self._folder,

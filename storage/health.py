@@ -7,7 +7,7 @@ has the log; the reason is read by any thread.
 from collections.abc import Callable
 
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.errors import LogOffline, StorageError
+from tidelog.storage.errors import LogOffline
 
 _UNTIL_RESTART = "; reads go on; restart when the disk is well"
 
@@ -35,13 +35,13 @@ class Health:
         return self.failure is not None and not self._remedies
 
     def fail(self, why: str, *remedies: Callable[[], object]) -> None:
-        """Take no writes until these, and those of other failures, have succeeded; OSError from one that does not.
+        """Take no writes until these, and those of earlier failures, have succeeded; OSError from one that does not.
 
-        A failure that nothing mends stays.
+        Any other error of theirs is a fault, and is not caught. The first failure is named; one without remedy stays.
         """
         if self.is_final:
             return
-        self.failure = why
+        self.failure = self.failure or why
         self._remedies += remedies
 
     def is_mended(self) -> bool:
@@ -52,7 +52,7 @@ class Health:
             while self._remedies:
                 self._remedies[0]()
                 del self._remedies[0]
-        except (OSError, StorageError):
+        except OSError:
             return False
         self.failure = None
         return True
@@ -62,6 +62,10 @@ class Health:
         self.failure, self._remedies = why + _UNTIL_RESTART, []
         self._disk.distrust()
         return self.offline()
+
+    def flush_failed(self, error: OSError) -> LogOffline:
+        """Do as `distrust` does after a flush that failed: another would succeed, and prove nothing."""
+        return self.distrust(f"a flush failed ({error})")
 
     def refuse(self, why: str, refusal: type[LogOffline]) -> None:
         """Take no more writes, for good, for this reason if there is no other; each is refused with such an error."""

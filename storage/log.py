@@ -160,9 +160,9 @@ class Log:
     def damaged(self) -> tuple[str, ...]:
         """Name each range of bytes that cannot be read, as file@from-to."""
         return tuple(
-            f"{segment.base_offset:020d}.log@{damage.start}-{damage.end}"
-            for segment in self.segments
-            for damage in segment.summary.damage
+            f"{each.path(LOG).name}@{damage.start}-{damage.end}"
+            for each in self.segments
+            for damage in each.summary.damage
         )
 
     def update_config(self, config: TopicConfig) -> None:
@@ -319,7 +319,7 @@ class Log:
         old.finish()
         config = self.config
         self.durability.unflushed.add_names()
-        new = Segment.create(
+        new = Segment.begin(
             self.directory,
             self.log_end_offset,
             config.index_interval_bytes,
@@ -328,6 +328,7 @@ class Log:
             now_ms,
             self.last_append_ms,
         )
+        new.make_files()
         # From here on nothing fails: the new segment is there, and what still goes wrong costs a start some time.
         old.seal()
         self.durability.unflushed.sealed.append(old)
@@ -404,8 +405,7 @@ class Log:
     def judge(self, segment: Segment, source: Source) -> Segment | None:
         """Make what is known of a segment anew from its log, unless that was done; return what is in its place now.
 
-        That may hold older records, too, where compaction has put it there, and is None once it is deleted. For a
-        prompt source raise TakesLong. Appends go on meanwhile.
+        That is a larger one after compaction, None after a deletion. TakesLong for a prompt source. Appends go on.
         """
         if source.prompt:
             raise TakesLong(f"{self}: a segment is to be judged")
@@ -422,9 +422,8 @@ class Log:
                         self._replace(segment, found)
                         verification.tell_damage(found)
         segments = self.segments
-        if segment.base_offset < segments[0].base_offset:
-            return None
-        return segments[segment_number(segments, segment.base_offset)]
+        is_gone = segment.base_offset < segments[0].base_offset
+        return None if is_gone else segments[segment_number(segments, segment.base_offset)]
 
     @staticmethod
     def _catch_up(found: Segment, segment: Segment) -> None:
@@ -443,10 +442,6 @@ class Log:
             found.replace_files(flushed=bool(segment.summary.flushed))
         self.durability.unflushed.replace(segment, found)
         self.publish(tuple(found if each is segment else each for each in self.segments))
-
-    def epoch_end(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the largest epoch up to this one and the offset after its records; (-1, -1) if there is none."""
-        return self.epochs.end_of(leader_epoch, self.log_end_offset)
 
     # Durability, and taking no writes.
 

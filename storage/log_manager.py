@@ -76,7 +76,7 @@ class LogManager:
         self._lock: files.FolderLock | None = None
         self._is_boot_saved = False
         self._group_sync: GroupSync
-        self.trust = Trust()
+        self.trust = Trust(self.disk)
 
     def lock(self) -> None:
         """Take the folder for this process, made if it is missing, and learn or give its ids; nothing is loaded."""
@@ -159,10 +159,8 @@ class LogManager:
 
         Or the disk has refused something since.
         """
-        is_trusted = self.disk.is_trusted and not self.trust.is_lost
-        if is_trusted and all(log.health.failure is None for log in self.logs.values()):
-            folder_identity.save_boot(self.directory)
-            self._is_boot_saved = True
+        if all(log.health.failure is None for log in self.logs.values()):
+            self._is_boot_saved = self.disk.trust()
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
         """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
@@ -179,6 +177,31 @@ class LogManager:
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
         """Make the log of a new partition."""
+        folder = self._folder_of_new(topic, partition)
+        try:
+            log = self._made(folder, topic, partition, topic_id, config)
+        except OSError as error:
+            raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
+        self.logs[topic, partition] = log
+        return log
+
+    def restore(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
+        """Make the log of a partition that a start misses; what the disk has no room for comes before its first append.
+
+        Until then it may have no folder.
+        """
+        folder = self._folder_of_new(topic, partition)
+        try:
+            log = self._made(folder, topic, partition, topic_id, config)
+        except OSError:
+            known = self._lost.get((topic, partition), recovery.Known(clean=True, ours=True))
+            now_ms = self._now_ms()
+            log = recovery.make(folder, topic, partition, topic_id, config, self.shared, known, now_ms)
+        self.logs[topic, partition] = log
+        return log
+
+    def _folder_of_new(self, topic: str, partition: int) -> Path:
+        """Return the folder that a partition is to have; raise StorageError where it cannot."""
         name = f"{topic}-{partition}"
         if partition_of(name) is None or topic in (".", ".."):
             raise StorageError(f"topic {topic!r} has no name that a folder can have")
@@ -189,27 +212,29 @@ class LogManager:
             raise StorageError(
                 f"{folder}: is there already, but not served; move it away, or restart to serve it"
             )
+        return folder
+
+    def _made(self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
+        """Make a folder and the log in it, or nothing: OSError."""
         try:
             if (topic, partition) in self._absent:
                 self._strike_absent()
             files.make_folder(folder)
             folder_identity.save_topic_id(folder, topic_id)
             if (topic, partition) in self._lost:
-                log = self._made_anew(folder, topic, partition, config)
-            else:
-                log = self._made(folder, topic, partition, config)
+                return self._made_anew(folder, topic, partition, config)
+            return self._made_empty(folder, topic, partition, config)
         except OSError as error:
             self.disk.refused(error)
             files.remove_folder(folder)
-            raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
-        self.logs[topic, partition] = log
-        return log
+            raise
 
-    def _made(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
+    def _made_empty(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
         """Make a log that begins at 0."""
-        segment = Segment.create(
+        segment = Segment.begin(
             folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
         )
+        segment.make_files()
         epochs = LeaderEpochs(folder, [(0, 0)])
         epochs.save()  # Here, and not on the thread that flushes all logs.
         return Log(folder, topic, partition, config, self.shared, [segment], epochs=epochs)
@@ -230,7 +255,8 @@ class LogManager:
         """
         try:
             for log in logs:
-                files.sync_folder(log.directory)
+                if files.status(log.directory) is not None:  # else `restore` has it made later, durably
+                    files.sync_folder(log.directory)
                 yield
             files.sync_folder(self.directory)
         except OSError as error:
@@ -292,7 +318,7 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write down how far each log is on disk, and where each begins."""
-        logs = self.logs.copy()
+        logs = {key: log for key, log in self.logs.copy().items() if not self._is_unmade(log)}
         self._entries |= logs.keys()
         points = {key: known.recovery_point for key, known in self._lost.items()}
         starts = {key: known.log_start_offset for key, known in self._lost.items()}
@@ -306,6 +332,13 @@ class LogManager:
             raise
         self._entries = logs.keys() | self._lost.keys()
         self._absent.clear()
+
+    @staticmethod
+    def _is_unmade(log: Log) -> bool:
+        """Tell whether there was no room yet for a log (`restore`): the next start is not to take it for lost."""
+        return (
+            log.health.failure is not None and log.log_end_offset == 0 and files.status(log.directory) is None
+        )
 
     def _is_served(self, log: Log) -> bool:
         """Tell whether a log is still here, and not another one by its name."""

@@ -38,7 +38,15 @@ from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
-from tidelog.storage import append_index, continuity, files, last_entries, time_index, verification
+from tidelog.storage import (
+    append_index,
+    continuity,
+    files,
+    folder_identity,
+    last_entries,
+    time_index,
+    verification,
+)
 from tidelog.storage.append_index import Origin
 from tidelog.storage.compaction import swap
 from tidelog.storage.continuity import Opened, Owed
@@ -101,11 +109,42 @@ def load(
     return log
 
 
-def find(
-    folder: Path, topic: str, partition: int, config: TopicConfig, shared: Shared, known: Known, now_ms: int
+def make(
+    folder: Path,
+    topic: str,
+    partition: int,
+    topic_id: bytes,
+    config: TopicConfig,
+    shared: Shared,
+    known: Known,
+    now_ms: int,
 ) -> Log:
-    """Open a log as `load` does, to be read; it may be appended to after `put_on_disk`."""
-    owed = Owed(shared)
+    """Make the log of a partition that has no folder; what the disk does not take comes before the first append."""
+    owed = Owed(shared, "its folder, which is missing,")
+    owed.write(partial(_make_folder, folder, topic_id))
+    log = find(folder, topic, partition, config, shared, known, now_ms, owed)
+    put_on_disk([log])
+    return log
+
+
+def _make_folder(folder: Path, topic_id: bytes) -> None:
+    files.make_folder(folder)
+    folder_identity.save_topic_id(folder, topic_id)
+    files.sync_folder(folder.parent)
+
+
+def find(
+    folder: Path,
+    topic: str,
+    partition: int,
+    config: TopicConfig,
+    shared: Shared,
+    known: Known,
+    now_ms: int,
+    owed: Owed | None = None,
+) -> Log:
+    """Open a log as `load` does, to be read; it may be appended to after `put_on_disk`. `owed` is what comes first."""
+    owed = owed or Owed(shared, "what its start has found")
     found = _sort_out(folder, known.ours, owed)
     last = len(found.bases) - 1
     ends = [*found.bases[1:], known.recovery_point]
@@ -149,15 +188,16 @@ def find(
     return log
 
 
-def _owe(log: Log, owed: Owed, what: str = "what its start has found") -> None:
+def _owe(log: Log, owed: Owed) -> None:
     """Have a log take no append before what is owed, nor any, where the disk has failed."""
     if log.health.is_final:
         return  # That was said.
     if owed.failure is not None:
-        offline = log.health.distrust(f"a flush failed at the start ({owed.failure})")
-        _log.error("flush failed log=%s error=%r", log, str(offline))
+        _flush_failed(log, owed.failure)
     elif owed.writes:
-        why = f"{what} could not be saved ({owed.error}); free space in {log.directory}"
+        why = f"{owed.what} could not be saved ({owed.error}); free space in {log.directory}"
+        if log.health.failure is None:
+            _log.warning("takes no writes yet log=%s error=%r", log, why)
         log.health.fail(why, *(partial(_pay, log, write) for write in owed.writes))
 
 
@@ -168,9 +208,12 @@ def _pay(log: Log, write: Callable[[], object]) -> None:
     except OSError as error:
         log.shared.disk.refused(error)
         if not is_passing(error):
-            offline = log.health.distrust(f"a flush of what its start has found failed ({error})")
-            _log.error("flush failed log=%s error=%r", log, str(offline))
+            _flush_failed(log, error)
         raise
+
+
+def _flush_failed(log: Log, error: OSError) -> None:
+    _log.error("flush failed log=%s error=%r", log, str(log.health.flush_failed(error)))
 
 
 def put_on_disk(logs: Iterable[Log], group_sync: GroupSync | None = None, each: _Each = map) -> None:
@@ -209,16 +252,15 @@ def _could(write: Callable[[], None]) -> bool:
 
 
 def _put_alone(log: Log) -> None:
-    owed = Owed(log.shared)
+    owed = Owed(log.shared, "its leader epochs", waits=log.health.failure is not None)
     if log.log_end_offset == log.recovery_point:
         # No flush would find anything to do, and a cut that the crash came upon may not be on disk.
         owed.write(partial(files.sync, log.active.path(LOG)))
     # Nor may one of its append times, by a start before this one, that was refused: what it cut is of no batch to come.
     owed.write(partial(files.sync, log.active.path(APPEND_INDEX)))
     # Records of an epoch that a crash would begin again could not be told from those that it took.
-    if not owed.write(partial(log.epochs.save, durably=True)):
-        _log.warning("epochs not saved log=%s error=%r", log, str(owed.error))
-    _owe(log, owed, "its leader epochs")
+    owed.write(partial(log.epochs.save, durably=True))
+    _owe(log, owed)
 
 
 def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
@@ -229,7 +271,7 @@ def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
     snapshots: list[int] = []
     leftovers: list[str] = []
     sidecars: list[str] = []
-    for name, _ in files.list_folder(folder):
+    for name, _ in files.list_folder(folder) if files.status(folder) else ():
         stem, dot, suffix = name.partition(".")
         suffix = dot + suffix
         is_segment = len(stem) == _DIGITS and stem.isdecimal()

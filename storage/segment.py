@@ -26,14 +26,25 @@ from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
 from tidelog.storage.key_sample import KeySample
 from tidelog.storage.minima import least_time
 from tidelog.storage.offset_index import OffsetIndex
+from tidelog.storage.segment_files import (
+    APPEND_INDEX,
+    INDEX,
+    LOG,
+    SUFFIXES,
+    SUMMARY,
+    TIME_INDEX,
+    SegmentFiles,
+)
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import NONE, SUFFIX, Damage, Summary
+from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
-LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", ".appendindex", SUFFIX
-SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
+__all__ = [
+    "APPEND_INDEX", "INDEX", "LOG", "OFFSET_MAX", "SUFFIXES", "SUMMARY", "TIME_INDEX", "Mismatch", "Segment",
+]  # fmt: skip
+
 OFFSET_MAX = (1 << 63) - 1
 _RARE = DELETE_HORIZON | TRANSACTIONAL | CONTROL
 
@@ -47,20 +58,17 @@ class Mismatch(CorruptLog):
         self.segment = segment
 
 
-class Segment:
+class Segment(SegmentFiles):
     """A segment; `size` is what of its log is published to readers.
 
     `identity` stands for the bytes of its log, for as long as what is `shared` lives: a cut gives it another.
-    `unverified` are the blocks that were there when it was loaded, None once all of them have been verified. `mark`
-    ends the names of its files while compaction has not put them in the place of others. One that `is_replaced` gives
-    no more than the files that it has open: who finds it so looks again, as after a Mismatch. `sample` is what is
-    known of its keys.
+    `unverified` are the blocks that were there when it was loaded, None once all of them have been verified. `sample`
+    is what is known of its keys.
     """
 
     __slots__ = (
-        "__weakref__", "_append_index", "_digests", "_entry_ms", "_file", "_finished_size", "_offset_index",
-        "_time_index", "base_offset", "folder", "identity", "index_bytes_max", "is_active", "is_replaced",
-        "last_offset_max", "mark", "sample", "shared", "size", "summary", "unverified",
+        "_entry_ms", "_finished_size", "identity", "index_bytes_max", "last_offset_max", "sample", "summary",
+        "unverified",
     )  # fmt: skip
 
     def __init__(
@@ -73,29 +81,19 @@ class Segment:
         shared: Shared,
     ) -> None:
         """Describe a sealed segment whose files exist; nothing is opened."""
-        self.folder = folder
-        self.shared = shared
+        super().__init__(folder, base_offset, size, shared)
         self.identity = next(shared.identities)
-        self.base_offset = base_offset
-        self.size = size
         self.summary = summary
-        self.is_active = self.is_replaced = False
-        self.mark = ""
         self.sample: KeySample | None = None
         self.index_bytes_max = index_bytes_max
         self.last_offset_max = 0
         self._limit_offsets(summary.offset_entries, summary.time_entries, summary.append_entries)
         self._finished_size = -1
-        self._file: files.File | None = None
-        self._append_index: AppendIndex | None = None
         self._entry_ms = NONE  # the append time for which the last batch needed no entry any more
-        self._offset_index: OffsetIndex | None = None
-        self._time_index: TimeIndex | None = None
-        self._digests: Digests | None = None
         self.unverified: Unverified | None = None
 
     @classmethod
-    def create(
+    def begin(
         cls,
         folder: Path,
         base_offset: int,
@@ -106,24 +104,25 @@ class Segment:
         last_append_ms: int = NONE,
         mark: str = "",
     ) -> "Segment":
-        """Make the files of a new, active segment, all or none. Their names are durable once the folder is synced.
+        """Describe a new, active segment, whose files are to be made by `make_files`.
 
-        The log comes last: what a crash leaves without one is no segment. `last_append_ms` is when the log it belongs
-        to was last appended to; `mark` ends the names of a copy.
+        `last_append_ms` is when the log it belongs to was last appended to; `mark` ends the names of a copy.
         """
         summary = Summary(0, 0, base_offset, now_ms, interval, last_append_ms=last_append_ms)
         segment = cls(folder, base_offset, 0, summary, index_bytes_max, shared)
         segment.mark = mark
-        files.create_all([segment.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)])
         segment.is_active = True
         segment._finished_size = 0
         segment._empty_indexes(file_bytes=0)
         segment._append_index = segment._append_index_of(bytearray())
         return segment
 
-    def path(self, suffix: str) -> Path:
-        """Return the path of one of its files."""
-        return self.folder / f"{self.base_offset:020d}{suffix}{self.mark}"
+    def make_files(self) -> None:
+        """Make the files of a new segment, all or none. Their names are durable once the folder is synced.
+
+        The log comes last: what a crash leaves without one is no segment.
+        """
+        files.create_all([self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)])
 
     @property
     def next_offset(self) -> int:
@@ -135,36 +134,6 @@ class Segment:
         """When it was last appended to, or created."""
         summary = self.summary
         return summary.last_append_ms if summary.batch_count else summary.created_ms
-
-    @property
-    def file(self) -> files.File:
-        """The log file, opened on first use; what is read from it past `read` and `slice` was not verified."""
-        file = self._file
-        return self._open() if file is None else file
-
-    def _open(self) -> files.File:
-        try:
-            opened = self._open_file()
-        except FileNotFoundError:
-            self._refuse_replaced()
-            raise OffsetOutOfRange(f"{self.path(LOG)} was just deleted by retention") from None
-        self._refuse_replaced()
-        with self.shared.open_segments.lock:
-            # There is one only, whoever comes at once: it knows where the next append goes.
-            if self._file is None:
-                opened.size = self.size
-                self._file = opened
-                if not self.is_active:
-                    self.shared.open_segments.note(self)
-            return self._file
-
-    def _open_file(self) -> files.File:
-        return files.File(self.path(LOG))
-
-    def _refuse_replaced(self) -> None:
-        """Raise Mismatch if files of its names may be those of another: to be asked once they are open."""
-        if self.is_replaced:
-            raise Mismatch(f"{self.path(LOG)}: compaction has put another in its place", self)
 
     def read(self, count: int, position: int, source: Source) -> memoryview:
         """Read bytes of its log from a source; raise Mismatch if they are not what was written."""
@@ -218,6 +187,11 @@ class Segment:
         """The append index, loaded on first use."""
         index = self._append_index
         return self._load_append_index() if index is None else index
+
+    def _refuse_replaced(self) -> None:
+        """Raise Mismatch if files of its names may be those of another: to be asked once they are open."""
+        if self.is_replaced:
+            raise Mismatch(f"{self.path(LOG)}: compaction has put another in its place", self)
 
     # Writing.
 
@@ -407,35 +381,6 @@ class Segment:
             self.is_active = False
             if self._file is not None:
                 self.shared.open_segments.note(self)
-
-    def release(self) -> None:
-        """Let go of what can be opened again; readers keep what they hold."""
-        with self.shared.open_segments.lock:
-            self.let_go()
-            if self._append_index is not None:
-                self._append_index.let_go()
-
-    def let_go(self) -> None:
-        """Do as `release` does, where the lock of `open_segments` is held."""
-        if not self.is_active:
-            self._file = self._offset_index = self._time_index = self._append_index = self._digests = None
-
-    def close(self) -> None:
-        """Let go of the log's file, which has been flushed, even while active: no more is appended."""
-        with self.shared.open_segments.lock:
-            self._file = None
-            if self._append_index is not None:
-                self._append_index.let_go()
-
-    def sync(self) -> None:
-        """Return once the files of a sealed segment are on disk; one that was deleted meanwhile need not be."""
-        file = self._file
-        if file is not None:
-            file.sync()
-        else:
-            files.sync(self.path(LOG))
-        for suffix in (INDEX, TIME_INDEX, APPEND_INDEX):
-            files.sync(self.path(suffix))
 
     def note_flushed(self) -> None:
         """Have the summary of a sealed segment say that all of it is on disk, if it says so of its indexes."""

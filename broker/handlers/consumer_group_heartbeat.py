@@ -12,7 +12,6 @@ fewer partitions than Kafka's where members differ in what they had. An instance
 changed for another is free; Kafka answers who comes with it UNKNOWN_MEMBER_ID until it is started anew.
 """
 
-from functools import partial
 from typing import Final
 
 from tidelog.broker.answers import Elsewhere, Later, OnLoop
@@ -46,7 +45,7 @@ def handle(
         return _answer(session, request, version, None if said is None else {})
     if len(said) <= MANY:
         return _answer(session, request, version, _owned(said))
-    return Elsewhere(lambda: OnLoop(partial(_answer, session, request, version, _owned(said))))
+    return Elsewhere(lambda: OnLoop(_answer, session, request, version, _owned(said)))
 
 
 def _owned(said: list[TopicPartitions]) -> Owned:

@@ -19,8 +19,7 @@ Departures from Kafka: a session is bounded in bytes too, and in partitions, bey
 with full fetches; nobody is a follower, whose sessions would go before others.
 """
 
-from collections.abc import Callable, Hashable, Iterator
-from functools import partial
+from collections.abc import Hashable, Iterator, Sequence
 from time import monotonic
 from typing import TypeVar
 from zlib import crc32
@@ -32,7 +31,7 @@ from tidelog.broker.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, InSession, O
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic, missing
-from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter
+from tidelog.broker.waiting import PARKED_WEIGHT_BYTES, FetchWaiter, Waiters
 from tidelog.broker.work import LONG, LOOP, NONE, SHORT, SOURCES, Lane, Work, as_work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import (
@@ -105,13 +104,16 @@ def handle(session: Session, request: FetchRequest, version: int) -> FetchRespon
         asked = found
     elif version < BATCHES_SINCE:
         _turn(request)
+    if asked is not None and not asked.news:  # as in most polls: nobody looks for anything then
+        waits = request.min_bytes > 0 and request.max_wait_ms > 0
+        return _park(broker, request, version, session, asked) if waits else asked.answer([])
     fetch = _Fetch(broker, request, version, asked)
     left = fetch.begin(broker, request, version)
     if left is not None:
         return Elsewhere(_look_on(broker, request, version, session, fetch, as_work(left.make)))
     if fetch.is_enough(request):
         return fetch.load(broker, session)
-    return _park(broker, request, fetch, partial(fetch_again, broker, request, version, session, asked))
+    return _park(broker, request, version, session, asked, fetch)
 
 
 def _in_session(
@@ -149,26 +151,26 @@ def _turned(items: list[T], chance: int) -> list[T]:
 
 
 def _park(
-    broker: Broker, request: FetchRequest, fetch: "_Fetch", again: Callable[[], FetchResponse | Later]
+    broker: Broker,
+    request: FetchRequest,
+    version: int,
+    owner: Hashable,
+    asked: InSession | Opening | None,
+    fetch: "_Fetch | None" = None,
 ) -> FetchWaiter:
-    """Wait for more than a fetch has found."""
-    missing_bytes = request.min_bytes - fetch.size_bytes
-    weight_bytes = PARKED_WEIGHT_BYTES
-    if len(fetch.pieces) > 1:
-        # The largest leaves room for another request: a connection that takes none does not see its client leave.
-        weight_bytes = min(WANTED_BYTES * len(fetch.pieces), MAX_UNSENT_BYTES // 2)
-    places = [partition.waiters for partition, _, _ in fetch.pieces]
-    asked = fetch.asked
-    waiter = FetchWaiter(
-        broker.parked,
-        places,
-        missing_bytes,
-        request.max_wait_ms,
-        # What there is then is read when the answers before it have left.
-        OnLoop(again),
-        weight_bytes,
-        asked.size if asked is not None else 0,
-    )
+    """Wait for more than a fetch has found, if anything was looked for."""
+    missing_bytes, weight_bytes = request.min_bytes, PARKED_WEIGHT_BYTES
+    places: Sequence[Waiters] = ()
+    if fetch is not None:
+        missing_bytes -= fetch.size_bytes
+        places = [partition.waiters for partition, _, _ in fetch.pieces]
+        if len(places) > 1:
+            # The largest leaves room for another request: a connection that takes none does not see its client leave.
+            weight_bytes = min(WANTED_BYTES * len(places), MAX_UNSENT_BYTES // 2)
+    size = 0 if asked is None else asked.size
+    # What there is then is read when the answers before it have left.
+    again = OnLoop(fetch_again, broker, request, version, owner, asked)
+    waiter = FetchWaiter(broker.parked, places, missing_bytes, request.max_wait_ms, again, weight_bytes, size)
     if asked is not None:
         asked.wait(waiter)
     return waiter
@@ -187,8 +189,7 @@ def _look_on(
             again = _Fetch(broker, request, version, fetch.asked)
             look = again.look(broker, request, version)
             return Elsewhere(_look_on(broker, request, version, owner, again, look))
-        go_on = partial(fetch_again, broker, request, version, owner, fetch.asked)
-        return _park(broker, request, fetch, go_on)
+        return _park(broker, request, version, owner, fetch.asked, fetch)
 
     return OnLoop(park)
 
@@ -197,7 +198,7 @@ def fetch_again(
     broker: Broker, request: FetchRequest, version: int, owner: Hashable, asked: "InSession | Opening | None"
 ) -> FetchResponse | Later:
     """Answer a fetch that has waited long enough with what is there."""
-    if asked is not None and not asked.has_news:
+    if asked is not None and not asked.news:
         return asked.answer([])
     fetch = _Fetch(broker, request, version, asked)
     left = fetch.begin(broker, request, version)
@@ -333,7 +334,7 @@ class _Fetch:
             records=EMPTY,
         )
         if want.last_fetched_epoch >= 0:
-            epoch, end_offset = log.epoch_end(want.last_fetched_epoch)
+            epoch, end_offset = log.epochs.end_of(want.last_fetched_epoch, log.log_end_offset)
             if epoch < 0:
                 return self._failure(want.partition, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
             if epoch != want.last_fetched_epoch or end_offset < want.fetch_offset:
@@ -450,5 +451,5 @@ class _Fetch:
                     except StorageError as error:
                         answer.records, answer.error_code = EMPTY, error_code(error)
         if self.asked is not None:
-            return OnLoop(partial(self.asked.answer, self._topics))
+            return OnLoop(self.asked.answer, self._topics)
         return FetchResponse(responses=self._topics)

@@ -52,7 +52,7 @@ def _answer(topic: Topic | None, want: OffsetForLeaderPartition) -> EpochEndOffs
         code = partition.epoch_problem(want.current_leader_epoch)
     if partition is None or code:
         return EpochEndOffset(partition=want.partition, error_code=code)
-    epoch, end_offset = partition.log.epoch_end(want.leader_epoch)
+    epoch, end_offset = partition.log.epochs.end_of(want.leader_epoch, partition.log.log_end_offset)
     return EpochEndOffset(
         partition=want.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
     )

@@ -122,7 +122,7 @@ def _check(broker: Broker, appending: Appending, steps: Steps[Checked]) -> Work[
         checked = error
     if checked is None:
         checked = LogOffline("the batch was not stored: the broker stops")
-    return OnLoop(partial(_go_on, broker, appending, checked))
+    return OnLoop(_go_on, broker, appending, checked)
 
 
 def _append_all(

@@ -275,11 +275,17 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
         self._sweeps_idle += 1
         return self._sweeps_idle - 1
 
-    def check_pace(self, now_s: float, others_wait: bool) -> None:
-        """Cut the connection off if the frame that is under way comes too slowly."""
+    def look_after(self, now_s: float, others_wait: bool) -> None:
+        """Notice a frame that comes too slowly, and that the client of a connection that is not read from has left."""
         if self._reading.hold:
             self._received.forget_pace()
-        elif (too_slow := self._received.too_slow(now_s, others_wait)) is not None:
+            self._look_after_client()
+        elif self._received.filled:
+            self._check_pace(now_s, others_wait)
+
+    def _check_pace(self, now_s: float, others_wait: bool) -> None:
+        """Cut the connection off if the frame that is under way comes too slowly."""
+        if (too_slow := self._received.too_slow(now_s, others_wait)) is not None:
             came_bytes, took_s = too_slow
             _log.warning(
                 "a request comes too slowly, connection closed peer=%s bytes=%d seconds=%.0f held=%d",
@@ -287,13 +293,13 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
             )  # fmt: skip
             self._transport.abort()
 
-    def look_after_client(self) -> None:
+    def _look_after_client(self) -> None:
         """Notice that the client of a connection that is not read from has left, of which asyncio tells nothing.
 
         What it had sent by then is served, but fetches wait no longer. A frame that cannot become whole any more ends
         the connection, as does what takes too long to be done for nobody.
         """
-        if not self._reading.hold & ~CLOSING or self._transport.is_closing():
+        if self._reading.hold == CLOSING or self._transport.is_closing():
             return
         its_socket = self._transport.get_extra_info("socket")
         state = tcp.state(its_socket)

@@ -36,7 +36,7 @@ class Owed:
     def put(self, answer: Answer | Streamed | Deferred) -> bool:
         """Queue an answer that is not ready, or that comes after one; tell whether this `is_much`."""
         self.answers.append(answer)
-        if isinstance(answer, Deferred):
+        if type(answer) is Deferred:
             later = answer.later
             later.ready = self._ready
             if later.weight_bytes >= HOLDS_UP:
@@ -44,7 +44,9 @@ class Owed:
             later.charge(self._session)
             if self._is_hurried:
                 later.hurry()
-        self.size_bytes += _size_of(answer)
+            self.size_bytes += later.weight_bytes
+        else:
+            self.size_bytes += answer[1]
         return self.is_much
 
     def _lighten(self, size_bytes: int) -> None:
@@ -56,18 +58,22 @@ class Owed:
         """Move to `out` what is ready, up to what is not, for which None is returned, or to a large answer."""
         answers = self.answers
         while answers:
-            ready = answer = answers[0]
-            if isinstance(answer, Deferred):
+            answer = answers[0]
+            if type(answer) is Deferred:
                 if answer.later.response is None:
                     return None
                 ready = answer.encoded()
-            if isinstance(ready, Deferred):
-                self.size_bytes += _size_of(ready) - _size_of(answer)
-                answers[0] = ready
-                ready.later.ready = self._ready
-                return None
-            self.size_bytes -= _size_of(answers.popleft())
-            if isinstance(ready, Streamed):
+                self.size_bytes -= answer.later.weight_bytes
+                if type(ready) is Deferred:
+                    self.size_bytes += ready.later.weight_bytes
+                    answers[0] = ready
+                    ready.later.ready = self._ready
+                    return None
+            else:
+                ready = answer
+                self.size_bytes -= answer[1]
+            answers.popleft()
+            if type(ready) is Streamed:
                 return ready
             out += ready[0]
         return None
@@ -87,8 +93,3 @@ class Owed:
             if isinstance(answer, Deferred):
                 answer.later.cancel()
         self.answers.clear()
-
-
-def _size_of(answer: Answer | Streamed | Deferred) -> int:
-    """Return what an answer counts for while it waits for its turn; one that is to come, for what it may hold."""
-    return answer.later.weight_bytes if isinstance(answer, Deferred) else answer[1]

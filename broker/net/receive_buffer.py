@@ -97,9 +97,6 @@ class ReceiveBuffer:
 
     def too_slow(self, now_s: float, others_wait: bool) -> tuple[int, float] | None:
         """Return how many bytes of a frame came in how many seconds, if those are too few; to be asked now and then."""
-        if not self.filled:
-            self._pace = None
-            return None
         since_s, had_bytes = self._pace = self._pace or (now_s, self.filled)
         came_bytes, took_s = self.filled - had_bytes, now_s - since_s
         is_slow = took_s >= SLOWEST_OVER_S and came_bytes < took_s * SLOWEST_BYTES_PER_S

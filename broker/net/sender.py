@@ -38,6 +38,7 @@ class Sender:
         "_session",
         "_transport",
         "_went_on",
+        "is_full",
         "is_paused",
         "queued_bytes",
     )
@@ -62,16 +63,12 @@ class Sender:
         self._counted_bytes = 0  # in the quota
         self.queued_bytes = 0
         self.is_paused = False  # the transport has enough
+        self.is_full = False  # the client has left so much that it gets no further answers
 
     @property
     def is_empty(self) -> bool:
         """Tell whether all has been handed to the transport."""
         return not self.queued_bytes
-
-    @property
-    def is_full(self) -> bool:
-        """Tell whether the client has left so much that it gets no further answers."""
-        return self.is_paused or self.queued_bytes >= MAX_UNSENT_BYTES
 
     def send(self, parts: Sequence[Part]) -> None:
         """Send these after the others, from a later turn of the loop on."""
@@ -100,7 +97,8 @@ class Sender:
         self._count()
 
     def _count(self) -> None:
-        """Bring the count up to date."""
+        """Bring up to date what follows from how much there is."""
+        self.is_full = self.is_paused or self.queued_bytes >= MAX_UNSENT_BYTES
         held = self._held_bytes + (self._transport.get_write_buffer_size() if self.is_paused else 0)
         if held != self._counted_bytes:
             self._quota.add(self._session, held - self._counted_bytes)

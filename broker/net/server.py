@@ -186,5 +186,4 @@ class Server:
             freed.look()
             now_s, others_wait = loop.time(), frame_memory.is_waited_for
             for connection in self.connections.copy():
-                connection.check_pace(now_s, others_wait)
-                connection.look_after_client()
+                connection.look_after(now_s, others_wait)

@@ -6,7 +6,7 @@ so what is wanted of them is chosen record by record. When a record was appended
 `message.timestamp.type=LogAppendTime` alone; elsewhere `append_time` is null.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -72,6 +72,16 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         return list(_pieces(cluster, topic, chosen, window_of(chosen, Wanted()), ranges))
 
 
+def topic_id(chosen: Options) -> str:
+    """Return the id of the topic in hexadecimal digits, empty where the broker knows none."""
+    with Cluster(chosen.place) as cluster:
+        return _in_digits(cluster.topic(chosen.topic).topic_id)
+
+
+def _in_digits(found: bytes) -> str:
+    return found.hex() if any(found) else ""
+
+
 def heads(chosen: Options, now_ms: int) -> Heads:  # noqa: ARG001
     """Return where the partitions that are read begin and end now."""
     with Cluster(chosen.place) as cluster:
@@ -79,8 +89,7 @@ def heads(chosen: Options, now_ms: int) -> Heads:  # noqa: ARG001
         partitions = chosen_partitions(chosen, Wanted(), list(topic.leaders))
         starts = cluster.offsets(topic.name, dict.fromkeys(partitions, EARLIEST))
         ends = cluster.offsets(topic.name, dict.fromkeys(partitions, LATEST))
-        topic_id = topic.topic_id.hex() if any(topic.topic_id) else ""
-        return Heads(topic_id, {each: (starts[each], ends[each]) for each in partitions})
+        return Heads(_in_digits(topic.topic_id), {each: (starts[each], ends[each]) for each in partitions})
 
 
 def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:  # noqa: ARG001
@@ -130,6 +139,10 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
             yield from decoder.take()
 
 
+def let_go(planned: Iterable[Piece]) -> None:
+    """Do nothing: a broker keeps nothing for a piece that is not read."""
+
+
 class _Checked:
     """Hands over the entries that are as they were written, and the others to what option `bad` says."""
 
@@ -163,7 +176,7 @@ class _Checked:
                 f"{self._of}@{header.base_offset}: {len(data)} bytes that the broker sent are damaged, {reason}; read "
                 f"the rest with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
             )
-        self._handler(Path(str(self._of)), header.base_offset, data, reason)
+        self._handler(Path(str(self._of)), header.base_offset, quarantine.held(data), reason)
 
     def _demand_end(self, header: BatchHeader) -> None:
         """DamagedLog where an entry that is damaged does not tell for sure how many offsets it has."""

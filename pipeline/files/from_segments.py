@@ -25,15 +25,16 @@ from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.options import FAIL, Options
 from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.quarantine import Bad
+from tidelog.pipeline.quarantine import Bad, held
 from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
+from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
-from tidelog.storage.log_names import partition_of
+from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.sources import PATIENT
@@ -50,6 +51,13 @@ class Opened(NamedTuple):
     log: Log
     known: Known
     root: str
+
+
+class Looked(NamedTuple):
+    """The pieces of a read, and of how many segments the logs are."""
+
+    pieces: list[Piece]
+    segment_count: int
 
 
 class _Deleted(PipelineError):
@@ -73,18 +81,28 @@ def _anew(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @_anew
-def plan(chosen: Options, found: Wanted, now_ms: int, *, keep: bool = True) -> list[Piece] | list[Listing]:
+def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece] | list[Listing]:
     """Return pieces that have every record that is wanted, in the order of partitions and offsets.
 
-    Their files are kept from retention until they are read, unless that is not to be: a dry run makes nothing.
+    Their files are kept from retention until they are read.
     """
+    if chosen.table != "segments":
+        return snapshot.taken(look(chosen, found, now_ms).pieces, now_ms)
+    with wanted_logs(chosen, found, now_ms) as logs:
+        return [listings.segments_of(log, root, window_of(chosen, found)) for log, _, root in logs]
+
+
+@_anew
+def look(chosen: Options, found: Wanted, now_ms: int) -> Looked:
+    """Return what a read would take, and make nothing: its files may go before they are read."""
     window = window_of(chosen, found)
-    if chosen.table == "segments":
-        with opened(chosen.place, chosen.topic, wanted_partitions(chosen, found), now_ms) as logs:
-            return [listings.segments_of(log, root, window) for log, _, root in logs]
-    with opened(chosen.place, chosen.topic, wanted_partitions(chosen, found), now_ms) as logs:
-        made = [piece for each in logs for piece in planned(each, window, chosen.task_bytes)]
-        return snapshot.taken(made, now_ms) if keep else made
+    made: list[Piece] = []
+    segment_count = 0
+    with wanted_logs(chosen, found, now_ms) as logs:
+        for each in logs:
+            made += planned(each, window, chosen.task_bytes)
+            segment_count += len(each.log.segments)
+    return Looked(made, segment_count)
 
 
 @_anew
@@ -99,15 +117,25 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         return snapshot.taken(made, now_ms)
 
 
+def topic_id(chosen: Options) -> str:
+    """Return the id of the topic in hexadecimal digits, empty where its folder says none."""
+    name = f"{chosen.topic}-{partitions(chosen.place, chosen.topic)[0]}"
+    if not remote.is_remote(chosen.place):
+        return _in_digits(load_topic_id(Path(chosen.place, name)))
+    with remote.mirrored(chosen.place, Path(name), ()) as folder:
+        return _in_digits(load_topic_id(folder))
+
+
+def _in_digits(found: bytes | None) -> str:
+    return found.hex() if found else ""
+
+
 def heads(chosen: Options, now_ms: int) -> Heads:
     """Return where the partitions that are read begin and end now."""
-    with opened(chosen.place, chosen.topic, wanted_partitions(chosen, Wanted()), now_ms) as logs:
+    with wanted_logs(chosen, Wanted(), now_ms) as logs:
         found = [log for log, _, _ in logs]
-        topic_id = found[0].topic_id if found else None
-    return Heads(
-        topic_id.hex() if topic_id else "",
-        {log.partition: (log.log_start_offset, log.log_end_offset) for log in found},
-    )
+        is_of = _in_digits(found[0].topic_id) if found else ""
+    return Heads(is_of, {log.partition: (log.log_start_offset, log.log_end_offset) for log in found})
 
 
 @_anew
@@ -132,10 +160,9 @@ def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:
 def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
     """Return pieces of a log that have every record of a window; their files may go before they are read."""
     log, known, root = opened_log
-    topic_id = log.topic_id
     try:
         return [
-            _placed(piece, root)._replace(topic_id=topic_id)
+            _placed(piece, root)._replace(topic_id=log.topic_id)
             for piece in segments.plan(log, window, task_bytes, known)
         ]
     except OffsetOutOfRange as error:
@@ -173,31 +200,39 @@ def partitions(place: str, topic: str) -> list[int]:
     return there[topic]
 
 
-def wanted_partitions(chosen: Options, found: Wanted) -> list[int]:
-    """Return the partitions that are read. DamagedLog where one of them has lost its folder, unless `bad` goes on."""
-    flushed = _flushed(chosen)  # First: what is made meanwhile is not in it.
-    there = partitions(chosen.place, chosen.topic)
-    if chosen.bad == FAIL and chosen.partitions is None:
-        for lost in chosen_partitions(chosen, found, sorted(flushed.keys() - set(there))):
-            raise DamagedLog(
-                f"{remote.shown(chosen.place)}/{chosen.topic}-{lost}: the folder is gone, and offsets up to "
-                f"{flushed[lost] - 1} were on disk; look at it with `tidelog fsck`, name those that are left in option "
-                f"partitions, {there}, or go on without it with bad=skip"
-            )
-    return chosen_partitions(chosen, found, there)
+@contextmanager
+def wanted_logs(chosen: Options, found: Wanted, now_ms: int) -> Iterator[Iterator[Opened]]:
+    """Yield the logs that are read. DamagedLog where a partition has lost its folder, unless `bad` goes on."""
+    with _beside(chosen.place) as folder:
+        flushed = _flushed(folder, chosen.topic)  # First: what is made meanwhile is not in it.
+        there = partitions(chosen.place, chosen.topic)
+        if chosen.bad == FAIL and chosen.partitions is None:
+            for lost in chosen_partitions(chosen, found, sorted(flushed.keys() - set(there))):
+                raise DamagedLog(
+                    f"{remote.shown(chosen.place)}/{chosen.topic}-{lost}: the folder is gone, and offsets up to "
+                    f"{flushed[lost] - 1} were on disk; look at it with `tidelog fsck`, name those that are left in "
+                    f"option partitions, {there}, or go on without it with bad=skip"
+                )
+        yield _logs(folder, chosen.place, chosen.topic, chosen_partitions(chosen, found, there), now_ms)
 
 
-def _flushed(chosen: Options) -> dict[int, int]:
-    """Return the offsets that partitions of the topic had been flushed to, as the data folder says, of those with any.
+@contextmanager
+def opened(place: str, topic: str, partitions: Iterable[int], now_ms: int) -> Iterator[Iterator[Opened]]:
+    """Yield the logs of a topic, of which those that are named are there. PipelineError where one cannot be opened."""
+    with _beside(place) as folder:
+        yield _logs(folder, place, topic, partitions, now_ms)
+
+
+def _flushed(folder: Path, topic: str) -> dict[int, int]:
+    """Return the offsets that partitions of a topic had been flushed to, as the data folder says, of those with any.
 
     What is deleted is struck from it.
     """
-    with _beside(chosen.place) as folder:
-        try:
-            points = load_offsets(folder / RECOVERY_POINTS)
-        except NotADirectoryError:
-            return {}  # It is said where the folders are listed.
-    return {number: point for (topic, number), point in points.items() if topic == chosen.topic and point}
+    try:
+        points = load_offsets(folder / RECOVERY_POINTS)
+    except NotADirectoryError:
+        return {}  # It is said where the folders are listed.
+    return {number: point for (name, number), point in points.items() if name == topic and point}
 
 
 @contextmanager
@@ -211,20 +246,6 @@ def _beside(place: str) -> Iterator[Path]:
         yield Path(fetched)
 
 
-@contextmanager
-def opened(place: str, topic: str, partitions: Iterable[int], now_ms: int) -> Iterator[Iterator[Opened]]:
-    """Yield the logs of a topic, of which those that are named are there. PipelineError where one cannot be opened."""
-    if not remote.is_remote(place):
-        yield _logs(Path(place), topic, partitions, now_ms, "")
-        return
-    with _beside(place) as folder:
-        named = list(partitions)
-        for partition in named:
-            name = f"{topic}-{partition}"
-            remote.fetch(place, name, folder / name)
-        yield _logs(folder, topic, named, now_ms, place)
-
-
 def _topics(names: Iterable[str]) -> dict[str, list[int]]:
     """Return the partitions of every topic that has a folder."""
     found: dict[str, list[int]] = {}
@@ -235,17 +256,28 @@ def _topics(names: Iterable[str]) -> dict[str, list[int]]:
     return {topic: sorted(partitions) for topic, partitions in sorted(found.items())}
 
 
-def _logs(data_dir: Path, topic: str, partitions: Iterable[int], now_ms: int, root: str) -> Iterator[Opened]:
+def _logs(data_dir: Path, place: str, topic: str, partitions: Iterable[int], now_ms: int) -> Iterator[Opened]:
+    """Yield logs, one after another; of a store, what lies beside each is fetched first."""
     starts, points = load_offsets(data_dir / LOG_STARTS), load_offsets(data_dir / RECOVERY_POINTS)
     is_clean = files.status(data_dir / CLEAN_SHUTDOWN) is not None
+    root = place if remote.is_remote(place) else ""
+    opener = partial(_open_remote, root) if root else read_only.opened
     for partition in partitions:
-        folder = data_dir / f"{topic}-{partition}"
+        name = f"{topic}-{partition}"
+        if root:
+            remote.fetch(root, name, data_dir / name)
         start = starts.get((topic, partition), 0)
-        opener = partial(_open_remote, root) if root else read_only.opened
+        where = f"{remote.shown(place)}/{name}"
         try:
-            log = read_only.load(folder, topic, partition, TopicConfig(), start, now_ms, opener)
+            if not bases_in(data_dir / name):
+                raise PipelineError(
+                    f"{where}: no segment of a log is in it; restore it, or name other partitions in option "
+                    "partitions; if it is of an archive that was stopped before it had one, run `tidelog pipeline "
+                    "archive` again"
+                )
+            log = read_only.load(data_dir / name, topic, partition, TopicConfig(), start, now_ms, opener)
         except (StorageError, OSError) as error:
-            raise PipelineError(f"{folder}: the log cannot be opened: {error}") from error
+            raise PipelineError(f"{where}: the log cannot be opened: {error}") from error
         yield Opened(log, Known(points.get((topic, partition), 0), start if is_clean else 0), root)
 
 
@@ -266,6 +298,13 @@ def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Itera
         snapshot.let_go(piece)
 
 
+def let_go(planned: Iterable[Piece | Listing]) -> None:
+    """Let go of the files of pieces that are not read."""
+    for piece in planned:
+        if isinstance(piece, Piece):
+            snapshot.let_go(piece)
+
+
 def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:
     decoder = Decoder(piece.topic, piece.partition, names, piece.window)
     for found in pieces.batches(piece, bad):
@@ -275,7 +314,7 @@ def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.Record
             decoder.add(found.data, found.at, found.header, found.append_ms)
         except (RecordsError, RecordError) as error:
             data = bytes(found.data[found.at :][: found.header.size_bytes])
-            bad(piece.path, found.position, data, str(error))
+            bad(piece.path, found.position, held(data), str(error))
         if decoder.is_full:
             yield from decoder.take()
     yield from decoder.take()

@@ -19,7 +19,6 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files.pieces import Piece, demand_same
 from tidelog.storage import files
 from tidelog.storage.segment import LOG, SUFFIXES
@@ -40,7 +39,7 @@ def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
         _take(pieces, kept, now_ms)
         for piece in {piece.folder: piece for piece in pieces}.values():
             demand_same(piece)
-    except PipelineError:
+    except BaseException:
         for piece in kept:
             let_go(piece)
         raise

@@ -413,17 +413,19 @@ def _note(
     """Do note's work without Python."""
     count, stride, _size, capacity, base, _mask = task  # type: ignore[attr-defined]
     added: cython.longlong = 0
+    step: cython.Py_ssize_t = 0
     hashed: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(count):
         if index == hashed:
+            step = index
             hashed = min(hashed + _STEP, count)
             fault, wrong = _hash_ahead(entries, octets, columns, scratch, task, start, index, hashed)
             if fault != _OK:
                 return fault, wrong, added
         if columns[4 * stride + index] < 0:
             continue
-        row: cython.Py_ssize_t = (index % _STEP) * _SCRATCH
+        row: cython.Py_ssize_t = (index - step) * _SCRATCH
         at: cython.Py_ssize_t = _find(entries, capacity, scratch[row], scratch[row + 1], scratch[row + 2])
         if at < 0:
             return _OK, index, added
@@ -460,10 +462,12 @@ def _choose(
     kept: cython.Py_ssize_t = 0
     tombstones: cython.Py_ssize_t = 0
     keyless: cython.Py_ssize_t = 0
+    step: cython.Py_ssize_t = 0
     hashed: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(count):
         if index == hashed:
+            step = index
             hashed = min(hashed + _STEP, count)
             fault, wrong = _hash_ahead(entries, octets, columns, scratch, task, start, index, hashed)
             if fault != _OK:
@@ -475,7 +479,7 @@ def _choose(
         if has_key and offset < mapped_end:
             if drops_tombstones and is_tombstone:
                 continue
-            row: cython.Py_ssize_t = (index % _STEP) * _SCRATCH
+            row: cython.Py_ssize_t = (index - step) * _SCRATCH
             at: cython.Py_ssize_t = _find(entries, capacity, scratch[row], scratch[row + 1], scratch[row + 2])
             if at >= 0 and _load(entries, at + 16) > offset + 1:
                 continue
@@ -608,8 +612,14 @@ def _hash(
         a, b, c, d = _round(a, b, c, d)
         a ^= word
         at += 8
-    word = length & 0xFF
-    word = word << 56 | _word(octets, at, length & 7)
+    left: cython.int = length & 7
+    if length < 8:
+        word = _word(octets, at, left)
+    else:
+        # The last 8 bytes, less those that are hashed: quicker than one by one.
+        word = _word(octets, at + left - 8, 8) >> 8 >> (56 - 8 * left)
+    size: cython.ulonglong = length & 0xFF
+    word |= size << 56
     a, b, c, d = _round(a, b, c, d ^ word)
     a, b, c, d = _round(a, b, c, d)
     a, b, c, d = _round(a ^ word, b, c ^ 0xEE, d)

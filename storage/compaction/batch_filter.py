@@ -65,11 +65,18 @@ class BatchFilter:
         self.records = self.dropped = self.tombstones_dropped = 0
         self.changed = 0  # batches that were dropped or written anew
 
-    def keep(self, entry: Entry, last: Last) -> Kept | None:
-        """Return what stays of an entry, None for nothing."""
+    def keep(self, entry: Entry, last: Last) -> list[Kept]:
+        """Return what stays of an entry."""
         kept = self._kept(entry, last)
         self.changed += kept is None or kept.data is not entry.data
-        return kept
+        if kept is None:
+            return []
+        header, end = entry.header, kept.valid.header.last_offset + 1
+        if not last.is_last or end > header.last_offset:
+            return [kept]
+        # What is left of a wrapper of the older formats ends with its last message, and the log is to have no gap.
+        rest = header._replace(base_offset=end, last_offset_delta=header.last_offset - end)
+        return [kept, self._emptied(self._of_no_message(rest))]
 
     def _kept(self, entry: Entry, last: Last) -> Kept | None:
         header = entry.header
@@ -125,7 +132,9 @@ class BatchFilter:
             bool(chosen.tombstones) and not header.has_delete_horizon and header.last_offset < self._keys.end
         )
         if not gone and not gets_horizon:
-            return _verbatim(entry, columns.offset_delta[first], newest, oldest)
+            # Where the broker's clock stamps, all have the largest time: the first of them is the first that is left.
+            newest_at = 0 if header.is_log_append_time else first
+            return _verbatim(entry, columns.offset_delta[newest_at], newest, oldest)
         return self._rewritten(entry, data, chosen.kept, gets_horizon)
 
     def _has_expired(self, header: BatchHeader) -> bool:
@@ -155,6 +164,8 @@ class BatchFilter:
         )
         made = signed(changed, compression.compress(header.codec, records))
         offset_delta = written.offset_delta_of_max
+        if header.is_log_append_time:
+            offset_delta = self._keys.first_kept(self._columns)
         return Kept(made, ValidBatch(batch.read_header(made), oldest_ms, newest_ms, offset_delta, len(made)))
 
     # Markers.
@@ -258,7 +269,7 @@ def _verbatim(entry: Entry, newest_offset_delta: int, newest: int, oldest: int) 
     header = entry.header
     newest_ms, oldest_ms = header.base_timestamp + newest, header.base_timestamp + oldest
     if header.is_log_append_time:
-        newest_offset_delta, newest_ms, oldest_ms = 0, header.max_timestamp, header.max_timestamp
+        newest_ms = oldest_ms = header.max_timestamp
     if newest_ms != header.max_timestamp:
         newest_offset_delta = NONE  # What the header says is what every reader of the log goes by.
     return Kept(

@@ -28,7 +28,7 @@ class Copy:
         """Make the files of one, empty. OSError where that cannot be done."""
         first = group[0]
         self.group = group
-        self.segment = Segment.create(
+        self.segment = Segment.begin(
             first.folder,
             first.base_offset,
             config.index_interval_bytes,
@@ -37,6 +37,7 @@ class Copy:
             first.summary.created_ms,
             mark=CLEANED,
         )
+        self.segment.make_files()
         self.segment.summary.is_created_bound = first.summary.is_created_bound
         self._times: list[AppendTime] = []
         self._end = group[-1].next_offset
@@ -53,8 +54,7 @@ class Copy:
                 kept: list[Kept] = []
                 for entry in found:
                     is_last = entry.header.last_offset + 1 >= self._end
-                    one = of.keep(entry, Last(is_last, safe_end, legacy_deletes_end))
-                    if one is not None:
+                    for one in of.keep(entry, Last(is_last, safe_end, legacy_deletes_end)):
                         kept.append(one)
                         self._note_time(cursor, one)
                 data = b"".join(one.data for one in kept)

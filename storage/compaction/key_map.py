@@ -75,6 +75,11 @@ class KeyMap:
         written = kept.write(data, columns, self._keep, self._out, timestamp_shift)
         return memoryview(self._out)[: written.size_bytes], written
 
+    def first_kept(self, columns: Columns) -> int:
+        """Return the offset delta of the first record that was chosen; there is one."""
+        delta: int = columns.offset_delta[self._keep.index(1)]
+        return delta
+
     def close(self) -> None:
         """Give the memory back."""
         self._table.close()

@@ -21,6 +21,8 @@ from tests.support.broker import COMMAND, Broker, environment, run_to_end, wait_
 from tests.support.raw_client import FETCH, RawClient
 from tests.support.small_disk import fill
 from tests.support.workload import one_batch
+from tidelog.broker.catalog import CATALOG_FILE, Catalog, TopicRecord, new_topic_id
+from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 pytestmark = pytest.mark.e2e
@@ -296,6 +298,34 @@ def test_no_room_when_it_stops_is_status_1_and_no_traceback(small_disk: Path) ->
         no_traceback(broker.printed)
         assert "No space left on device" in broker.printed
         assert broker.printed.splitlines()[-1].startswith("tidelog: the disk did not take all that was owed")
+
+
+def test_P12_a_start_on_a_full_disk_with_folders_to_make_serves_and_makes_them_once_there_is_space(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    """As a kill between the catalogue and the folders leaves it, and within 10 s of there being space."""
+    (small_disk / "data").mkdir()
+    data = tmp_path / "data"  # what is printed has a disk of its own
+    data.symlink_to(small_disk / "data")
+    with Broker(data) as broker:
+        with RawClient(broker.start()) as client:
+            client.create("t")
+            assert client.produce("t", one_batch(3)).error_code == 0
+        broker.kill()
+        catalog = Catalog(data / CATALOG_FILE)
+        catalog.add_topic(TopicRecord("new", new_topic_id(), 3, {}))
+        catalog.close()
+        filler = fill(small_disk)
+        with RawClient(broker.start()) as client:
+            (new,) = client.metadata("new", create=False).topics
+            assert [partition.offline_replicas for partition in new.partitions] == [[1]] * 3
+            assert client.produce("new", one_batch(1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert [size for size, _ in client.batches("t")] == [0]
+            filler.unlink()
+            wait_until(lambda: client.produce("new", one_batch(1), 2).error_code == 0, 10)
+            wait_until(lambda: all((data / f"new-{number}").is_dir() for number in range(3)), 10)
+            assert client.produce("t", one_batch(1)).error_code == 0
+        broker.stop()
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])

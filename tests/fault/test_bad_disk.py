@@ -1,15 +1,24 @@
 """F9: A disk that is full, fails a write or fails a flush."""
 
+import ctypes
 import errno
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.logs import NOW, batch, fetch_all, fill, open_log, scan
 from tests.support.reference_index import differences
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
 from tidelog.storage.errors import LogOffline
+from tidelog.storage.group_sync import GroupSync
+from tidelog.storage.log_manager import LogManager
 
 
 class BadDisk:
@@ -66,6 +75,91 @@ def test_P12_a_full_disk_refuses_the_batch_whole_and_heals(
     assert log.append(batch([NOW + 2]), NOW).base_offset == 2
     log.close()
     assert differences(tmp_path, 0) == []
+
+
+# Has every other call end as one that a signal interrupts, once it is told to.
+INTERRUPTING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+static volatile int on;
+static __thread unsigned calls;
+static unsigned long interrupted;
+unsigned long interrupt(int is_on) { on = is_on; return interrupted; }
+
+#define CALL(result, name, parameters, arguments)                                   \
+    result name parameters {                                                        \
+        static result (*real) parameters;                                           \
+        if (!real) real = dlsym(RTLD_NEXT, #name);                                  \
+        if (on && calls++ % 2 == 0) {                                               \
+            __sync_fetch_and_add(&interrupted, 1);                                  \
+            errno = EINTR;                                                          \
+            return -1;                                                              \
+        }                                                                           \
+        return real arguments;                                                      \
+    }
+
+CALL(int, open, (const char *path, int flags, mode_t mode), (path, flags, mode))
+CALL(int, open64, (const char *path, int flags, mode_t mode), (path, flags, mode))
+CALL(ssize_t, read, (int fd, void *data, size_t count), (fd, data, count))
+CALL(ssize_t, write, (int fd, const void *data, size_t count), (fd, data, count))
+CALL(ssize_t, pread64, (int fd, void *data, size_t count, off_t at), (fd, data, count, at))
+CALL(ssize_t, pwrite64, (int fd, const void *data, size_t count, off_t at), (fd, data, count, at))
+CALL(ssize_t, preadv64v2, (int fd, const struct iovec *to, int count, off_t at, int how), (fd, to, count, at, how))
+CALL(int, ftruncate64, (int fd, off_t size), (fd, size))
+CALL(int, fsync, (int fd), (fd))
+CALL(int, fdatasync, (int fd), (fd))
+CALL(int, syncfs, (int fd), (fd))
+"""
+
+
+def write_and_read_while_interrupted(folder: Path) -> None:
+    """Make logs, append, roll, flush one and all, cut, stop, start, read; nothing of it may fail."""
+    libc = ctypes.CDLL(None)
+    libc.interrupt(1)
+    files.FileSystem.tells_errors = lambda _: True  # type: ignore[method-assign]
+    for start in range(2):
+        manager = LogManager(folder, BrokerConfig(), lambda: NOW)
+        manager.open()
+        for partition in range(4 - 4 * start):
+            manager.create("t", partition, bytes(16), TopicConfig(segment_bytes=300, index_interval_bytes=0))
+        logs = list(manager.logs.values())
+        for log in logs:
+            fill(log, [[NOW + n] for n in range(10)])
+        assert GroupSync(folder, manager.trust).flush(logs) == {}
+        assert logs[0].durability.flush() == 10 * (start + 1)
+        at_once(manager.look_after())
+        at_once(manager.enforce_retention())
+        manager.truncate("t", 3, 5)
+        assert [len(scan(log)) for log in logs] == [10 * (start + 1)] * 3 + [5]
+        assert (manager.disk.is_trusted, manager.trust.is_lost) == (True, False)
+        assert manager.close()
+    assert libc.interrupt(0) > 100
+
+
+def test_F9_calls_that_a_signal_interrupts_are_made_again(tmp_path: Path) -> None:
+    """As a disk behind FUSE or a network may have them end."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler, which makes what interrupts")
+    library = tmp_path / "interrupting.so"
+    (tmp_path / "interrupting.c").write_text(INTERRUPTING)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", library, tmp_path / "interrupting.c", "-ldl"], check=True
+    )
+    code = (
+        "from pathlib import Path; from tests.fault.test_bad_disk import write_and_read_while_interrupted as run; "
+        f"run(Path({str(tmp_path / 'data')!r}))"
+    )
+    root = str(Path(__file__).parents[2])
+    environ = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": root}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, cwd=root, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,9 @@
 """F7, P12: a disk that is full, for one file after another and for all: refused, read on, healed, nothing lost."""
 
+import asyncio
+import errno
+import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -9,13 +13,16 @@ import pytest
 
 from tests.fault.test_damage_served import T0, fetch, fill, look_up
 from tests.support.full_disk import FullDisk, full_disk
-from tests.support.logs import NOW, Row, batch, fetch_all, first_at, scan
+from tests.support.logs import NOW, Row, batch, fetch_all, first_at, is_damaged, scan
 from tests.support.reference_index import differences
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tests.support.workload import one_batch
+from tidelog.broker import broker
+from tidelog.broker.catalog import CATALOG_FILE, Catalog, TopicRecord, new_topic_id
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -23,7 +30,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage import folder_identity
+from tidelog.storage import files, folder_identity
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LOG_STARTS, RECOVERY_POINTS, LogManager
@@ -232,14 +239,14 @@ def test_F7_P12_retention_makes_room_where_there_is_none_for_a_new_segment(
     assert (log.log_start_offset, log.log_end_offset, scan(log)) == (2 * number, 2 * number, [])
 
 
-def production(acks: int) -> ProduceRequest:
+def production(acks: int, topic: str = "good") -> ProduceRequest:
     records = memoryview(one_batch(3))
-    named = TopicProduceData(name="good", partition_data=[PartitionProduceData(index=0, records=records)])
+    named = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[named])
 
 
-async def produce(client: Client, acks: int) -> int:
-    answer = await client.ask(PRODUCE, 9, production(acks))
+async def produce(client: Client, acks: int, topic: str = "good") -> int:
+    answer = await client.ask(PRODUCE, 9, production(acks, topic))
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -257,3 +264,148 @@ async def test_F7_P12_what_a_producer_is_told(serve: Serve, connect: Connect, fu
     assert (await look_up(client, T0 + 1))["good"].offset == 1
     full_disk.heal()
     assert [await produce(client, acks) for acks in (1, -1)] == [ErrorCode.NONE] * 2
+
+
+def promised(folder: Path, partitions: int) -> bytes:
+    """Leave a topic in the catalogue whose folders are still to be made, as a kill in between does; return its id."""
+    catalog = Catalog(folder / CATALOG_FILE)
+    topic_id = new_topic_id()
+    catalog.add_topic(TopicRecord("new", topic_id, partitions, {}))
+    catalog.close()
+    return topic_id
+
+
+async def offline(client: Client, *topics: str) -> list[list[int]]:
+    """Return which partitions of each topic metadata says take no writes."""
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics])
+    answer = await client.ask(METADATA, 9, asked)
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.NONE] * len(topics)
+    return [
+        [partition.partition_index for partition in topic.partitions if partition.offline_replicas]
+        for topic in answer.topics
+    ]
+
+
+async def test_F7_P12_folders_that_are_still_to_be_made_keep_no_broker_from_starting_and_are_made_once_there_is_space(
+    serve: Serve,
+    connect: Connect,
+    full_disk: FullDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(broker, "LOOK_EVERY_S", 0.01)
+    data = tmp_path / "data"
+    served = await serve()
+    await fill(await connect(served), 10)
+    await served.stop()
+    topic_id = promised(data, 2)
+    full_disk.end()
+    for _ in range(2):
+        served = await serve()
+        client = await connect(served)
+        assert await offline(client, "new", "good") == [[0, 1], [0]]
+        assert [await produce(client, acks, "new") for acks in (1, -1)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+        found = await fetch(client, 0, ("new", "good"))
+        assert [(found[topic].error_code, found[topic].high_watermark) for topic in ("new", "good")] == [
+            (ErrorCode.NONE, 0),
+            (ErrorCode.NONE, 3),
+        ]
+        looked = await look_up(client, T0 + 1, ("new", "good"))
+        assert [(looked[topic].error_code, looked[topic].offset) for topic in ("new", "good")] == [
+            (ErrorCode.NONE, -1),
+            (ErrorCode.NONE, 1),
+        ]
+        assert not list(data.glob("new-*"))
+        await served.stop()
+    assert "lost" not in caplog.text
+    served = await serve()
+    client = await connect(served)
+    full_disk.heal()
+    logs = [partition.log for partition in served.broker.topics.by_name["new"].partitions]
+    await asyncio.wait_for(until(lambda: all(log.takes_writes for log in logs)), 20)
+    assert [folder_identity.load_topic_id(data / f"new-{index}") for index in range(2)] == [topic_id] * 2
+    assert await offline(client, "new", "good") == [[], []]
+    assert [await produce(client, -1, topic) for topic in ("new", "good")] == [ErrorCode.NONE] * 2
+    await served.stop()
+    client = await connect(await serve())
+    assert (await fetch(client, 0, ("new",)))["new"].high_watermark == 3
+    assert differences(data / "new-0", 4096) == []
+
+
+async def test_F7_P12_topics_that_are_there_take_writes_beside_one_whose_folders_cannot_be_made(
+    serve: Serve, connect: Connect, full_disk: FullDisk, tmp_path: Path
+) -> None:
+    served = await serve()
+    await fill(await connect(served), 10)
+    await served.stop()
+    promised(tmp_path / "data", 2)
+    full_disk.end("/new-1")
+    client = await connect(await serve())
+    assert await produce(client, -1) == ErrorCode.NONE
+    assert await produce(client, -1, "new") == ErrorCode.NONE
+    assert (tmp_path / "data" / "new-0").is_dir()
+    assert not (tmp_path / "data" / "new-1").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_F8_P12_a_folder_that_a_start_cannot_make_is_of_one_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Where the disk fails it takes no writes until a restart, as of any log."""
+    manager = opened(tmp_path)
+    mkdir = os.mkdir
+
+    def refuse(path: Path, mode: int = 0o777) -> None:
+        if str(path).endswith("t-0"):
+            raise OSError(number, os.strerror(number), str(path))
+        mkdir(path, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "mkdir", refuse)
+        logs = [manager.restore("t", partition, bytes(16), CONFIG) for partition in range(2)]
+    for log in logs:
+        log.mend()
+    is_passing = number == errno.EMFILE
+    assert [log.health.failure is None for log in logs] == [is_passing, True]
+    assert [log.health.is_final for log in logs] == [not is_passing, False]
+    assert manager.disk.is_trusted == is_passing
+    append(logs[1], 0)
+    manager.abandon()
+
+
+def restored(folder: Path) -> LogManager:
+    """Start with a partition in the catalogue that has no folder."""
+    manager = LogManager(folder, BrokerConfig(), lambda: NOW)
+    manager.open(lambda _: CONFIG, lambda _: True)
+    manager.restore("t", 0, bytes(16), CONFIG)
+    return manager
+
+
+def test_F7_P12_what_was_in_a_folder_that_is_gone_is_not_given_out_again_by_a_full_disk(
+    tmp_path: Path, full_disk: FullDisk
+) -> None:
+    manager = opened(tmp_path / "data")
+    log = manager.create("t", 0, bytes(16), CONFIG)
+    append(log, 0)
+    assert log.durability.flush() == 2
+    assert manager.close()
+    shutil.rmtree(log.directory)
+    full_disk.end()
+    for _ in range(2):
+        manager = restored(tmp_path / "data")
+        assert is_damaged(log_of(manager), 0)
+        with pytest.raises(StorageError):
+            append(log_of(manager), 1)
+        assert not manager.close()
+    manager = restored(tmp_path / "data")
+    log = log_of(manager)
+    full_disk.heal()
+    at_once(manager.look_after())
+    append(log, 1)
+    assert log.durability.flush() == 4
+    manager.abandon()
+    manager = opened(tmp_path / "data")
+    log = log_of(manager)
+    assert ([row.offset for row in scan(log)], is_damaged(log, 1)) == ([2, 3], True)
+    assert manager.close()

@@ -652,12 +652,16 @@ def test_a_log_that_lost_what_lies_before_its_start_goes_on_from_there(tmp_path:
 
 def test_KIP101_an_unclean_start_begins_an_epoch_and_a_clean_one_does_not(tmp_path: Path) -> None:
     log = made(tmp_path, batches=2)
-    assert (log.leader_epoch, log.epoch_end(0)) == (0, (0, 4))
+    assert (log.leader_epoch, log.epochs.end_of(0, log.log_end_offset)) == (0, (0, 4))
     log.close()
     log = open_log(tmp_path, clean=True, recovery_point=4, **OPTIONS)
     assert log.leader_epoch == 0
     log = open_log(tmp_path, **OPTIONS)
-    assert (log.leader_epoch, log.epoch_end(0), log.epoch_end(1)) == (1, (0, 4), (1, 4))
+    assert (
+        log.leader_epoch,
+        log.epochs.end_of(0, log.log_end_offset),
+        log.epochs.end_of(1, log.log_end_offset),
+    ) == (1, (0, 4), (1, 4))
     fill(log, [[NOW]])
     assert [log.epochs.at(offset) for offset in (0, 3, 4)] == [0, 0, 1]
     (tmp_path / "leader-epoch-checkpoint").write_text("0\nbroken")
@@ -861,6 +865,34 @@ def test_P12_I5_what_a_start_owes_to_a_segment_that_is_let_go_is_not_an_index_wi
         again.read(29, 1 << 20, True, PATIENT)
     again.close()
     assert len(open_log(tmp_path, recovery_point=31, index_interval_bytes=100).segments[0].offset_index) > 5
+
+
+def test_P12_I2_a_lost_segment_whose_sidecars_a_start_cannot_remove_is_marked_once_they_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark has files of the same names."""
+    log = open_log(tmp_path, index_interval_bytes=0)
+    for number in range(3):
+        fill(log, [[NOW + number]] * 3)
+        log.roll(NOW)
+    log.durability.flush()
+    lost = log.segments[1]
+    lost.path(".log").unlink()
+    assert lost.path(".index").stat().st_size
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "unlink", refuse)
+        again = open_log(tmp_path, recovery_point=9)
+    assert again.health.failure is not None
+    again.mend()
+    assert again.health.failure is None
+    for each in (again, open_log(tmp_path, recovery_point=9)):
+        assert [row.offset for row in scan(each)] == [0, 1, 2, 6, 7, 8]
+        assert [is_damaged(each, offset) for offset in (2, 3, 5, 6)] == [False, True, True, False]
+    assert differences(tmp_path, 0) == []
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])

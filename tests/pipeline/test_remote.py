@@ -110,6 +110,20 @@ def test_a_range_reads_little_of_the_logs(root: str, monkeypatch: pytest.MonkeyP
     assert 0 < sum(taken) < 6000  # of 2 x 8 KiB, in blocks and whole batches
 
 
+@pytest.mark.parametrize("way", [from_segments.plan, from_segments.look])
+def test_a_plan_fetches_each_file_once(root: str, monkeypatch: pytest.MonkeyPatch, way: Any) -> None:
+    fetched: list[str] = []
+    fetch = remote.fetch
+
+    def noted(root: str, folder: str, *more: Any) -> None:
+        fetched.append(folder)
+        fetch(root, folder, *more)
+
+    monkeypatch.setattr(remote, "fetch", noted)
+    way(parse({"source": f"segments:{root}", "topic": "t"}, NOW), Wanted(), NOW)
+    assert fetched == ["", "t-0", "t-1"]
+
+
 def test_damage_is_named_and_kept_as_in_a_folder(data: Path, store: str, tmp_path: Path) -> None:
     copy = tmp_path / "data"
     shutil.copytree(data, copy)

@@ -34,7 +34,8 @@ def planned(
     chosen = parse(
         {"source": f"segments:{data}", "topic": "t", **{k: str(v) for k, v in options.items()}}, NOW
     )
-    return from_segments.plan(chosen, wanted or Wanted(), NOW, keep=keep)
+    plan = from_segments.plan if keep else lambda *told: from_segments.look(*told).pieces
+    return plan(chosen, wanted or Wanted(), NOW)
 
 
 def read(
@@ -135,6 +136,16 @@ def test_records_without_a_time_are_in_no_range_of_times(tmp_path: Path) -> None
     assert read(tmp_path) == [(0, NOW, NOW), (1, None, NOW), (2, NOW, NOW)]
 
 
+@pytest.mark.parametrize("task_bytes", [1, 1 << 20])
+def test_a_range_without_an_end_has_the_last_time_that_there_is(tmp_path: Path, task_bytes: int) -> None:
+    last_ms = (1 << 63) - 1
+    batches = [[NOW], [NOW + 1, last_ms], [NOW + 2], [last_ms]]
+    closed(a_log(tmp_path, batches, message_timestamp_after_max_ms=last_ms))
+    assert offsets(read(tmp_path, taskBytes=task_bytes, **{"from": NOW + 1})) == [1, 2, 3, 4]
+    assert offsets(read(tmp_path, taskBytes=task_bytes, **{"from": NOW + 1, "to": NOW + 9})) == [1, 3]
+    assert len(read(tmp_path, Wanted(create_time=Bounds(NOW)), taskBytes=task_bytes)) == 5
+
+
 def test_a_log_begins_at_its_start_offset_and_ends_at_the_last_whole_batch(tmp_path: Path) -> None:
     log = a_log(tmp_path / "a", OUT_OF_ORDER)
     save_offsets(tmp_path / "a" / LOG_STARTS, {("t", 0): 33})
@@ -160,7 +171,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         planned(tmp_path, topic="u")
     with pytest.raises(PipelineError, match="option partitions: t has no partition 7; it has \\[0\\]"):
         planned(tmp_path, partitions="0,7")
-    with pytest.raises(PipelineError, match=r"empty-0: the log cannot be opened: .*no segment of a log"):
+    with pytest.raises(PipelineError, match=r"/empty-0: no segment of a log is in it; restore it"):
         planned(tmp_path, topic="empty")
 
 
@@ -409,6 +420,40 @@ def test_records_that_cannot_be_decoded_are_damage_though_their_checksum_is_righ
         assert (tmp_path / "q" / "t-0" / f"{0:020d}.log@{len(good[0])}.bin").read_bytes() == wrong
 
 
+@pytest.mark.parametrize("how", ["fail", "skip", "quarantine"])
+def test_of_damage_no_more_is_in_memory_than_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    data = closed(a_log(tmp_path, OUT_OF_ORDER, segment_bytes=1 << 20))
+    path = min(data.glob("t-0/*.log"))
+    content = path.read_bytes()
+    path.write_bytes(b"\0" * 3000 + content[3000:])
+    (made,) = planned(data)
+    pread, taken = files.File.pread, []
+
+    def counted(self: files.File, count: int, position: int) -> bytes:
+        taken.append(count)
+        return pread(self, count, position)
+
+    found = pieces._judged(made, 0)  # which is storage's affair
+    monkeypatch.setattr(pieces, "_judged", lambda *_: found)
+    monkeypatch.setattr(pieces, "READ_BYTES", 500)
+    monkeypatch.setattr(files.File, "pread", counted)
+    if how == "fail":
+        with pytest.raises(DamagedLog, match=rf"{path.name}@0: \d+ bytes are damaged"):
+            read(data, made=[found])
+        assert not taken  # nobody asks for them
+        return
+    rows = read(data, made=[found], bad=f"quarantine:{tmp_path}/q" if how == "quarantine" else how)
+    assert offsets(rows) == list(range(rows[0][0], 120))
+    assert max(taken) <= 500
+    if how == "quarantine":
+        kept = (tmp_path / "q" / "t-0" / f"{path.name}@0.bin").read_bytes()
+        assert kept == path.read_bytes()[: len(kept)]
+        note = json.loads((tmp_path / "q" / "t-0" / f"{path.name}@0.json").read_text())
+        assert note["bytes"] == len(kept) >= 3000
+
+
 # Retention.
 
 
@@ -648,6 +693,7 @@ def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path.as_uri()):
         chosen = parse({"source": f"segments:{root}", "topic": "t"}, NOW)
         assert from_segments.heads(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
+        assert from_segments.topic_id(chosen) == (b"0" * 16).hex()
 
 
 @pytest.mark.parametrize("times", [{}, {"from": NOW + 100}])

@@ -12,6 +12,7 @@ from tests.support.raw_client import RawClient
 from tidelog.pipeline import options
 from tidelog.pipeline.brokers import cluster, from_broker
 from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.files import snapshot
 from tidelog.pipeline.pushdown import Wanted
 from tidelog.pipeline.stream import RECORDS_A_BATCH, StreamReader
 from tidelog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -212,7 +213,9 @@ def test_a_checkpoint_of_another_topic_is_named_and_commits_nothing(
         assert asked.committed(f"g-{topic}", f"{topic}-2", [0]) == {}
 
 
-def test_a_log_that_ends_before_what_was_read(source: str, client: RawClient, topic: str) -> None:
+def test_a_log_that_ends_before_what_was_read(
+    source: str, client: RawClient, topic: str, broker: Broker
+) -> None:
     client.create(topic)
     client.produce(topic, batch([NOW] * 5))
     reader = stream(source, topic)
@@ -223,6 +226,8 @@ def test_a_log_that_ends_before_what_was_read(source: str, client: RawClient, to
             PipelineError, match=rf"{topic}-0@.: the stream is at offset 9, and the log ends at 5"
         ):
             ask()
+    # What was planned of it is let go of.
+    assert not (broker.data_dir / f"{topic}-0" / snapshot.FOLDER).exists()
 
 
 def test_a_partition_that_is_not_read_any_more(source: str, client: RawClient, topic: str) -> None:

@@ -24,6 +24,7 @@ class FullDisk:
         for name in ("pwrite", "write"):
             patch.setattr(files.os, name, self._refusing(getattr(os, name)))
         patch.setattr(files.os, "open", self._refusing_to_make(os.open))
+        patch.setattr(files.os, "mkdir", self._refusing_folders(os.mkdir))
 
     def end(self, *ends: str) -> None:
         """Have no room for files whose names end so; for none at all if nothing is said."""
@@ -55,6 +56,14 @@ class FullDisk:
             return real(path, flags, *args, **kwargs)
 
         return open_
+
+    def _refusing_folders(self, real: Callable[..., None]) -> Callable[..., None]:
+        def mkdir(path: Any, *args: Any, **kwargs: Any) -> None:
+            if not os.path.exists(path):
+                self._check(os.fspath(path))
+            real(path, *args, **kwargs)
+
+        return mkdir
 
 
 @pytest.fixture

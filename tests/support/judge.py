@@ -244,7 +244,9 @@ class Answer:
             later.ready = later.lightened = self._heard
             later.charge(self._session)
             if self.waits_for == "FetchWaiter":
-                self.waits_long = later._due_ms > self._side.clock.monotonic_ms() + LONG_WAIT_MS
+                groups = self._side.broker.parked._due.items()
+                due_ms = next(due_ms for due_ms, due in groups if later in due)
+                self.waits_long = due_ms > self._side.clock.monotonic_ms() + LONG_WAIT_MS
 
     @property
     def is_deferred(self) -> bool:

@@ -1,7 +1,7 @@
 """SipHash-2-4 of 128 bits, in plain Python from its description: the judge of the hash that compaction uses.
 
-Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, and the longer output that they added to it. Knows nothing
-of the project.
+Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012, and the longer output that they added. Knows nothing of
+the project.
 """
 
 

@@ -846,7 +846,7 @@ async def test_a_watcher_of_connections_does_not_die_silently(
     def slip(*_: Any) -> None:
         raise LookupError("a slip")
 
-    monkeypatch.setattr(Connection, "check_pace", slip)
+    monkeypatch.setattr(Connection, "look_after", slip)
     served = await serve()
     await connect(served)
     await asyncio.wait_for(until(lambda: served.broker.failure is not None), 10)

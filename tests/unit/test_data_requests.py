@@ -401,11 +401,11 @@ async def test_a_fetch_does_not_wait_for_what_came_while_it_was_looked_for_elsew
                 return end.value
 
     nothing_new, late = looked(), looked()
-    waiter = nothing_new.go_on()
+    waiter = nothing_new()
     assert type(waiter) is FetchWaiter
     waiter.cancel()
     await client.ask(PRODUCE, 9, request("t", 0, records(b"new"), asked.topic_id, 9))
-    assert type(late.go_on()) is Elsewhere
+    assert type(late()) is Elsewhere
 
 
 @pytest.mark.parametrize("index", [-1, 2, 99])

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +51,42 @@ def test_after_a_write_that_was_refused_for_more_than_space_the_next_start_takes
     assert (disk.is_trusted, folder_identity.is_same_boot(tmp_path)) == (is_trusted, is_trusted)
 
 
-def test_it_is_said_once_that_the_next_start_could_not_be_warned(
+def test_it_is_said_once_that_the_next_start_could_not_be_warned_and_that_it_is_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
+
     def refuse(_: Path) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(files, "remove", refuse)
     disk = DiskSpace(tmp_path)
-    for _ in range(2):
-        disk.refused(OSError(errno.EROFS, "Read-only file system"))
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert f"not removed file={tmp_path / 'boot-id'}" in caplog.text
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove", refuse)
+        for _ in range(2):
+            disk.refused(OSError(errno.EROFS, "Read-only file system"))
+    disk.look()
+    disk.look()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    boot = tmp_path / "boot-id"
+    assert caplog.messages[0].startswith(f"not removed file={boot} ")
+    assert caplog.messages[1] == f"removed after all file={boot}"
+
+
+def test_a_disk_that_fails_while_the_next_start_is_told_to_trust_it_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, save = DiskSpace(tmp_path), folder_identity.save_boot
+    fails = threading.Thread(target=disk.refused, args=[OSError(errno.EIO, "Input/output error")])
+
+    def saved(folder: Path) -> None:
+        fails.start()
+        fails.join(0.05)
+        save(folder)
+
+    monkeypatch.setattr(folder_identity, "save_boot", saved)
+    disk.trust()
+    fails.join(20)
+    assert (disk.is_trusted, folder_identity.is_same_boot(tmp_path), disk.trust()) == (False, False, False)
 
 
 @pytest.mark.parametrize("again", ["refused", "look"])

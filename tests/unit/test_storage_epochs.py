@@ -166,7 +166,13 @@ def test_retention_leaves_the_epochs_of_what_is_left(tmp_path: Path) -> None:
         log.drop_segments(1, NOW)
     assert list(log.epochs.entries) == [(2, 4), (3, 6)]
     assert [log.epochs.at(offset) for offset in (3, 4, 6)] == [-1, 2, 3]
-    assert [log.epoch_end(epoch) for epoch in range(5)] == [(0, 4), (1, 4), (2, 6), (3, 8), (-1, -1)]
+    assert [log.epochs.end_of(epoch, log.log_end_offset) for epoch in range(5)] == [
+        (0, 4),
+        (1, 4),
+        (2, 6),
+        (3, 8),
+        (-1, -1),
+    ]
     log.close()
     again = open_log(tmp_path, clean=True, recovery_point=8)
     assert list(again.epochs.entries) == [(2, 4), (3, 6)]

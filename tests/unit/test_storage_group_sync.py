@@ -12,6 +12,7 @@ from tests.support.logs import KEEP_ALL, NOW, crash, fill, open_log
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, group_sync, log_manager
+from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.durability import Durability
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.group_sync import DIRTY_BYTES_MAX, FILE_BYTES, FILES_MIN, LOOK_EVERY_S, GroupSync, Trust
@@ -267,7 +268,7 @@ def test_after_a_sync_of_all_that_failed_the_next_start_takes_nothing_for_grante
 ) -> None:
     """What it gave up may be of a log that is not among these, and that nobody flushes before the process ends."""
     folder_identity.save_boot(tmp_path)
-    trust = Trust()
+    trust = Trust(DiskSpace(tmp_path))
     disk.system_fails = True
     assert GroupSync(tmp_path, trust).flush(logs) == {}
     assert (trust.is_lost, folder_identity.is_same_boot(tmp_path)) == (True, False)
@@ -288,11 +289,17 @@ def test_a_flush_goes_on_where_not_even_the_next_start_can_be_told_that_a_sync_o
     def refuse(_: Path) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(files, "remove", refuse)
+    folder_identity.save_boot(tmp_path)
+    space = DiskSpace(tmp_path)
     disk.system_fails = True
-    assert GroupSync(tmp_path).flush(logs) == {}
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove", refuse)
+        assert GroupSync(tmp_path, Trust(space)).flush(logs) == {}
     assert [log.recovery_point for log in logs] == [2] * FILES_MIN
     assert f"not removed file={tmp_path / 'boot-id'}" in caplog.text
+    assert folder_identity.is_same_boot(tmp_path)
+    space.look()
+    assert not folder_identity.is_same_boot(tmp_path), "it is told as soon as the disk takes that"
 
 
 def test_what_fails_again_and_again_is_said_once_and_when_it_is_over(

@@ -26,9 +26,9 @@ from tidelog.protocol.records.message_set import build_message_set
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, folder_identity, log_manager
 from tidelog.storage.append_index import AppendIndex
-from tidelog.storage.checkpoints import OffsetsByPartition
+from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, LogOffline, StorageError
-from tidelog.storage.log_manager import LogManager
+from tidelog.storage.log_manager import RECOVERY_POINTS, LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
@@ -1133,6 +1133,17 @@ def test_what_a_failed_sync_has_taken_back_no_mending_brings_again(data: Folder)
     at_once(data.manager.delete_topic("t"))
     at_once(data.manager.look_after())
     assert not folder_identity.is_same_boot(data.path)
+
+
+def test_I2_what_a_checkpoint_knows_of_a_log_outlives_its_folder(data: Folder) -> None:
+    """Or its offsets were given out again, where somebody has removed it under a log that takes no writes."""
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    fill(log, [[NOW]])
+    log.durability.flush()
+    log.health.distrust("a sync has failed")
+    shutil.rmtree(log.directory)
+    data.manager.checkpoint()
+    assert load_offsets(data.path / RECOVERY_POINTS) == {("t", 0): 1}
 
 
 def test_P12_nothing_is_mended_while_the_disk_is_full(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

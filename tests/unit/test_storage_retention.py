@@ -213,7 +213,7 @@ def test_epochs_go_with_their_records(tmp_path: Path) -> None:
     enforce_retention(log, NOW)
     assert (log.log_start_offset, log.epochs.entries) == (2, ((1, 2), (2, 4), (3, 6)))
     log.advance_start(5)
-    assert (log.epochs.entries, log.epoch_end(0)) == (((2, 5), (3, 6)), (0, 5))
+    assert (log.epochs.entries, log.epochs.end_of(0, log.log_end_offset)) == (((2, 5), (3, 6)), (0, 5))
 
 
 def order_of(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:

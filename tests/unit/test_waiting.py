@@ -236,6 +236,16 @@ async def test_a_fetch_is_charged_with_what_it_holds_while_it_waits() -> None:
         assert not parked.quota.total_bytes
 
 
+async def test_a_fetch_in_a_session_is_charged_with_the_partitions_that_it_may_come_to_wait_at() -> None:
+    partition, parked = Waited(), new_parked()
+    for places, missing_bytes, held in (([], 1, 0), ([partition.waiters], 1, 1), ([], 2, 3)):
+        waiter = FetchWaiter(parked, places, missing_bytes, 60_000, "answer", of=3)
+        waiter.charge(Owner())
+        assert parked.quota.total_bytes == PLACE_BYTES * held
+        waiter.cancel()
+        assert not parked.quota.total_bytes
+
+
 class SlowLog:
     """A log whose flush waits until it is let through, and may fail."""
 
@@ -309,7 +319,8 @@ async def test_nobody_waits_less_than_asked_nor_much_longer(wait_ms: int) -> Non
     waiter = park(Waited(), 100, 2**31 - 1, parked)
     for _ in range(100):
         before_ms = clock.monotonic_ms()
-        due_ms = parked.add(waiter, wait_ms)
+        due = parked.add(waiter, wait_ms)
+        (due_ms,) = (at_ms for at_ms, each in parked._due.items() if each is due)
         assert before_ms + wait_ms < due_ms <= clock.monotonic_ms() + wait_ms + max(min(wait_ms // 8, 64), 1)
 
 

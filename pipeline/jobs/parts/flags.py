@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_origin
 
 import typer
 
@@ -89,16 +89,16 @@ Bytes = Annotated[
 class Asked:
     """What a job is told: the flags that all jobs have. Times are fixed once, when the job begins."""
 
-    source: str = ""
-    topic: str = ""
-    from_time: str = ""
-    to_time: str = ""
-    clock: str = "record"
-    bad: str = "fail"
-    checkpoint: str = ""
-    conf: Sequence[str] = ()
-    dry_run: bool = False
-    as_json: bool = False
+    source: Source = ""
+    topic: Topic = ""
+    from_time: From = ""
+    to_time: To = ""
+    clock: Clock = "record"
+    bad: Bad = "fail"
+    checkpoint: Checkpoint = ""
+    conf: Conf = None
+    dry_run: DryRun = False
+    as_json: Json = False
     as_told: tuple[tuple[str, str], ...] = ()  # the times, for a stream: it knows when it began
 
     def fixed(self, now_ms: int) -> Asked:
@@ -137,7 +137,7 @@ class Asked:
         """Return the session of this process, with the settings of `--conf`."""
         from tidelog.pipeline.session import session
 
-        spark = session(_settings(self.conf))
+        spark = session(_settings(self.conf or ()))
         # What fails is raised, and said once.
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -171,23 +171,39 @@ def one_of(flag: str, text: str, known: Sequence[str]) -> str:
     return text
 
 
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What a job is told of the table that it writes."""
+
+    out: Out = ""
+    format_name: Format = "parquet"
+    decode: Decode = ""
+    schema: Schema = ""
+    by_date: ByDate = False
+
+
 def job(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Register a job: a function of `Asked` and its own flags becomes a command that has the flags of all jobs too."""
+    """Register a job: a function of flags, and of groups of them, `Asked` first, becomes a command that has all."""
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
-        common = inspect.signature(_common, eval_str=True).parameters
-        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        taken = inspect.signature(function, eval_str=True).parameters
+        groups = {each: taken[each].annotation for each in taken if taken[each].annotation in (Asked, Table)}
+        flags = {each: _flags(group) for each, group in groups.items()}
+        own = [_by_name(taken[each]) for each in taken if each not in groups]
 
         def run(**given: Any) -> int:
             from tidelog.pipeline.now import now_ms
 
-            told = {each: given.pop(each) for each in common}
-            told["conf"] = tuple(told["conf"] or ())
-            return function(Asked(**told).fixed(now_ms()), **given)
+            for each, group in groups.items():
+                given[each] = group(**{flag.name: given.pop(flag.name) for flag in flags[each]})
+            given["asked"] = given["asked"].fixed(now_ms())
+            return function(**given)
 
-        signature = inspect.Signature([*own, *common.values()])
-        run.__signature__ = signature  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        common = flags["asked"]
+        special = [flag for each, group in flags.items() if each != "asked" for flag in group]
+        every = [*special, *own, *common]
+        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in every}
         run.__doc__ = function.__doc__
         app.command(name)(run)
         return function
@@ -195,20 +211,14 @@ def job(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[
     return register
 
 
-def _common(
-    *,
-    source: Source = "",
-    topic: Topic = "",
-    from_time: From = "",
-    to_time: To = "",
-    clock: Clock = "record",
-    bad: Bad = "fail",
-    checkpoint: Checkpoint = "",
-    conf: Conf = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Have these flags, all by name."""
+def _flags(group: type) -> list[inspect.Parameter]:
+    """Return the flags of a group: the fields that are annotated as such."""
+    fields = inspect.signature(group, eval_str=True).parameters.values()
+    return [_by_name(each) for each in fields if get_origin(each.annotation) is Annotated]
+
+
+def _by_name(flag: inspect.Parameter) -> inspect.Parameter:
+    return flag.replace(kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def _time_ms(flag: str, text: str, now_ms: int) -> int:

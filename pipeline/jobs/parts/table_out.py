@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs.parts import delta, landing
-from tidelog.pipeline.jobs.parts.flags import one_of
+from tidelog.pipeline.jobs.parts.flags import Table, one_of
 from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.options import APPEND
 
@@ -60,9 +60,10 @@ def _struct(schema: str) -> "StructType":
     return found
 
 
-def form(format_name: str, decode: str, schema: str, is_by_date: bool, clock: str) -> Form:
+def form(told: Table, clock: str) -> Form:
     """Return the form that flags mean; WrongOption for what is none."""
-    one_of("--format", format_name, FORMATS)
+    one_of("--format", told.format_name, FORMATS)
+    decode, schema = told.decode, told.schema
     if decode:
         one_of("--decode", decode, _DECODES)
     if decode == _JSON and not schema.strip():
@@ -72,7 +73,7 @@ def form(format_name: str, decode: str, schema: str, is_by_date: bool, clock: st
     if schema and decode != _JSON:
         raise WrongOption("--schema is of JSON; write --decode json, too")
     time = "append_time" if clock == APPEND else "create_time"
-    return Form(format_name, decode, schema, time if is_by_date else "")
+    return Form(told.format_name, decode, schema, time if told.by_date else "")
 
 
 def demand_form(place: Place, wanted: Form) -> None:

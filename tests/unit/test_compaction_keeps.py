@@ -1,0 +1,77 @@
+"""What of a batch stays, in the formats and by the clocks that there are; and when tombstones go."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.compaction import COMPACTED, append_ms_of, clean, keyed, rows_of
+from tests.support.logs import NOW, first_at, new_shared, open_log
+from tidelog.protocol.records.compression import GZIP
+from tidelog.protocol.records.steps import at_once
+from tidelog.storage.log import Log
+from tidelog.storage.search import by_time
+from tidelog.storage.sources import PATIENT
+
+
+def test_the_largest_time_by_the_brokers_clock_is_that_of_the_first_record_that_is_left(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path, **COMPACTED, message_timestamp_type="LogAppendTime")
+    log.append(keyed((b"a", b"1"), (b"b", b"1"), (b"c", b"1")), NOW + 5)
+    log.append(keyed((b"a", b"2"), at=NOW), NOW + 5)
+    log.roll(NOW + 5)
+    for _ in range(2):  # the second pass finds the batch as the first has left it
+        clean(log, NOW + 6)
+        assert by_time.largest_timestamp(log, PATIENT) == (NOW + 5, 1, 0)
+        log.append(keyed((b"z", b"1")), NOW + 1)
+        log.truncate(log.log_end_offset - 1)
+        log.roll(NOW + 5)
+
+
+def convert_and_append(log: Log, data: bytearray, now_ms: int) -> None:
+    checked = at_once(log.check(data, now_ms))
+    log.append(bytearray(checked[0]), now_ms, checked)
+
+
+@pytest.mark.parametrize("version", ["0", "1"])
+def test_S90_a_wrapper_of_the_older_formats_that_loses_its_last_message_leaves_no_gap(
+    tmp_path: Path, version: str
+) -> None:
+    log = open_log(tmp_path, **COMPACTED, message_format_version=version)
+    convert_and_append(log, keyed((b"k", b"1"), (b"a", b"1"), codec=GZIP), NOW)
+    log.roll(NOW)
+    convert_and_append(log, keyed((b"a", b"2"), (b"b", b"1"), codec=GZIP), NOW)
+    log.roll(NOW)
+    convert_and_append(log, keyed((b"b", b"2"), codec=GZIP), NOW)
+    clean(log, NOW + 1)
+    assert [(row.offset, row.key) for row in rows_of(log)] == [(0, b"k"), (2, b"a"), (3, b"b"), (4, b"b")]
+    convert_and_append(log, keyed((b"a", b"3")), NOW)
+    log.roll(NOW)
+    clean(log, NOW + 1)
+    assert [(row.offset, row.key) for row in rows_of(log)] == [(0, b"k"), (4, b"b"), (5, b"a")]
+    assert [(each.base_offset, each.next_offset) for each in log.segments] == [(0, 6), (6, 6)]
+
+
+def test_V6_a_batch_that_lost_all_its_records_hides_no_later_one_from_a_search_by_time(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path / "topic-0", **COMPACTED, index_interval_bytes=0)
+    log.append(keyed((b"k", b"1"), at=NOW + 100), NOW)
+    log.append(keyed((b"k", b"1"), at=NOW + 500), NOW + 1)
+    log.roll(NOW + 1)
+    log.append(keyed((b"k", b"2"), at=NOW + 600), NOW + 2)
+    log.roll(NOW + 2)
+    log.append(keyed((b"z", b"2"), at=NOW + 300), NOW + 3)
+    small = {**COMPACTED, "segment_bytes": 80}
+    log.update_config(type(log.config)(**small))
+    clean(log, NOW + 4)
+    again = open_log(tmp_path / "topic-0", shared=new_shared(tmp_path), **small)
+    for each in (log, again):
+        assert [(segment.base_offset, segment.summary.record_count) for segment in each.segments] == [
+            (0, 0),
+            (2, 1),
+            (3, 1),
+        ]
+        assert first_at(each, NOW + 400, PATIENT) == (NOW + 600, 2, 0)
+        assert first_at(each, NOW, PATIENT) == (NOW + 600, 2, 0)
+        assert append_ms_of(each, 2) == (NOW + 2, False)
