@@ -17,6 +17,7 @@ COMPILED = (
     "records/kernel",
     "records/keys",
     "records/search",
+    "records/siphash",
     "records/tally",
     "records/validate",
     "wire/maker",
