@@ -28,13 +28,14 @@ import cython  # type: ignore[import-untyped]
 from tidelog.protocol.records import siphash
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
-from tidelog.protocol.records.siphash import hash_key
 
 if cython.compiled:
     from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
     from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
     from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
-    from cython.cimports.tidelog.protocol.records.siphash import hash_key  # type: ignore[import-untyped, no-redef]
+    from cython.cimports.tidelog.protocol.records.siphash import hash_key  # type: ignore[import-untyped]
+else:
+    from tidelog.protocol.records.siphash import hash_key
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
@@ -138,7 +139,7 @@ def note(
             base_offset,
             slot_mask & ALL_BITS,
         ),
-        siphash.begin(secret),
+        _start(secret),
         max(0, min(room, _INT64_MAX)),
     )
     if fault != _OK:
@@ -178,7 +179,7 @@ def choose(
             base_offset,
             slot_mask & ALL_BITS,
         ),
-        siphash.begin(secret),
+        _start(secret),
         max(0, min(mapped_end, ALL_BITS)),
         drops_tombstones,
     )
@@ -206,7 +207,7 @@ def latest(table: Buffer, secret: bytes, key: Buffer, slot_mask: int = ALL_BITS)
     """Tell the latest offset that the map has for a key; -1 where it has none."""
     entries, octets = memoryview(table).cast("B"), memoryview(key).cast("B")
     return _latest(
-        entries, octets, (1, 1, octets.nbytes, _entries(entries), 0, slot_mask & ALL_BITS), siphash.begin(secret)
+        entries, octets, (1, 1, octets.nbytes, _entries(entries), 0, slot_mask & ALL_BITS), _start(secret)
     )
 
 
@@ -218,7 +219,7 @@ def hashes(secret: bytes, data: Buffer, columns: Columns, out: bytearray | memor
     octets, room = memoryview(data).cast("B"), _writable(out)
     columns.check(room.nbytes // HASH_BYTES)
     fault, record = _guarded_hashes(
-        octets, columns.block, room, columns.count, columns.capacity, octets.nbytes, siphash.begin(secret)
+        octets, columns.block, room, columns.count, columns.capacity, octets.nbytes, _start(secret)
     )
     if fault != _OK:
         raise _wrong(fault, record)
@@ -238,6 +239,19 @@ def _entries(table: memoryview) -> int:
             f"a map of {table.nbytes} bytes: {ENTRY_BYTES} to {ENTRY_BYTES * _ENTRIES_MAX} will do"
         )
     return entries
+
+
+@cython.cfunc
+@cython.exceptval(check=True)
+@cython.annotation_typing(True)
+def _start(secret: bytes) -> _STATE:
+    """Begin a hash; a compiler can make no such tuple out of one of Python's."""
+    a: cython.ulonglong
+    b: cython.ulonglong
+    c: cython.ulonglong
+    d: cython.ulonglong
+    a, b, c, d = siphash.begin(secret)
+    return a, b, c, d
 
 
 def _check_base(offset: int) -> None:

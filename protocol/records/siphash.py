@@ -30,36 +30,34 @@ def begin(secret: bytes) -> tuple[int, int, int, int]:
     )
 
 
+# As in `siphash.pxd`. An annotation cannot say to a compiler what it returns.
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-@cython.annotation_typing(True)
+@cython.returns((cython.ulonglong, cython.ulonglong))
+@cython.locals(
+    octets=cython.p_const_uchar, at=cython.Py_ssize_t, length=cython.Py_ssize_t,
+    a=cython.ulonglong, b=cython.ulonglong, c=cython.ulonglong, d=cython.ulonglong, mask=cython.ulonglong,
+    word=cython.ulonglong, last=cython.Py_ssize_t, left=cython.int, size=cython.ulonglong, first=cython.ulonglong,
+)  # fmt: skip
 def hash_key(
-    octets: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    length: cython.Py_ssize_t,
-    a: cython.ulonglong,
-    b: cython.ulonglong,
-    c: cython.ulonglong,
-    d: cython.ulonglong,
-    mask: cython.ulonglong,
-) -> (cython.ulonglong, cython.ulonglong):
+    octets: bytes, at: int, length: int, a: int, b: int, c: int, d: int, mask: int
+) -> tuple[int, int]:
     """Hash the length bytes at a position, from what `begin` returns; of the first half only the bits of the mask."""
-    word: cython.ulonglong
-    last: cython.Py_ssize_t = at + length - (length & 7)
+    last = at + length - (length & 7)
     while at < last:
         word = _word(octets, at, 8)
         a, b, c, d = _round(a, b, c, d ^ word)
         a, b, c, d = _round(a, b, c, d)
         a ^= word
         at += 8
-    left: cython.int = length & 7
+    left = length & 7
     if length < 8:
         word = _word(octets, at, left)
     else:
         # The last 8 bytes, less those that are hashed: quicker than one by one.
         word = _word(octets, at + left - 8, 8) >> 8 >> (56 - 8 * left)
-    size: cython.ulonglong = length & 0xFF
+    size = length & 0xFF
     word |= size << 56
     a, b, c, d = _round(a, b, c, d ^ word)
     a, b, c, d = _round(a, b, c, d)
@@ -67,7 +65,7 @@ def hash_key(
     a, b, c, d = _round(a, b, c, d)
     a, b, c, d = _round(a, b, c, d)
     a, b, c, d = _round(a, b, c, d)
-    first: cython.ulonglong = a ^ b ^ c ^ d
+    first = a ^ b ^ c ^ d
     a, b, c, d = _round(a, b ^ 0xDD, c, d)
     a, b, c, d = _round(a, b, c, d)
     a, b, c, d = _round(a, b, c, d)
