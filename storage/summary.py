@@ -251,7 +251,16 @@ _NUMBERS = (
 # may have some.
 _NUMBERS_3 = (*_NUMBERS, "append_entries", "append_crc")
 _NUMBERS_5 = (*_NUMBERS_3, "is_created_bound")
-_NUMBERS_6 = (*_NUMBERS_5, "transactional", "horizon_ms", "cleaned_to", "cleaned_ms", "source_bytes", "seen_to", "seen_ms")
+_NUMBERS_6 = (
+    *_NUMBERS_5,
+    "transactional",
+    "horizon_ms",
+    "cleaned_to",
+    "cleaned_ms",
+    "source_bytes",
+    "seen_to",
+    "seen_ms",
+)
 LAYOUTS = {
     1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False, has_minima=False),
     2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True, has_minima=False),
