@@ -73,7 +73,7 @@ class Summary:
     cleaned_to: int = NONE  # nothing is left in it that a record before this offset has replaced
     cleaned_ms: int = NONE  # when the pass began that made it
     source_bytes: int = NONE  # how large what it was made of was then
-    # Tombstones before `seen_to` were met by a pass at `seen_ms` or before: those of older formats, which cannot say so.
+    # Tombstones before `seen_to` were met by a pass at `seen_ms` or before: those of older formats cannot say so.
     seen_to: int = NONE
     seen_ms: int = NONE
     damage: tuple[Damage, ...] = ()

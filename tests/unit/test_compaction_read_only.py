@@ -1,4 +1,4 @@
-"""A folder that compaction is at, for those who only read it: a copy that is decided for counts, and no hole is seen."""
+"""A folder that compaction is at, for who only reads it: a copy that is decided for counts, and no hole is seen."""
 
 from pathlib import Path
 
