@@ -8,8 +8,10 @@ from typing import Any
 
 from tidelog.broker.answers import Elsewhere, Later
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
+from tidelog.broker.cleaners import Cleaners, Passes
 from tidelog.broker.clock import Clock
 from tidelog.broker.collector import Collector
+from tidelog.broker.errands import Errands
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups.coordinator import Coordinator
@@ -27,10 +29,13 @@ from tidelog.broker.work import Held, Work, begin
 from tidelog.config.described import Source
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
+from tidelog.storage.compaction import passes, plan
+from tidelog.storage.compaction.swap import Outdated
 from tidelog.storage.group_sync import GroupSync
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.scrub import Scrubber
+from tidelog.storage.segment import Mismatch
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +92,7 @@ class Broker:
         self.fetch_sessions: FetchSessions
         self.flusher: Flusher
         self.maintenance: Maintenance
+        self.cleaners: Cleaners
         self.readers: Readers
         self.producer_ids: ProducerIds
         self.groups: Coordinator
@@ -129,9 +135,15 @@ class Broker:
             loop, self.config, self.clock, self.timers, self.topics, self.flusher, self.create_topic
         )
         self.groups.start(self.maintenance)
+        errands = Errands(loop, self.maintenance)
+        compaction = Passes(self._due, plan.next_due_ms, passes.clean, (Outdated, Mismatch))
+        self.cleaners = Cleaners(self.config, self.clock, errands, compaction, self._thread_ended)
+        self.topics.watch(lambda topic, _: self._clean(topic), lambda topic: self.cleaners.leave(topic.id))
         for topic in self.topics.all():
             self._look_after(topic)
+            self._clean(topic)
         self.maintenance.start()
+        self.cleaners.start()
 
     def _retain(self) -> Task[float | None]:
         """Enforce retention; return the seconds until there is more to do."""
@@ -187,6 +199,7 @@ class Broker:
         texts = config.set_for(broker == ALL_BROKERS)
         self.catalog.set_broker_options(broker, texts)
         self._configure(config)
+        self.cleaners.configure(config)
         yield from self.topics.change_defaults(config.topic_defaults())
         self.retain_soon()
         self._flushing.hasten(0)
@@ -259,6 +272,22 @@ class Broker:
         if topic.config.flush_policy == "interval":
             self._flushing.hasten(topic.config.flush_ms / 1000)
 
+    @property
+    def _by_yield(self) -> bool:
+        return self.config.tidelog_cleaner_schedule == "generational"
+
+    def _due(self, log: Log, now_ms: int) -> plan.Plan | None:
+        return plan.due(log, now_ms, by_yield=self._by_yield)
+
+    def dirty_ratio(self, log: Log, now_ms: int) -> float:
+        """Return the share of a log that `min.cleanable.dirty.ratio` is compared with. Any thread."""
+        ratio = plan.garbage_ratio if self._by_yield else plan.dirty_ratio
+        return ratio(plan.compactable(log, now_ms))
+
+    def _clean(self, topic: Topic) -> None:
+        """Have a topic compacted, if that is its policy. Event loop only."""
+        self.cleaners.serve(topic.id, topic.partitions, topic.config.compacts)
+
     def _thread_ended(self, why: str) -> None:
         """Stop in order, though not as if nothing had been. The thread that ends."""
         with suppress(RuntimeError):  # The loop is closed: nobody is served any more.
@@ -274,12 +303,14 @@ class Broker:
         self.topics.is_stopping = True
         self.maintenance.drop()
         self.readers.drop()
+        self.cleaners.drop()
         self.parked.release()
         self.groups.release()
 
     def stop(self) -> None:
         """Flush, checkpoint, and let go of the data folder. Every answer owed has been handed to the loop."""
         self.topics.is_stopping = True
+        self.cleaners.stop()
         self.readers.stop()
         self.flusher.stop()
         self.maintenance.stop()

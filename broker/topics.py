@@ -136,8 +136,7 @@ class Topics:
         self.changes = 0  # how often a topic came or went
         self._all: tuple[Topic, ...] | None = None
         self._names: tuple[str, ...] | None = None
-        self.on_served: Callable[[Topic, bool], None] = lambda _topic, _is_new: None
-        self.on_deleted: Callable[[Topic], None] = lambda _topic: None
+        self._watchers: list[tuple[Callable[[Topic, bool], None], Callable[[Topic], None]]] = []
         # The maintenance thread's: what there is, and names under which something is half made or half deleted.
         self._made: dict[str, Topic] = {}
         self._made_by_id: dict[bytes, Topic] = {}
@@ -155,6 +154,13 @@ class Topics:
         if self._all is None:
             self._all = tuple(self.by_name.values())
         return self._all
+
+    def watch(self, served: Callable[[Topic, bool], None], deleted: Callable[[Topic], None]) -> None:
+        """Have these told of each topic from now on: as it is served, and whether it is new; once it is deleted.
+
+        They are called on the event loop.
+        """
+        self._watchers.append((served, deleted))
 
     def names(self) -> tuple[str, ...]:
         """Return the name of every topic, as of now: one tuple for all who ask. Event loop only."""
@@ -499,7 +505,8 @@ class Topics:
         self.by_name[topic.name] = topic
         self.changes += 1
         self._all = self._names = None
-        self.on_served(topic, is_new)
+        for served, _ in self._watchers:
+            served(topic, is_new)
 
     def _serve_no_longer(self, topic: Topic) -> None:
         """Find a topic no more, and answer the fetches that are parked on it. In one turn of the loop."""
@@ -510,7 +517,8 @@ class Topics:
         self._all = self._names = None
         for partition in topic.partitions:
             partition.release()
-        self.on_deleted(topic)
+        for _, deleted in self._watchers:
+            deleted(topic)
 
 
 def _tell_inert(topic: Topic | None, names: Collection[str]) -> None:

@@ -365,7 +365,7 @@ def import_folder(
     add_help_option=False,
 )
 def pipeline(context: typer.Context) -> int:
-    """Run a job over the log on Spark: backfill, ingest, audit, latency, lag, deadletter, fsck."""
+    """Run a job over the log on Spark: backfill, ingest, upsert, audit, audit-keys, compact, latency, lag, fsck ..."""
     from tidelog.cli.pipeline import run
 
     return run(context.args)

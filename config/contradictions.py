@@ -1,19 +1,30 @@
-"""Options of log compaction that cannot hold together: each is fine by itself.
+"""Options that cannot hold together, or on one node: each is fine by itself.
 
 Owns these rules. Knows values, not where they come from.
 """
 
 from tidelog.config.errors import ConfigError
+from tidelog.config.inert import ONE_NODE
+from tidelog.config.topic_options import TopicConfig
 
+TOLERABLE = f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true more may be asked for, and one is what there is"
 # Of keys, for a cleaner: with less a pass would come to its end too soon.
 LEAST_DEDUPE_BYTES = 1 << 20
 
 
-def check_lags(least_ms: int, most_ms: int, prefix: str = "") -> None:
+def check_replicas(topic: TopicConfig, is_tolerated: bool) -> None:
+    """Raise ConfigError where a topic would wait for more replicas than there are, unless that is tolerated."""
+    if topic.min_insync_replicas > 1 and not is_tolerated:
+        value = str(topic.min_insync_replicas)
+        raise ConfigError("min.insync.replicas", f"must be 1: {TOLERABLE}", value=value)
+
+
+def check_lags(topic: TopicConfig, prefix: str = "") -> None:
     """Raise ConfigError where a record may not be compacted yet when it must be; names have this prefix."""
-    if least_ms > most_ms:
-        problem = f"must be at most {prefix}max.compaction.lag.ms={most_ms}"
-        raise ConfigError(f"{prefix}min.compaction.lag.ms", problem, value=str(least_ms))
+    if topic.min_compaction_lag_ms > topic.max_compaction_lag_ms:
+        problem = f"must be at most {prefix}max.compaction.lag.ms={topic.max_compaction_lag_ms}"
+        value = str(topic.min_compaction_lag_ms)
+        raise ConfigError(f"{prefix}min.compaction.lag.ms", problem, value=value)
 
 
 def check_buffer(threads: int, size_bytes: int, load_factor: float) -> None:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import INERT, ONE_COPY, REFUSED, reason
 from tidelog.config.kinds import Listener
 from tidelog.config.nearest import nearest
-from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, TOLERABLE, BrokerConfig
+from tidelog.config.options import BROKER_OPTIONS, INERT_OPTIONS, BrokerConfig
 from tidelog.config.properties import read_properties
 from tidelog.config.table import Option
 from tidelog.config.topic_options import TOPIC_OPTIONS

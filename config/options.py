@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tidelog.config.contradictions import check_buffer, check_lags
+from tidelog.config.contradictions import check_buffer, check_lags, check_replicas
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
-from tidelog.config.inert import BROKER_INERT, INERT, ONE_NODE, reason
+from tidelog.config.inert import BROKER_INERT, INERT, reason
 from tidelog.config.kinds import (
     BOOL,
     DIRECTORY,
@@ -25,13 +25,12 @@ from tidelog.config.kinds import (
     LONG,
     POLICY,
     PROTOCOL_MAP,
+    STRING,
     Listener,
 )
 from tidelog.config.nearest import nearest
 from tidelog.config.table import Option, inert_options, option, options_of
 from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
-
-TOLERABLE = f"{ONE_NODE}; with tidelog.tolerate.replication.factor=true more may be asked for, and one is what there is"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,6 +442,16 @@ class BrokerConfig:
         at_least=1,
         doc="`segment.bytes` of `__consumer_offsets`, when it is made.",
     )
+    tidelog_cleaner_schedule: str = option(
+        "tidelog.cleaner.schedule",
+        STRING,
+        "generational",
+        choices=("generational", "kafka"),
+        ours=True,
+        live=True,
+        doc="Which segments are compacted, and when. `generational`: those that give most, once enough of a log may be "
+        "replaced. `kafka`: all of them, once enough of a log is new (docs/compaction.md).",
+    )
     log_scrub_bytes_per_second: int = option(
         "log.scrub.bytes.per.second",
         LONG,
@@ -460,18 +469,13 @@ class BrokerConfig:
     at_start: "BrokerConfig | None" = None
 
     def check_topic(self, topic: TopicConfig) -> None:
-        """Raise ConfigError where options of a topic contradict each other.
-
-        Or where it would wait for more replicas than there are, unless that is tolerated.
-        """
-        check_lags(topic.min_compaction_lag_ms, topic.max_compaction_lag_ms)
-        if topic.min_insync_replicas > 1 and not self.tidelog_tolerate_replication_factor:
-            value = str(topic.min_insync_replicas)
-            raise ConfigError("min.insync.replicas", f"must be 1: {TOLERABLE}", value=value)
+        """Raise ConfigError where options of a topic contradict each other, or this broker."""
+        check_lags(topic)
+        check_replicas(topic, self.tidelog_tolerate_replication_factor)
 
     def check(self) -> None:
         """Raise ConfigError where options of the broker contradict each other; each may change while it runs."""
-        check_lags(self.topic.min_compaction_lag_ms, self.topic.max_compaction_lag_ms, "log.cleaner.")
+        check_lags(self.topic, "log.cleaner.")
         check_buffer(
             self.log_cleaner_threads,
             self.log_cleaner_dedupe_buffer_size,

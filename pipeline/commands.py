@@ -15,9 +15,13 @@ from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import (
     Against,
     Asked,
+    AvailableNow,
     Bytes,
+    CommitTo,
+    Format,
     Group,
     Html,
+    MaxRecords,
     Out,
     Table,
     Window,
@@ -52,16 +56,9 @@ def backfill(asked: Asked, table: Table) -> int:
 def ingest(
     asked: Asked,
     table: Table,
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop when all is read that was there at the start.")
-    ] = False,
-    group: Annotated[
-        str, typer.Option(metavar="GROUP", help="Commit to this group what has been written.")
-    ] = "",
-    max_records: Annotated[
-        int,
-        typer.Option(min=0, help="Of how many records a batch is, at most; 0: what takes a second or so."),
-    ] = 0,
+    available_now: AvailableNow = False,
+    group: CommitTo = "",
+    max_records: MaxRecords = 0,
 ) -> int:
     """Write a topic to a table as it grows, each record once, also after a hard kill; Ctrl-C ends behind a batch."""
     from tidelog.pipeline.jobs import ingest
@@ -79,6 +76,60 @@ def audit(
     from tidelog.pipeline.jobs import audit
 
     return audit.run(asked, window, against or (), is_sized, html)
+
+
+@job(app, "audit-keys")
+def audit_keys(
+    asked: Asked,
+    group: Group = "",
+    committed: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help='What is committed, as JSON lines: {"partition": 0, "committed": 17}.'
+        ),
+    ] = "",
+) -> int:
+    """Say of each key that a group has not read to its end what was produced last, and what was delivered."""
+    from tidelog.pipeline.jobs import audit_keys
+
+    return audit_keys.run(asked, group, committed)
+
+
+@job(app, "upsert")
+def upsert(
+    asked: Asked,
+    out: Out = "",
+    format_name: Format = "parquet",
+    available_now: AvailableNow = False,
+    group: CommitTo = "",
+    max_records: MaxRecords = 0,
+) -> int:
+    """Keep a table of the latest value of each key of a topic; a tombstone takes its key out."""
+    from tidelog.pipeline.jobs import upsert
+
+    return upsert.run(asked, out, format_name, available_now, group, max_records)
+
+
+@job(app, "compact")
+def compact(
+    asked: Asked,
+    delete_retention: Annotated[
+        str,
+        typer.Option(metavar="LENGTH", help="How long tombstones stay: delete.retention.ms of the topic."),
+    ] = "1d",
+    memory: Annotated[
+        int, typer.Option(metavar="MIB", min=1, help="For the keys, of each partition that is worked on.")
+    ] = 128,
+    threads: Annotated[int, typer.Option(min=1, help="How many partitions are worked on at a time.")] = 2,
+    roll: Annotated[
+        bool,
+        typer.Option("--roll", help="Seal the segments that are written to first, to compact them, too."),
+    ] = False,
+) -> int:
+    """Compact a topic in the data folder of a broker that is stopped: of each key the last record stays."""
+    from tidelog.pipeline.jobs import compact
+
+    return compact.run(asked, delete_retention, memory << 20, threads, roll)
 
 
 @job(app, "latency")

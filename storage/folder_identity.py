@@ -85,6 +85,12 @@ def _known_identity(folder: Path, node_id: int) -> Identity | None:
     return Identity(properties["cluster.id"], properties.get("directory.id", ""))
 
 
+def node_id_of(folder: Path) -> str | None:
+    """Return the number of the node that a data folder belongs to; None where it is none."""
+    data = files.load(folder / META)
+    return None if data is None else _properties(data).get("node.id")
+
+
 def _properties(data: bytes) -> dict[str, str]:
     # Comments too: their names begin with # or !, as no name that we ask for does.
     pairs = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())

@@ -111,8 +111,7 @@ class Coordinator:
             self.memory,
             self._downgrade,
         )
-        topics.on_served = self._topic_served
-        topics.on_deleted = self._topic_deleted
+        topics.watch(self._topic_served, self._topic_deleted)
 
     # The start.
 

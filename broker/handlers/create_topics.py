@@ -30,8 +30,8 @@ from tidelog.broker.topics import (
     name_problem,
 )
 from tidelog.broker.work import Work, made_of_many
+from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
-from tidelog.config.options import TOLERABLE
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (

@@ -4,7 +4,7 @@ What belongs to the event loop is copied there, in one go: some counters, and th
 reader thread, in steps, from what any thread may read, as Metadata does. Nothing here changes what it looks at.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -36,6 +36,7 @@ MOST_GROUP_NAME = 249
 LOOKS_S = 0.25
 # Of logs, 2 us each and more where they have many segments; of lines, less than one.
 STEP_LOGS = 250
+STEP_COMPACTED = 25
 STEP_LINES = 2_000
 
 
@@ -66,6 +67,7 @@ class _Totals:
     def __init__(self) -> None:
         self.partitions = self.segments = self.size_bytes = 0
         self.damaged_ranges = self.damaged_bytes = self.refusing = 0
+        self.dirty_ratio = 0.0  # the largest
 
 
 class Collector:
@@ -152,10 +154,35 @@ class Collector:
             (table.DISK_FULL, int(disk.is_full)),
         ):
             yield text(metric, [("", value)])
+        yield from self._of_cleaners()
         for metric, number in ((table.HELD, 0), (table.HELD_MAX, 1)):
             yield text(
                 metric, [(labels(metric.labels, [kind]), of[number]) for kind, of in seen.held.items()]
             )
+
+    def _of_cleaners(self) -> Iterator[str]:
+        cleaners, now_ms = self._broker.cleaners, self._broker.clock.monotonic_ms()
+        done, failing = cleaners.figures(), cleaners.failing()
+        counts: tuple[tuple[Metric, Mapping[str, float]], ...] = (
+            (table.PASSES, done.passes),
+            (table.PASS_SECONDS, done.seconds),
+        )
+        for metric, by_outcome in counts:
+            yield text(metric, [(labels(metric.labels, [name]), of) for name, of in by_outcome.items()])
+        for metric, value in (
+            (table.PASSES_UNDER_WAY, done.under_way),
+            (table.CLEANED_READ, done.read_bytes),
+            (table.CLEANED_WRITTEN, done.written_bytes),
+            (table.CLEANED_RECORDS, done.records_dropped),
+            (table.CLEANED_TOMBSTONES, done.tombstones_dropped),
+            (table.FAILING, len(failing)),
+        ):
+            yield text(metric, [("", value)])
+        if done.began_ms is not None:
+            yield text(table.PASS_AGE, [("", (now_ms - done.began_ms) / 1000)])
+        names = table.FAILING_PARTITION.labels
+        named = [(labels(names, (log.topic, log.partition)), 1) for log, _ in failing[:MOST_PARTITIONS]]
+        yield from _in_steps(table.FAILING_PARTITION, named)
 
     def _requests(self, apis: list[_Api]) -> Iterator[str]:
         named = [(labels(("api",), [api.name]), api) for api in apis]
@@ -173,7 +200,7 @@ class Collector:
 
     def _of_logs(self, seen: _Seen) -> Iterator[str]:
         """Yield what the logs say, and nothing between steps."""
-        totals, topics = _Totals(), seen.topics
+        totals, topics, now_ms = _Totals(), seen.topics, self._broker.clock.now_ms()
         tells_partitions = sum(len(topic.partitions) for topic in topics) <= MOST_PARTITIONS
         of_topics: dict[Metric, list[Sample]] = {}
         of_partitions: dict[Metric, list[Sample]] = {}
@@ -181,9 +208,11 @@ class Collector:
             records = segments = size_bytes = 0
             for partition in topic.partitions:
                 log, before = partition.log, totals.size_bytes
-                if totals.partitions % STEP_LOGS == 0:
+                if totals.partitions % (STEP_COMPACTED if topic.config.compacts else STEP_LOGS) == 0:
                     yield ""
                 segments += _add(totals, log)
+                if topic.config.compacts:
+                    totals.dirty_ratio = max(totals.dirty_ratio, self._broker.dirty_ratio(log, now_ms))
                 log_bytes = totals.size_bytes - before
                 size_bytes += log_bytes
                 records += log.log_end_offset
@@ -214,6 +243,7 @@ class Collector:
             (table.REFUSING, totals.refusing),
         ):
             yield text(metric, [("", value)])
+        yield text(table.DIRTY_MAX, [("", totals.dirty_ratio)])
         for metric, samples in (*of_topics.items(), *of_partitions.items()):
             yield from _in_steps(metric, samples)
 

@@ -1,7 +1,8 @@
 """Whether the broker is well: what `/health` answers.
 
-It is not while it stops, or where a log takes no writes. Event loop, in steps: it must answer when the reader threads
-do not come to it.
+It is not while it stops, or where a log takes no writes. A log whose compaction fails is named beside: that is tried
+again, and takes nothing but space meanwhile. Event loop, in steps: it must answer when the reader threads do not come
+to it.
 """
 
 from collections.abc import Generator
@@ -32,6 +33,7 @@ def health(broker: Broker, is_stopping: bool) -> Generator[None, None, tuple[int
                     named.append({"log": str(partition.log), "reason": reason})
             if count % STEP_LOGS == 0:
                 yield
+    failing = broker.cleaners.failing()
     told: dict[str, Any] = {
         "status": "stopping" if is_stopping else "refusing writes" if refused or disk.is_full else "ok",
         "version": tidelog.__version__,
@@ -41,5 +43,7 @@ def health(broker: Broker, is_stopping: bool) -> Generator[None, None, tuple[int
         "partitions": count,
         "refusing_writes": refused,
         "refused": named,
+        "compaction_failing": len(failing),
+        "not_compacted": [{"log": str(log), "reason": why} for log, why in failing[:MOST_NAMED]],
     }
     return OK if told["status"] == "ok" else UNAVAILABLE, told

@@ -142,6 +142,62 @@ RECOVERY_READ: Final = Metric(
 RECOVERY_CUT: Final = Metric(
     "tidelog_recovery_cut_bytes", GAUGE, (), "Bytes that the start cut off: what no flush had covered."
 )
+_OUTCOME = ("outcome",)
+PASSES: Final = Metric(
+    "tidelog_compaction_passes_total",
+    COUNTER,
+    _OUTCOME,
+    "Passes of compaction over a log since the start: `done`, `failed`, or `given_up`, as the log changed meanwhile, "
+    "was deleted, or is not to be compacted any more.",
+)
+PASS_SECONDS: Final = Metric(
+    "tidelog_compaction_seconds_total",
+    COUNTER,
+    _OUTCOME,
+    "Time that these took, with what they waited for `log.cleaner.io.max.bytes.per.second`.",
+)
+PASSES_UNDER_WAY: Final = Metric("tidelog_compaction_passes", GAUGE, (), "Passes that are under way.")
+PASS_AGE: Final = Metric(
+    "tidelog_compaction_last_pass_age_seconds",
+    GAUGE,
+    (),
+    "Time since the last pass began; not told before the first.",
+)
+CLEANED_READ: Final = Metric(
+    "tidelog_compaction_read_bytes_total", COUNTER, (), "Bytes of logs that passes which are done have read."
+)
+CLEANED_WRITTEN: Final = Metric(
+    "tidelog_compaction_written_bytes_total", COUNTER, (), "Bytes of logs that they have written."
+)
+CLEANED_RECORDS: Final = Metric(
+    "tidelog_compaction_dropped_records_total",
+    COUNTER,
+    (),
+    "Records that they have left out, tombstones with them.",
+)
+CLEANED_TOMBSTONES: Final = Metric(
+    "tidelog_compaction_dropped_tombstones_total",
+    COUNTER,
+    (),
+    "Tombstones that they have left out, as `delete.retention.ms` was over.",
+)
+DIRTY_MAX: Final = Metric(
+    "tidelog_compaction_dirty_ratio_max",
+    GAUGE,
+    (),
+    "What `min.cleanable.dirty.ratio` is compared with, of the log where it is largest: the share of what may be "
+    "compacted by now that is known or thought to be replaced, or with `tidelog.cleaner.schedule=kafka` is new.",
+)
+FAILING: Final = Metric(
+    "tidelog_compaction_failing",
+    GAUGE,
+    (),
+    "Partitions whose compaction fails. It is tried again, after ten minutes at the latest.",
+)
+FAILING_PARTITION: Final = Metric(
+    "tidelog_partition_compaction_failing", GAUGE, _PARTITION, "1 for each of these; `/health` says why."
+)
+
 DAMAGED_RANGES: Final = Metric(
     "tidelog_damaged_ranges", GAUGE, (), "Ranges of logs that are damaged, and refused."
 )
@@ -161,6 +217,11 @@ GROUPS: Final = (
          START_OFFSET, END_OFFSET, PARTITION_BYTES, APPEND_DELAY),
     ),
     Group("Groups", (LAG_RECORDS, LAG_SECONDS, LAGS_LEFT_OUT)),
+    Group(
+        "Compaction",
+        (PASSES, PASS_SECONDS, PASSES_UNDER_WAY, PASS_AGE, CLEANED_READ, CLEANED_WRITTEN, CLEANED_RECORDS,
+         CLEANED_TOMBSTONES, DIRTY_MAX, FAILING, FAILING_PARTITION),
+    ),
     Group(
         "Storage",
         (COMMITS, DELETED_SEGMENTS, DELETED_BYTES, RECOVERY_SECONDS, RECOVERY_READ, RECOVERY_CUT,

@@ -80,7 +80,7 @@ def test_rows_are_right_and_of_both_executors(
     """One driver, since each takes seconds to start: what it reads and writes, one after another."""
     ranged = {"topic": "t", "from": str(FIRST), "to": str(END), "taskBytes": "1000"}
     folder, bad = f"segments:{data}", tmp_path / "bad"
-    torn = {"source": folder, "topic": "torn", "taskBytes": "1000"}
+    torn = {"source": folder, "topic": "torn", "taskBytes": "3000"}
     copy = topics.make(target_broker, "of-two-executors", 2)
     to = {"target": f"broker:{target_broker.address}", "topic": copy, "job": copy}
     to |= {"maxRecordsPerSecond": "5000", "machines": "2"}
@@ -94,7 +94,7 @@ def test_rows_are_right_and_of_both_executors(
             {"name": "store", "read": {"source": f"segments:{store}", **ranged}},
             {
                 "name": "retention",
-                "read": {"source": folder, "topic": "gone", "taskBytes": "1000"},
+                "read": {"source": folder, "topic": "gone", "taskBytes": "3000"},
                 "delete": list(map(str, data.glob("gone-*/*.log"))),
             },
             {"name": "fails", "read": torn},
@@ -178,7 +178,7 @@ def test_rows_are_right_where_an_executor_is_killed_meanwhile(
 ) -> None:
     hold = tmp_path / "hold"
     hold.mkdir()
-    read = {"source": f"segments:{data}", "topic": "t", "taskBytes": "1000"}
+    read = {"source": f"segments:{data}", "topic": "t", "taskBytes": "3000"}
     act = {"name": "killed", "read": read, "hold": str(hold)}
     with ThreadPoolExecutor(1) as pool:
         try:

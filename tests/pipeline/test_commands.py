@@ -19,7 +19,7 @@ JOBS = ("backfill", "ingest", "audit", "latency", "replay")
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive", "failover"])
+@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive", "failover", "compact"])
 def test_every_job_says_its_flags(capsys: Captured, job: str) -> None:
     ran = run(capsys, job, "--help")
     assert ran.status == 0
@@ -120,7 +120,7 @@ def test_a_flag_that_cannot_be_understood(
     assert said in ran.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive", "failover"])
+@pytest.mark.parametrize("job", [*JOBS, "lag", "deadletter", "fsck", "archive", "failover", "compact"])
 def test_a_range_that_ends_before_it_begins(capsys: Captured, job: str) -> None:
     ran = run(capsys, job, "--from", "2024-03-02T00:00Z", "--to", "2024-03-01T00:00Z")
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)

@@ -29,7 +29,6 @@ ROOMS = ("config.load", "broker.broker", "broker.clock", "broker.session", "brok
 COMPILED = (
     *("protocol.wire.reader", "protocol.wire.writer", "protocol.wire.maker"),
     *("protocol.records.kernel", "protocol.records.search"),
-    *("protocol.records.keys", "protocol.records.kept"),
 )
 CLIENTS = 3
 LONG_WAIT_MS = 60_000

@@ -882,7 +882,7 @@ async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, 
         "io.max.bytes.per.second",
         "threads",
     )
-    changeable |= {f"log.cleaner.{name}" for name in of_cleaners}
+    changeable |= {"tidelog.cleaner.schedule", *(f"log.cleaner.{name}" for name in of_cleaners)}
     changeable |= {name for name, row in BROKER_INERT.items() if row.live}
     assert {name for name, option in table.items() if not option.read_only} == changeable
     for name, option in table.items():

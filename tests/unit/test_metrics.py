@@ -17,6 +17,7 @@ from tests.support.group_member import GroupMember
 from tests.support.logs import NOW, batch, fill, new_shared, open_log
 from tests.support.served import Connect, Serve, connect, serve, until
 from tidelog.broker.broker import Broker
+from tidelog.broker.cleaners import Figures
 from tidelog.broker.metrics import collect, describe, table
 from tidelog.broker.metrics.collect import Collector
 from tidelog.broker.metrics.exposition import heading, histogram, labels, text
@@ -548,6 +549,9 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
     await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=9))
     monkeypatch.setattr(served.broker.groups, "all_committed", lambda: iter([("g", "t", 0, 0)]))
+    log = served.broker.topics.by_name["t"].partitions[0].log
+    monkeypatch.setattr(served.broker.cleaners, "failing", lambda: [(log, "why")])
+    monkeypatch.setattr(served.broker.cleaners, "figures", lambda: Figures(began_ms=0))
     tallies = served.broker.tallies
     assert tallies is not None
     exposed = b"".join(all_of(Collector(served.broker, tallies, lambda: NET).scrape())).decode()

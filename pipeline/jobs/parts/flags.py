@@ -61,6 +61,15 @@ ByDate = Annotated[
     bool, typer.Option("--by-date", help="Put rows into folders date=YYYY-MM-DD, by the time of --clock.")
 ]
 Group = Annotated[str, typer.Option(metavar="GROUP", help="A consumer group.")]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Stop when all is read that was there at the start.")
+]
+CommitTo = Annotated[
+    str, typer.Option("--group", metavar="GROUP", help="Commit to this group what has been written.")
+]
+MaxRecords = Annotated[
+    int, typer.Option(min=0, help="Of how many records a batch is, at most; 0: what takes a second or so.")
+]
 Window = Annotated[str, typer.Option(metavar="LENGTH", help="How long a window is: 10s, '2 hours'.")]
 Html = Annotated[str, typer.Option(metavar="FILE", help="Write a page with charts, too.")]
 Against = Annotated[

@@ -1,0 +1,177 @@
+"""compact: the segments of a topic without what later records have replaced, in the folder of a broker that is stopped.
+
+Owns the report, and that nobody else has the folder open meanwhile. What stays and how a copy takes the place of what
+it was made of is `storage.compaction`'s, as in a broker: keys are mapped first, without a value being looked at, then
+segments are copied, aside, put on disk and renamed. All sealed segments are due, whatever their yield. Needs no Spark:
+the loops are compiled, and partitions are worked on by threads.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from tidelog.config.load import load
+from tidelog.config.topic_options import TopicConfig
+from tidelog.pipeline.errors import PipelineError, WrongOption
+from tidelog.pipeline.files import from_segments, remote
+from tidelog.pipeline.jobs.parts import archives, output
+from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
+from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
+from tidelog.pipeline.jobs.parts.progress import Progress
+from tidelog.pipeline.now import now_ms
+from tidelog.storage import files
+from tidelog.storage.compaction import passes, plan
+from tidelog.storage.errors import DataDirLocked, StorageError
+from tidelog.storage.folder_identity import node_id_of
+from tidelog.storage.fsck import Fsck
+from tidelog.storage.log import Log
+from tidelog.storage.log_manager import LogManager
+
+COLUMNS: Final = ("partition", "segment", "next_offset", "records", "bytes", "source_bytes", "yield")
+_LOAD: Final = 0.9
+
+
+def run(asked: Asked, delete_retention: str, buffer_bytes: int, threads: int, rolls: bool) -> int:
+    """Compact the topic, and print what its segments are now; return the exit code: 1 where something is damaged."""
+    begun = monotonic()
+    kind, _, where = asked.source.partition(":")
+    if kind != "segments" or not where or remote.is_remote(where):
+        raise WrongOption(
+            f"--source: {remote.shown(asked.source)!r} is none that can be compacted; write segments:FOLDER"
+        )
+    if not asked.topic:
+        raise WrongOption("--topic is missing; see --help")
+    if asked.from_time or asked.to_time:
+        raise WrongOption("--from: a key is compacted in all of a log; leave out the times")
+    folder, length_ms = Path(where), duration_ms("--delete-retention", delete_retention)
+    partitions = from_segments.partitions(where, asked.topic)
+    for each in partitions:
+        if files.status(folder / f"{asked.topic}-{each}" / archives.MANIFEST) is not None:
+            raise PipelineError(
+                f"{where}: it is an archive, whose files never change; compact the folder it is from"
+            )
+    if asked.dry_run:
+        output.print_rows(COLUMNS, list(_as_it_is(where, asked.topic, partitions)), as_json=asked.as_json)
+        return OK
+    config = TopicConfig(
+        cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0, delete_retention_ms=length_ms
+    )
+    progress = Progress("compact")
+    with _opened(folder, asked.topic, config) as logs:
+        for log in logs if rolls else ():
+            if log.active.size:
+                log.roll(now_ms())
+        with ThreadPoolExecutor(min(threads, len(logs)), "compact") as pool:
+            done = list(pool.map(partial(_compact, buffer_bytes, progress), logs))
+        rows = [row for log in logs for row in _rows(log)]
+    output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    account = {
+        "job": "compact",
+        "records": sum(each.records for each in done),
+        "dropped": sum(each.records_dropped for each in done),
+        "read_bytes": sum(each.read_bytes for each in done),
+        "freed_bytes": sum(each.freed_bytes for each in done),
+        "seconds": round(monotonic() - begun, 1),
+    }
+    progress.say(", ".join(f"{name} {value:,}" for name, value in account.items() if name != "job"))
+    return FAILED if _is_damaged(folder, asked.topic, partitions, progress) else OK
+
+
+@contextmanager
+def _opened(folder: Path, topic: str, config: TopicConfig) -> Iterator[list[Log]]:
+    """Open the data folder as its broker would, and close it in order; PipelineError where one has it open."""
+    defaults = load(None, {}, {"log.dir": str(folder), "node.id": _node_id(folder)})
+    manager = LogManager(folder, defaults, now_ms)
+    try:
+        manager.open(lambda name: config if name == topic else defaults.topic_defaults())
+    except DataDirLocked:
+        raise PipelineError(f"{folder}: a broker has this data folder open; stop it first") from None
+    except StorageError as error:
+        raise PipelineError(str(error)) from error
+    try:
+        yield [log for _, log in sorted(manager.logs.items()) if log.topic == topic]
+    finally:
+        manager.close()
+
+
+def _node_id(folder: Path) -> str:
+    """Return the number of the node that the folder belongs to."""
+    found = node_id_of(folder)
+    if found is None:
+        raise PipelineError(
+            f"{folder}: it is no data folder of a broker: it has no meta.properties; name one in segments:FOLDER"
+        )
+    return found
+
+
+def _compact(buffer_bytes: int, progress: Progress, log: Log) -> passes.Cleaned:
+    """Make passes over a log until none is due: as many as the keys need that have room at a time."""
+    total, reached = passes.Cleaned(), -1
+    while (due := plan.due(log, now_ms(), by_yield=False)) is not None:
+        steps = passes.clean(
+            log,
+            due,
+            buffer_bytes=buffer_bytes,
+            load_factor=_LOAD,
+            now_ms=now_ms(),
+            structural=lambda do: do(),
+        )
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            done: passes.Cleaned = end.value
+        except StorageError as error:
+            raise PipelineError(f"{log}: {error}") from error
+        progress.say(
+            f"{log}: keys up to offset {done.cleaned_to:,}: {done.records_dropped:,} of {done.records:,} records go"
+        )
+        for name in (
+            "read_bytes",
+            "written_bytes",
+            "freed_bytes",
+            "segments",
+            "records_dropped",
+            "tombstones_dropped",
+        ):
+            setattr(total, name, getattr(total, name) + getattr(done, name))
+        total.records = max(total.records, done.records)
+        if done.cleaned_to <= reached:
+            break
+        reached = done.cleaned_to
+    return total
+
+
+def _rows(log: Log) -> Iterator[dict[str, Any]]:
+    for each in log.segments:
+        source_bytes = each.summary.source_bytes if each.summary.source_bytes > 0 else None
+        yield {
+            "partition": log.partition,
+            "segment": each.base_offset,
+            "next_offset": each.next_offset,
+            "records": each.summary.record_count,
+            "bytes": each.size,
+            "source_bytes": source_bytes,
+            "yield": None if source_bytes is None else round(1 - each.size / source_bytes, 4),
+        }
+
+
+def _as_it_is(where: str, topic: str, partitions: list[int]) -> Iterator[dict[str, Any]]:
+    with from_segments.opened(where, topic, partitions, now_ms()) as logs:
+        for log, _, _ in logs:
+            yield from _rows(log)
+
+
+def _is_damaged(folder: Path, topic: str, partitions: list[int], progress: Progress) -> bool:
+    """Read what was written, and say what of it is not as it should be."""
+    is_damaged = False
+    for each in partitions:
+        for problem in Fsck(folder / f"{topic}-{each}", deep=True, repair=False).problems():
+            if not problem.is_note:
+                progress.say(f"{problem.path}@{problem.position}: {problem.what}")
+                is_damaged = True
+    return is_damaged
