@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from tidelog.storage import files, folder_identity
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
+from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
@@ -123,15 +124,16 @@ class Fsck:
         key = partition_of(folder.name)
         epochs = LeaderEpochs.load(folder)
         flushed_to = known.points.get(key, 0) if key is not None else 0
-        bases = bases_in(folder)
+        # What compaction has decided for counts, though a kill has left it half done.
+        present = swap.present(folder)
+        bases = [base for base, _ in present]
         checks: list[SegmentCheck] = []
-        for base, following in pairwise([*bases, None]):
-            assert base is not None
+        for (base, mark), following in zip(present, [*bases[1:], None], strict=False):
             lags = following is None and (is_live or (known.folder is not None and not known.clean))
             epoch_at = (epochs or LeaderEpochs(folder)).at
             around = Around(epoch_at, lags, flushed_to, following)
             try:
-                check = self._looked_at(folder, base, around, is_live)
+                check = self._looked_at(folder, base, around, is_live, mark)
             except FileNotFoundError:
                 if not is_live:
                     raise
@@ -149,7 +151,7 @@ class Fsck:
             yield from _between(checks, start if known.clean else 0, start, flushed_to)
             if not bases and flushed_to:
                 yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}")
-            yield from _orphans(folder, bases)
+            yield from _orphans(folder, [*bases, *bases_in(folder)])
 
     def _lost(self, known: _Known) -> Iterator[Problem]:
         """Find partitions that the checkpoints know of, and that have no folder: nobody has deleted their topic."""
@@ -165,11 +167,11 @@ class Fsck:
             except StorageError as error:
                 yield _unseen(folder, error)
 
-    def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool) -> SegmentCheck:
+    def _looked_at(self, folder: Path, base: int, around: Around, is_live: bool, mark: str) -> SegmentCheck:
         """Check a segment: while it is being written, until nothing changes what is found."""
         last: tuple[list[Finding], Sidecars] | None = None
         for _ in range(LOOKS_MAX):
-            check = SegmentCheck(folder, base, around)
+            check = SegmentCheck(folder, base, around, mark)
             findings = check.check(deep=self._deep)
             if not is_live or not findings or (findings, check.sidecars) == last:
                 break

@@ -12,14 +12,15 @@ from pathlib import Path
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import append_index, files, last_entries, verification
 from tidelog.storage.append_index import AppendIndex
+from tidelog.storage.compaction import swap
 from tidelog.storage.errors import OffsetOutOfRange, ReadFailed, TakesLong
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
-from tidelog.storage.log_names import bases_in
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUMMARY, Segment
+from tidelog.storage.search import by_offset
+from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUMMARY, Mismatch, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import Source
-from tidelog.storage.summary import Summary
+from tidelog.storage.summary import NONE, Summary
 
 
 class _ReadOnlyAppendIndex(AppendIndex):
@@ -54,6 +55,19 @@ class ReadOnlySegment(Segment):
 
     __slots__ = ()
 
+    def path(self, suffix: str) -> Path:
+        """Return the path of one of its files; of those of a copy some may have their names already."""
+        path = super().path(suffix)
+        is_there = not self.mark or files.status(path) is not None
+        return path if is_there else path.with_name(path.name.removesuffix(self.mark))
+
+    def _refuse_replaced(self) -> None:
+        """Raise Mismatch if its log is gone, and an older one is there: retention would have taken that first."""
+        if files.status(self.path(LOG)) is None and any(
+            base < self.base_offset for base, _ in swap.present(self.folder)
+        ):
+            raise Mismatch(f"{self.path(LOG)}: compaction has put another in its place", self)
+
     def _open_file(self) -> files.File:
         assert isinstance(self.shared, ReadOnlyShared)
         return self.shared.open_file(self.path(LOG))
@@ -67,15 +81,31 @@ class ReadOnlySegment(Segment):
 class ReadOnlyLog(Log):
     """A log as it was when it was opened; it takes no appends."""
 
+    shared: ReadOnlyShared
+    opened_ms = 0
+
     def judge(self, segment: Segment, source: Source) -> Segment | None:
         """Make what is known of a segment anew from its log, in memory. For a prompt source raise TakesLong."""
         if source.prompt:
             raise TakesLong(f"{self}: a segment is to be judged")
-        found = verification.judge(segment, self.epochs.at)
-        self._catch_up(found, segment)
-        self.segments = tuple(found if each is segment else each for each in self.segments)
+        if self._is_replaced(segment):
+            # All of it is looked at again: what is known of others may be of before as well.
+            self.segments = _segments(self.directory, self.config, self.shared, self.opened_ms)
+        else:
+            found = verification.judge(segment, self.epochs.at)
+            self._catch_up(found, segment)
+            self.segments = tuple(found if each is segment else each for each in self.segments)
         self.active = self.segments[-1]
-        return found
+        if segment.base_offset < self.segments[0].base_offset:
+            return None
+        return self.segments[by_offset.segment_number(self.segments, segment.base_offset)]
+
+    def _is_replaced(self, segment: Segment) -> bool:
+        """Tell whether compaction has put another in the place of a segment since it was opened."""
+        if dict(swap.present(self.directory)).get(segment.base_offset) != segment.mark:
+            return True
+        said = Summary.load(segment.path(SUMMARY))
+        return said is not None and said.source_bytes != NONE and said.digests != segment.summary.digests
 
 
 def load(
@@ -89,40 +119,54 @@ def load(
 ) -> ReadOnlyLog:
     """Open the log in a folder for reading. ReadFailed if there is no segment in it."""
     shared = ReadOnlyShared(folder, open_file)
-    found = [open_segment(folder, base, config, shared, now_ms) for base in bases_in(folder)]
-    segments: list[Segment] = [segment for segment in found if segment is not None]
-    if not segments:
-        raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
-    for segment in segments[:-1]:
-        segment.is_active &= bool(segment.size)  # an empty one stands for lost offsets, and can expire
-    segments[-1].is_active = True
+    segments = _segments(folder, config, shared, now_ms)
     log = ReadOnlyLog(
         folder,
         topic,
         partition,
         config,
         shared,
-        segments,
+        list(segments),
         log_start_offset=max(log_start_offset, segments[0].base_offset),
         epochs=LeaderEpochs.load(folder),
     )
     log.refuse_writes("it was opened for reading only")
+    log.opened_ms = now_ms
     return log
 
 
+def _segments(folder: Path, config: TopicConfig, shared: ReadOnlyShared, now_ms: int) -> tuple[Segment, ...]:
+    """Open the segments that are in a folder, all of one moment: compaction may put others in their places."""
+    while True:
+        there = swap.present(folder)
+        found = [open_segment(folder, base, config, shared, now_ms, mark) for base, mark in there]
+        if there == swap.present(folder) or not any(each is None for each in found):
+            break
+    segments: list[Segment] = [segment for segment in found if segment is not None]
+    if not segments:
+        raise ReadFailed(f"{folder}: no segment of a log is in it; name the folder of a broker's data")
+    for segment in segments[:-1]:
+        segment.is_active &= bool(segment.size)  # an empty one stands for lost offsets, and can expire
+    segments[-1].is_active = True
+    return tuple(segments)
+
+
 def open_segment(
-    folder: Path, base_offset: int, config: TopicConfig, shared: ReadOnlyShared, now_ms: int
+    folder: Path, base_offset: int, config: TopicConfig, shared: ReadOnlyShared, now_ms: int, mark: str = ""
 ) -> ReadOnlySegment | None:
     """Return what is known of a segment, without what is being written; None if it was just deleted."""
-    name = f"{base_offset:020d}"
-    summary = Summary.load(folder / (name + SUMMARY))  # first: a broker appends, and describes more then
-    status = files.status(folder / (name + LOG))
+    fresh = Summary.unknown(base_offset, 0, now_ms, config.index_interval_bytes)
+    segment = ReadOnlySegment(folder, base_offset, 0, fresh, config.segment_index_bytes, shared)
+    segment.mark = mark
+    summary = Summary.load(segment.path(SUMMARY))  # first: a broker appends, and describes more then
+    status = files.status(segment.path(LOG))
     if status is None:
         return None
     created_ms = min(status.modified_ms, now_ms)
     known = summary or Summary.unknown(base_offset, status.size, created_ms, config.index_interval_bytes)
     fresh = known.only_times(base_offset)
     segment = ReadOnlySegment(folder, base_offset, status.size, fresh, config.segment_index_bytes, shared)
+    segment.mark = mark
     try:
         if (
             summary is None

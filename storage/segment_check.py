@@ -86,10 +86,11 @@ class _Described(NamedTuple):
 class SegmentCheck:
     """The check of one segment: made by `check`, then mended by `repair` if need be."""
 
-    def __init__(self, folder: Path, base_offset: int, around: Around) -> None:
+    def __init__(self, folder: Path, base_offset: int, around: Around, mark: str = "") -> None:
         """Read what lies beside the log, then learn the log's size: what is described is there by then."""
         fresh = Summary(0, 0, base_offset, NONE, DEFAULT_INTERVAL)
         self._segment = ReadOnlySegment(folder, base_offset, 0, fresh, 0, ReadOnlyShared(folder))
+        self._segment.mark = mark
         path = self._segment.path
         self.sidecars = Sidecars(
             files.load(path(INDEX)),

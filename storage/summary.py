@@ -73,7 +73,7 @@ class Summary:
     cleaned_to: int = NONE  # nothing is left in it that a record before this offset has replaced
     cleaned_ms: int = NONE  # when the pass began that made it
     source_bytes: int = NONE  # how large what it was made of was then
-    # Tombstones before `seen_to` were met by a pass at `seen_ms` or before: those of older formats, which cannot say so.
+    # Tombstones before `seen_to` were met by a pass at `seen_ms` or before: those of older formats cannot say so.
     seen_to: int = NONE
     seen_ms: int = NONE
     damage: tuple[Damage, ...] = ()
@@ -251,7 +251,16 @@ _NUMBERS = (
 # may have some.
 _NUMBERS_3 = (*_NUMBERS, "append_entries", "append_crc")
 _NUMBERS_5 = (*_NUMBERS_3, "is_created_bound")
-_NUMBERS_6 = (*_NUMBERS_5, "transactional", "horizon_ms", "cleaned_to", "cleaned_ms", "source_bytes", "seen_to", "seen_ms")
+_NUMBERS_6 = (
+    *_NUMBERS_5,
+    "transactional",
+    "horizon_ms",
+    "cleaned_to",
+    "cleaned_ms",
+    "source_bytes",
+    "seen_to",
+    "seen_ms",
+)
 LAYOUTS = {
     1: Layout(Struct(">17qII"), _NUMBERS, has_digests=False, has_minima=False),
     2: Layout(Struct(">17qII"), _NUMBERS, has_digests=True, has_minima=False),

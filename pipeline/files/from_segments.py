@@ -65,12 +65,12 @@ class _Deleted(PipelineError):
 
 
 def _anew(function: Callable[P, T]) -> Callable[P, T]:
-    """Have what opens logs do so anew, where retention deletes a segment meanwhile."""
+    """Have what opens logs do so anew, where retention or compaction takes a segment away meanwhile."""
 
     @wraps(function)
     def look(*told: P.args, **named: P.kwargs) -> T:
         for _ in range(_TRIES):
-            with suppress(_Deleted, OffsetOutOfRange):
+            with suppress(_Deleted, snapshot.Replaced, OffsetOutOfRange):
                 return function(*told, **named)
         try:
             return function(*told, **named)

@@ -20,7 +20,7 @@ from tidelog.pipeline.files.lost import Known
 from tidelog.pipeline.files.pieces import Piece, relative_offsets
 from tidelog.storage import append_index
 from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
-from tidelog.storage.errors import CorruptLog
+from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, time_range
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
@@ -66,8 +66,13 @@ def judging(log: Log, look: Callable[[], Iterable[T]]) -> list[T]:
         try:
             return list(look())
         except Mismatch as error:
+            before = [segment.base_offset for segment in log.segments]
             if log.judge(error.segment, PATIENT) is None:
                 return []
+            if before != [segment.base_offset for segment in log.segments]:
+                raise OffsetOutOfRange(
+                    f"{log}: compaction has put others in the place of its segments"
+                ) from None
 
 
 def _pieces(

@@ -19,8 +19,10 @@ import uuid
 from pathlib import Path
 from typing import Final
 
+from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files.pieces import Piece, demand_same
 from tidelog.storage import files
+from tidelog.storage.log_names import bases_in
 from tidelog.storage.segment import LOG, SUFFIXES
 
 FOLDER: Final = ".snapshot"
@@ -29,10 +31,14 @@ _TRIES: Final = 100  # each is over within microseconds
 _log = logging.getLogger(__name__)
 
 
+class Replaced(PipelineError):
+    """Compaction has put another segment in the place of one that was planned: plan anew."""
+
+
 def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
     """Return pieces whose files stay until they are read; without those that retention has deleted meanwhile.
 
-    PipelineError if a topic was deleted meanwhile.
+    PipelineError if a topic was deleted meanwhile; Replaced.
     """
     kept: list[Piece] = []
     try:
@@ -99,10 +105,20 @@ def _link(piece: Piece, snapshot: Path) -> bool:
             files.remove_folder(snapshot)
             files.remove_empty_folder(snapshot.parent)
             if files.status(piece.path) is None:
+                # Retention takes older ones first: where one is left, it has the records of this one now.
+                if any(base < piece.base_offset for base in bases_in(Path(piece.folder))):
+                    raise _replaced(piece) from None
                 return False
         else:
+            linked = files.status(snapshot / piece.path.name)
+            if linked is None or linked.size < piece.end:
+                raise _replaced(piece)
             return True
     raise OSError(errno.EBUSY, "other readers remove the folder again and again")
+
+
+def _replaced(piece: Piece) -> Replaced:
+    return Replaced(f"{piece.path}: compaction has put another in its place; load it anew")
 
 
 def _link_files(piece: Piece, snapshot: Path) -> None:

@@ -31,6 +31,7 @@ from tidelog.storage.summary import Summary
 
 _DIGITS: Final = 20
 _MARKED: Final = re.compile(r"\d{20}\.[a-z]+(\.cleaned|\.swap)")
+_LOG_NAME: Final = re.compile(r"\d{20}\.log")
 SIDECARS: Final = tuple(suffix for suffix in SUFFIXES if suffix != LOG)
 
 _log = logging.getLogger(__name__)
@@ -187,6 +188,25 @@ def settle(folder: Path) -> None:
         _put(folder / f"{base:020d}{LOG}")
         _log.info("compaction finished file=%s", folder / f"{base:020d}{LOG}")
     files.sync_folder(folder)
+
+
+def present(folder: Path) -> list[tuple[int, str]]:
+    """Return the base offset of each segment in a folder, in order, and the mark of its log's name; for any process.
+
+    They are those that a start would find: where a copy was decided for it counts, and what it has replaced does not.
+    """
+    while True:
+        names = [name for name, is_folder in files.list_folder(folder) if not is_folder]
+        swaps = decided(names)
+        try:
+            gone = (
+                set(replaced_by(swaps, max(_end_of(folder, base) for base in swaps), names)) if swaps else ()
+            )
+        except FileNotFoundError:
+            continue  # It has got its name meanwhile.
+        logs = (name for name in names if _LOG_NAME.fullmatch(name) and name not in gone)
+        found = {_base(name): "" for name in logs} | dict.fromkeys(swaps, SWAP)
+        return sorted(found.items())
 
 
 def replaced_by(swaps: list[int], end: int, names: Iterable[str]) -> list[str]:

@@ -164,7 +164,9 @@ def rows_of_segment(log: Log, number: int) -> list[KeyedRow]:
     return rows
 
 
-def test_S94_a_map_that_is_too_small_by_a_thousand_takes_more_passes_and_loses_nothing(tmp_path: Path) -> None:
+def test_S94_a_map_that_is_too_small_by_a_thousand_takes_more_passes_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
     log = open_log(tmp_path / "topic-0", **{**COMPACTED, "segment_bytes": 20_000})
     for n in range(300):
         log.append(keyed(*((b"k%d" % ((n * 7 + i) % 900), b"%d" % n) for i in range(10))), NOW)
@@ -219,7 +221,9 @@ def far_log(folder: Path, offsets: list[int]) -> Log:
     for offset in offsets:
         data = b"".join(build_batch([Record(offset + n, NOW, b"k%d" % n, b"%d" % offset)]) for n in range(2))
         (folder / f"{offset:020d}.log").write_bytes(data)
-    return open_log(folder, clean=True, recovery_point=offsets[-1] + 2, log_start_offset=offsets[0], **MERGING)
+    return open_log(
+        folder, clean=True, recovery_point=offsets[-1] + 2, log_start_offset=offsets[0], **MERGING
+    )
 
 
 def test_P14_no_segment_gets_offsets_that_its_indexes_cannot_hold(tmp_path: Path) -> None:

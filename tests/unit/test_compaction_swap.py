@@ -1,5 +1,7 @@
-"""How a copy takes the place of segments, whatever a crash comes upon: the states of a folder, and what a start makes of
-them. Kafka's own are those that its LogCleanerTest walks through, and those of a group that becomes several."""
+"""How a copy takes the place of segments, whatever a crash comes upon: what a start makes of a folder.
+
+Kafka's own states are those that its LogCleanerTest walks through, and those of a group that becomes several.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -205,11 +207,16 @@ def test_no_name_is_removed_before_the_decision_is_on_disk(
 ) -> None:
     put(folder, 0, copy_of(3, 29), ".swap")
     done: list[str] = []
+
+    def noting(name: str, real: Callable[..., None]) -> Callable[..., None]:
+        def noted(*args: Path) -> None:
+            done.append(name)
+            real(*args)
+
+        return noted
+
     for name in ("sync_folder", "remove", "rename"):
-        real = getattr(files, name)
-        monkeypatch.setattr(
-            files, name, lambda *args, name=name, real=real: (done.append(name), real(*args)) and None
-        )
+        monkeypatch.setattr(files, name, noting(name, getattr(files, name)))
     swap.settle(folder)
     assert done[0] == "sync_folder"
     assert done[-3:] == ["sync_folder", "rename", "sync_folder"]

@@ -23,8 +23,9 @@ from tests.support.logs import (
 )
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records.batch import set_base
-from tidelog.storage import append_index, fsck, segment_check
+from tidelog.storage import append_index, segment_check
 from tidelog.storage.append_index import AppendTime
+from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked
 from tidelog.storage.files import FolderLock
 from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
@@ -832,7 +833,8 @@ def test_what_is_written_meanwhile_is_looked_at_again_until_it_stays(data: Path)
 def test_a_log_that_vanishes_is_no_damage_only_while_it_is_served(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fsck, "bases_in", lambda folder: [0, 7] if folder.name == "topic-0" else [])
+    there = {"topic-0": [(0, ""), (7, "")]}
+    monkeypatch.setattr(swap, "present", lambda folder: there.get(folder.name, []))
     with pytest.raises(FileNotFoundError, match=f"{7:020d}.log"):
         problems(data)
     lock = FolderLock(data / ".lock")

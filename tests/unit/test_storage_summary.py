@@ -35,6 +35,13 @@ ALL = Summary(
     append_entries=19,
     append_crc=20,
     is_created_bound=1,
+    transactional=1,
+    horizon_ms=22,
+    cleaned_to=23,
+    cleaned_ms=24,
+    source_bytes=25,
+    seen_to=26,
+    seen_ms=27,
     damage=(Damage(1, 2, 3), Damage(4, 5, 1 << 62)),
     minima=Minima(8192, [UNKNOWN, -1, 7]),
     digests=b"abcdefghijkl",
@@ -138,8 +145,10 @@ def test_a_summary_of_the_latest_version_is_written_as_it_ever_was() -> None:
         19,
         20,
         1,
+        1,
+        *range(22, 28),
     )
-    body = b"TLSM\0\5\0\2" + Struct(">17qIIqIq").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
+    body = b"TLSM\0\6\0\2" + Struct(">17qIIqI8q").pack(*numbers) + Struct(">6q").pack(1, 2, 3, 4, 5, 1 << 62)
     body += Struct(">5q").pack(8192, 3, UNKNOWN, -1, 7)
     assert ALL.encode() == signed(body + b"abcdefghijkl" + bytes(4))
 
