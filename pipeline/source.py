@@ -18,7 +18,7 @@ from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import Wanted, wanted
 from tidelog.pipeline.stream import StreamReader
-from tidelog.pipeline.tasks import KINDS, Task
+from tidelog.pipeline.tasks import KINDS, Task, packed
 from tidelog.pipeline.writing import write_options
 from tidelog.pipeline.writing.sink import StreamWriter, Writer
 
@@ -70,7 +70,7 @@ class Reader(DataSourceReader):
         pieces = KINDS[self._options.kind].plan(self._options, self._wanted, now_ms())
         if self._options.max_records is not None:
             return [Task(tuple(pieces))]  # One after another: nobody else can tell how many rows there are.
-        return [Task((piece,)) for piece in pieces] or [Task(())]
+        return [*packed(pieces, self._options.task_bytes)] or [Task(())]
 
     def read(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""

@@ -30,7 +30,7 @@ from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import MOST
-from tidelog.pipeline.tasks import KINDS, Task
+from tidelog.pipeline.tasks import KINDS, Task, packed
 
 Offsets = dict[int, int]
 
@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except BaseException:
             self._kind.let_go(pieces)
             raise
-        return [Task((piece,)) for piece in pieces]
+        return packed(pieces, chosen.task_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""

@@ -1,5 +1,9 @@
-"""What a task of Spark's is handed, and where the records it reads come from."""
+"""What a task of Spark's is handed, and where the records it reads come from.
 
+Owns how pieces are shared out among tasks. Invariant: one after another, tasks read pieces in the order of the plan.
+"""
+
+import os
 from collections.abc import Generator, Sequence
 from types import ModuleType
 from typing import Any, Final
@@ -17,6 +21,10 @@ from tidelog.pipeline.options import Options
 KINDS: Final[dict[str, ModuleType]] = {"segments": from_segments, "broker": from_broker}
 
 
+# Less than this is no work to share out: to run a task costs as much as the decoding of 30 MB.
+_LEAST_BYTES: Final = 4 << 20
+
+
 class Task(InputPartition):
     """Pieces that one task reads, one after another."""
 
@@ -31,3 +39,23 @@ class Task(InputPartition):
                 yield from kind.rows(piece, names, chosen)
         finally:
             kind.let_go(self.pieces)
+
+
+def packed(pieces: Sequence[Any], task_bytes: int) -> list[Task]:
+    """Return tasks that read pieces in their order, each as many as take so many bytes, or one that is larger.
+
+    They are of less where else there would not be one for each core, which the driver counts by its own.
+    """
+    left = sum(piece.size_bytes for piece in pieces)
+    count = max(-(-left // task_bytes), min(os.cpu_count() or 1, left // _LEAST_BYTES), 1)
+    packs: list[list[Any]] = []
+    held = 0
+    for piece in pieces:
+        size = piece.size_bytes
+        # All have alike much to do: what is left is shared out among those to come.
+        if not packs or held + size > task_bytes or held + size / 2 > left / count:
+            count, left, held = max(count - bool(packs), 1), left - held, 0
+            packs.append([])
+        packs[-1].append(piece)
+        held += size
+    return [Task(tuple(pack)) for pack in packs]

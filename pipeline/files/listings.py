@@ -28,7 +28,7 @@ class Listing(NamedTuple):
     """Rows of the table `segments`."""
 
     rows: tuple[dict[str, Any], ...]
-    size_bytes: int = 0  # of logs that a task reads for it
+    size_bytes: int = 0  # of logs, which a task does not read for it
 
 
 def segments_of(log: Log, root: str, window: Window) -> Listing:

@@ -80,7 +80,7 @@ def test_rows_are_right_and_of_both_executors(
     """One driver, since each takes seconds to start: what it reads and writes, one after another."""
     ranged = {"topic": "t", "from": str(FIRST), "to": str(END), "taskBytes": "1000"}
     folder, bad = f"segments:{data}", tmp_path / "bad"
-    torn = {"source": folder, "topic": "torn"}
+    torn = {"source": folder, "topic": "torn", "taskBytes": "3000"}
     copy = topics.make(target_broker, "of-two-executors", 2)
     to = {"target": f"broker:{target_broker.address}", "topic": copy, "job": copy}
     to |= {"maxRecordsPerSecond": "5000", "machines": "2"}
@@ -94,7 +94,7 @@ def test_rows_are_right_and_of_both_executors(
             {"name": "store", "read": {"source": f"segments:{store}", **ranged}},
             {
                 "name": "retention",
-                "read": {"source": folder, "topic": "gone"},
+                "read": {"source": folder, "topic": "gone", "taskBytes": "3000"},
                 "delete": list(map(str, data.glob("gone-*/*.log"))),
             },
             {"name": "fails", "read": torn},
@@ -145,7 +145,8 @@ def test_jobs_are_the_same_on_a_cluster(workers: Workers, data: Path, store: str
     def job(*words: str) -> list[Any]:
         done = workers.run(str(COMMAND), "pipeline", *words, "--json", *flags)
         assert done.returncode == 0, done.stderr
-        assert workers.executors()[""] == BOTH
+        # A scan of so little is one task; these have one for each segment or partition.
+        assert workers.executors()[""] == BOTH or words[0] not in ("archive", "fsck")
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     for source, out in (("segments:logs", "by-path"), (f"segments:{store}", "by-store")):
@@ -177,7 +178,8 @@ def test_rows_are_right_where_an_executor_is_killed_meanwhile(
 ) -> None:
     hold = tmp_path / "hold"
     hold.mkdir()
-    act = {"name": "killed", "read": {"source": f"segments:{data}", "topic": "t"}, "hold": str(hold)}
+    read = {"source": f"segments:{data}", "topic": "t", "taskBytes": "3000"}
+    act = {"name": "killed", "read": read, "hold": str(hold)}
     with ThreadPoolExecutor(1) as pool:
         try:
             doing = pool.submit(acts, workers, [act])

@@ -3,7 +3,8 @@
 Owns the counting, which a dry run prints and progress is measured by. It plans as a read does, and makes nothing.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from tidelog.pipeline.brokers import from_broker
 from tidelog.pipeline.files import from_segments
@@ -11,6 +12,7 @@ from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
 from tidelog.pipeline.pushdown import Wanted
+from tidelog.pipeline.tasks import packed
 
 
 class Scan(NamedTuple):
@@ -38,16 +40,20 @@ class Scan(NamedTuple):
 def scan(chosen: Options) -> Scan:
     """Return how much a scan would read; PipelineError as the read itself."""
     if chosen.kind != "segments":
-        return Scan(None, None, None, len(from_broker.plan(chosen, Wanted(), now_ms())), None)
+        return Scan(None, None, None, _tasks(chosen, from_broker.plan(chosen, Wanted(), now_ms())), None)
     pieces, segment_count = from_segments.look(chosen, Wanted(), now_ms())
     kept = {(piece.folder, piece.base_offset) for piece in pieces}
     return Scan(
         len(kept),
         segment_count - len(kept),
         sum(piece.size_bytes for piece in pieces),
-        len(pieces) if chosen.max_records is None else min(1, len(pieces)),
+        _tasks(chosen, pieces),
         _records_at_most(pieces),
     )
+
+
+def _tasks(chosen: Options, pieces: Sequence[Any]) -> int:
+    return len(packed(pieces, chosen.task_bytes))
 
 
 def _records_at_most(pieces: list[Piece]) -> int:
