@@ -6,39 +6,52 @@ writes the same files.
 """
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.options import FAIL, QUARANTINE
 from tidelog.storage import files
 
 
+class Damaged(NamedTuple):
+    """Bytes that are damaged, up to a whole segment: how many, and what reads them, some at a time, whenever asked."""
+
+    size_bytes: int
+    parts: Callable[[], Iterable[bytes]]
+
+
+def held(data: bytes) -> Damaged:
+    """Return what is damaged, where it is in memory anyway."""
+    return Damaged(len(data), lambda: (data,))
+
+
 class Bad(Protocol):
     """Takes a range of bytes of a file that are damaged, and returns if the read may go on behind them."""
 
-    def __call__(self, path: Path, start: int, data: bytes, reason: str, /) -> None:
+    def __call__(self, path: Path, start: int, data: Damaged, reason: str, /) -> None:
         """Deal with it, or raise DamagedLog."""
 
 
 def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
     """Return what does with damaged bytes as option `bad` says."""
 
-    def fail(path: Path, start: int, data: bytes, reason: str) -> None:
+    def fail(path: Path, start: int, data: Damaged, reason: str) -> None:
         raise DamagedLog(
-            f"{path}@{start}: {len(data)} bytes are damaged, {reason}; look at them with `tidelog fsck {path.parent}`, "
-            f"read the rest with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
+            f"{path}@{start}: {data.size_bytes} bytes are damaged, {reason}; look at them with "
+            f"`tidelog fsck {path.parent}`, read the rest with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
         )
 
-    def skip(path: Path, start: int, data: bytes, reason: str) -> None:
+    def skip(path: Path, start: int, data: Damaged, reason: str) -> None:
         pass
 
-    def keep(path: Path, start: int, data: bytes, reason: str) -> None:
+    def keep(path: Path, start: int, data: Damaged, reason: str) -> None:
         place = Path(folder) / f"{topic}-{partition}"
         note = {
             "file": str(path),
             "position": start,
-            "bytes": len(data),
+            "bytes": data.size_bytes,
             "topic": topic,
             "partition": partition,
             "reason": reason,
@@ -46,7 +59,7 @@ def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
         name = f"{path.name}@{start}"
         try:
             files.make_folder(place)
-            files.write_atomically(place / f"{name}.bin", data)
+            _write(place / f"{name}.bin", data.parts())
             files.write_atomically(place / f"{name}.json", json.dumps(note, indent=1).encode())
         except OSError as error:
             raise PipelineError(
@@ -55,3 +68,14 @@ def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
             ) from error
 
     return fail if how == FAIL else keep if how == QUARANTINE else skip
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a file as `files.write_atomically` does, a part at a time."""
+    aside = files.File(files.temporary_of(path), create=True)
+    aside.truncate(0)
+    for part in parts:
+        aside.append(part)
+    files.sync(aside.path)
+    files.put_in_place(path)
+    files.sync_folder(path.parent)

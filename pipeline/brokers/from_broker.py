@@ -167,7 +167,7 @@ class _Checked:
                 f"{self._of}@{header.base_offset}: {len(data)} bytes that the broker sent are damaged, {reason}; read "
                 f"the rest with bad=skip, or keep them with bad={QUARANTINE}:FOLDER"
             )
-        self._handler(Path(str(self._of)), header.base_offset, data, reason)
+        self._handler(Path(str(self._of)), header.base_offset, quarantine.held(data), reason)
 
     def _demand_end(self, header: BatchHeader) -> None:
         """DamagedLog where an entry that is damaged does not tell for sure how many offsets it has."""

@@ -25,7 +25,7 @@ from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.options import FAIL, Options
 from tidelog.pipeline.pushdown import Wanted
-from tidelog.pipeline.quarantine import Bad
+from tidelog.pipeline.quarantine import Bad, held
 from tidelog.pipeline.wanted import chosen_partitions, window_of
 from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import files, read_only
@@ -297,7 +297,7 @@ def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.Record
             decoder.add(found.data, found.at, found.header, found.append_ms)
         except (RecordsError, RecordError) as error:
             data = bytes(found.data[found.at :][: found.header.size_bytes])
-            bad(piece.path, found.position, data, str(error))
+            bad(piece.path, found.position, held(data), str(error))
         if decoder.is_full:
             yield from decoder.take()
     yield from decoder.take()

@@ -17,7 +17,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import remote
-from tidelog.pipeline.quarantine import Bad
+from tidelog.pipeline.quarantine import Bad, Damaged, held
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import CorruptBatch
@@ -87,7 +87,7 @@ def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
     Bytes that are damaged are handed to `bad`, and left out if that returns. PipelineError if the file is gone.
     """
     for position, what in piece.lost:
-        bad(piece.path, position, b"", what)
+        bad(piece.path, position, held(b""), what)
     if piece.start >= piece.end:
         return
     append_times = _AppendTimes(piece.append_times)
@@ -96,10 +96,8 @@ def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
     while position < piece.end:
         damage = next((each for each in piece.damage if each.end > position), None)
         if damage is not None and damage.start <= position:
-            data = _bytes(file, damage.end - damage.start, damage.start)
-            bad(
-                piece.path, damage.start, data, f"no offset before {damage.next_offset} can be read from them"
-            )
+            what = f"no offset before {damage.next_offset} can be read from them"
+            bad(piece.path, damage.start, _damaged(file, damage), what)
             position, next_offset = damage.end, damage.next_offset
             continue
         stop = piece.end if damage is None else min(piece.end, damage.start)
@@ -158,6 +156,16 @@ def _bytes(file: files.File, count: int, position: int) -> bytes:
         raise PipelineError(
             f"{file.path}@{position}: it cannot be read: {error}; look at the disk"
         ) from error
+
+
+def _damaged(file: files.File, damage: Damage) -> Damaged:
+    """Return what is damaged of a file, without a look at it."""
+
+    def parts() -> Iterator[bytes]:
+        for position in range(damage.start, damage.end, READ_BYTES):
+            yield _bytes(file, min(READ_BYTES, damage.end - position), position)
+
+    return Damaged(damage.end - damage.start, parts)
 
 
 def _whole(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:

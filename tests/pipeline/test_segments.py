@@ -420,6 +420,40 @@ def test_records_that_cannot_be_decoded_are_damage_though_their_checksum_is_righ
         assert (tmp_path / "q" / "t-0" / f"{0:020d}.log@{len(good[0])}.bin").read_bytes() == wrong
 
 
+@pytest.mark.parametrize("how", ["fail", "skip", "quarantine"])
+def test_of_damage_no_more_is_in_memory_than_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    data = closed(a_log(tmp_path, OUT_OF_ORDER, segment_bytes=1 << 20))
+    path = min(data.glob("t-0/*.log"))
+    content = path.read_bytes()
+    path.write_bytes(b"\0" * 3000 + content[3000:])
+    (made,) = planned(data)
+    pread, taken = files.File.pread, []
+
+    def counted(self: files.File, count: int, position: int) -> bytes:
+        taken.append(count)
+        return pread(self, count, position)
+
+    found = pieces._judged(made, 0)  # which is storage's affair
+    monkeypatch.setattr(pieces, "_judged", lambda *_: found)
+    monkeypatch.setattr(pieces, "READ_BYTES", 500)
+    monkeypatch.setattr(files.File, "pread", counted)
+    if how == "fail":
+        with pytest.raises(DamagedLog, match=rf"{path.name}@0: \d+ bytes are damaged"):
+            read(data, made=[found])
+        assert not taken  # nobody asks for them
+        return
+    rows = read(data, made=[found], bad=f"quarantine:{tmp_path}/q" if how == "quarantine" else how)
+    assert offsets(rows) == list(range(rows[0][0], 120))
+    assert max(taken) <= 500
+    if how == "quarantine":
+        kept = (tmp_path / "q" / "t-0" / f"{path.name}@0.bin").read_bytes()
+        assert kept == path.read_bytes()[: len(kept)]
+        note = json.loads((tmp_path / "q" / "t-0" / f"{path.name}@0.json").read_text())
+        assert note["bytes"] == len(kept) >= 3000
+
+
 # Retention.
 
 

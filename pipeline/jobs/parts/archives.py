@@ -25,6 +25,7 @@ from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files import pieces
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.jobs.parts.place import Place
+from tidelog.pipeline.quarantine import Damaged
 from tidelog.storage import checkpoints, files
 from tidelog.storage.folder_identity import PARTITION_METADATA
 from tidelog.storage.leader_epochs import FILE_NAME as EPOCHS
@@ -199,18 +200,23 @@ def verify(place: Place, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
 
 def _verified(piece: Piece, deal_with: quarantine.Bad, damage: list[dict[str, Any]]) -> Iterator[Any]:
     """Yield all bytes of a piece, in their order, batch by batch; add to a list what is damaged of it."""
-    damaged: list[bytes] = []
+    damaged: list[Damaged] = []
 
-    def bad(path: Path, start: int, data: bytes, reason: str) -> None:
+    def bad(path: Path, start: int, data: Damaged, reason: str) -> None:
         deal_with(path, start, data, reason)
         damaged.append(data)
-        damage.append({"position": start, "bytes": len(data), "reason": reason})
+        damage.append({"position": start, "bytes": data.size_bytes, "reason": reason})
 
     for found in pieces.batches(piece, bad):
-        yield from damaged
-        damaged.clear()
+        yield from _taken(damaged)
         yield found.data[found.at : found.at + found.header.size_bytes]
-    yield from damaged
+    yield from _taken(damaged)
+
+
+def _taken(damaged: list[Damaged]) -> Iterator[bytes]:
+    """Yield the bytes of what is in a list, and leave nothing in it."""
+    while damaged:
+        yield from damaged.pop(0).parts()
 
 
 def _put(place: Place, name: str, chunks: Iterable[Any]) -> dict[str, Any]:
