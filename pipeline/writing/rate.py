@@ -3,25 +3,32 @@
 Owns a file in which tasks, which are processes, write down until when the records of all of them are spoken for. Who
 writes next waits until then: the tasks that run share the rate, whichever they are and however fast each is. The clock
 is the one that processes of a machine share and nobody sets.
+
+Each task holds a shared lock of the file while it writes, so a file that nobody holds is of no use any more: the last
+task removes it, on whichever machine, and with it those that killed ones have left. A second lock is held while the
+file is read and written, of the other kind that there is (`lockf`): the two know nothing of each other.
 """
 
 import fcntl
+import os
 import struct
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 _UNTIL: Final = struct.Struct("<d")
 # A task takes what may be written in so long in one go: a file is locked and read in microseconds.
 _SHARE_S: Final = 0.05
+_PREFIX: Final = "tidelog-rate-"
 
 
 class Rate:
     """A rate that tasks on one machine share who know its name."""
 
     def __init__(self, name: str, records_per_second: float) -> None:
-        self._path = Path(tempfile.gettempdir()) / f"tidelog-rate-{name}"
+        self._file = _held(Path(tempfile.gettempdir()) / f"{_PREFIX}{name}")
         self._a_record_s = 1 / records_per_second
         self._share = max(1, int(records_per_second * _SHARE_S))
         self._left = 0
@@ -33,18 +40,53 @@ class Rate:
             self._left = self._share
         self._left -= 1
 
-    def forget(self) -> None:
-        """Remove what tasks on this machine share."""
-        self._path.unlink(missing_ok=True)
+    def close(self) -> None:
+        """Let go of the rate; the last one waits until what it has taken is over: who comes then begins anew."""
+        if _is_last(self._file):
+            time.sleep(max(0.0, self._until() - time.monotonic()))
+            Path(self._file.name).unlink(missing_ok=True)
+        self._file.close()
+        _remove_left()
 
     def _reserve(self) -> float:
         """Return when the share that is taken begins."""
-        with self._path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            written = file.read()
-            latest = time.monotonic()
-            begin = max(latest, _UNTIL.unpack(written)[0]) if len(written) == _UNTIL.size else latest
-            file.truncate(0)
-            file.write(_UNTIL.pack(begin + self._share * self._a_record_s))
-            return begin
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        begin = max(self._until(), time.monotonic())
+        self._file.truncate(0)
+        self._file.write(_UNTIL.pack(begin + self._share * self._a_record_s))
+        fcntl.lockf(self._file, fcntl.LOCK_UN)
+        return begin
+
+    def _until(self) -> float:
+        """Return until when the records of all tasks are spoken for."""
+        self._file.seek(0)
+        written = self._file.read(_UNTIL.size)
+        return float(_UNTIL.unpack(written)[0]) if len(written) == _UNTIL.size else 0.0
+
+
+def _held(path: Path) -> BinaryIO:
+    """Open a file that all tasks share, and hold it."""
+    while True:
+        file = path.open("a+b", buffering=0)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        file.close()  # Another task, which was the last, has removed it meanwhile.
+
+
+def _is_last(file: BinaryIO) -> bool:
+    """Tell whether nobody else holds a file, and have nobody hold it from now on; else it is held no longer."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_left() -> None:
+    """Remove the files of tasks that were killed: those that nobody holds."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError), path.open("r+b", buffering=0) as file:
+            if _is_last(file):
+                path.unlink()

@@ -8,7 +8,8 @@ more of a task is in memory than a batch of Arrow's and what is under way.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -83,21 +84,20 @@ class _Tasks:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         seen = self._seen(again=context is not None and context.attemptNumber() > 0)
-        rate = self._rate()
         left_out = 0
-        sender = Sender(self.options.address)
-        try:
-            for record, origin in _records(batches, self.options.topic, f"task {task}"):
-                if origin is not None and any(written.has(origin) for written in seen):
-                    left_out += 1
-                    continue
-                if rate is not None:
-                    rate.wait()
-                sender.send(record)
-            sender.finish()
-        except BaseException:
-            sender.abandon()
-            raise
+        with self._pace() as wait:
+            sender = Sender(self.options.address)
+            try:
+                for record, origin in _records(batches, self.options.topic, f"task {task}"):
+                    if origin is not None and any(written.has(origin) for written in seen):
+                        left_out += 1
+                        continue
+                    wait()
+                    sender.send(record)
+                sender.finish()
+            except BaseException:
+                sender.abandon()
+                raise
         return Done(sender.sent, left_out)
 
     def report(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -110,14 +110,15 @@ class _Tasks:
             }
             Path(self.options.report).write_text(json.dumps(counts))
 
-    def end(self) -> None:
-        """Leave nothing behind."""
-        if (rate := self._rate()) is not None:
-            rate.forget()
-
-    def _rate(self) -> Rate | None:
+    @contextmanager
+    def _pace(self) -> Iterator[Callable[[], None]]:
+        """Yield what returns when the next record may be written."""
         limit = self.options.records_per_second
-        return None if limit is None else Rate(self._rate_name, limit)
+        if limit is None:
+            yield lambda: None
+            return
+        with closing(Rate(self._rate_name, limit)) as rate:
+            yield rate.wait
 
     def _seen(self, again: bool) -> tuple[Written, ...]:
         """Return what is there: as the write began, and, for a task that is done again, since then."""
@@ -144,13 +145,11 @@ class Writer(DataSourceArrowWriter):
         return self._tasks.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was done, and tidy up; there is nothing that would have to become visible."""
+        """Say what was done; there is nothing that would have to become visible."""
         self._tasks.report(messages)
-        self._tasks.end()
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002  (Spark's)
-        """Tidy up; what was written stays."""
-        self._tasks.end()
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: what was written stays."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -175,11 +174,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             and not any(isinstance(one, Done) and one.left_out for one in messages)
         ):
             self._tasks.mark(looked.ends)
-        self._tasks.end()
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  (Spark's)
-        """Tidy up; what was written stays."""
-        self._tasks.end()
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
+        """Do nothing: what was written stays."""
 
 
 def _records(

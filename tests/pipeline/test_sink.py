@@ -1,5 +1,7 @@
 """Rows appended to topics, and what is said of those that cannot be: the writer, called as Spark calls it."""
 
+import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -253,7 +255,7 @@ def test_tasks_share_a_rate(target_broker: Broker, topic: str) -> None:
     program = (
         "import sys; from tidelog.pipeline.writing.rate import Rate; r = Rate(sys.argv[1], 400)\n"
         "for _ in range(int(sys.argv[2])): r.wait()\n"
-        "import time; print(time.monotonic())"
+        "import time; print(time.monotonic()); r.close()"
     )
     begin = time.monotonic()
     tasks = [
@@ -261,7 +263,7 @@ def test_tasks_share_a_rate(target_broker: Broker, topic: str) -> None:
         for count in (100, 500)
     ]
     ends = [float(task.communicate()[0]) - begin for task in tasks]
-    rate.Rate(name, 1).forget()
+    # Of which nothing is left, on a machine that is not the driver's too.
     assert not list(Path(rate.tempfile.gettempdir()).glob(f"tidelog-rate-{name}"))
     assert 1.4 < ends[1] < 4  # 600 / 400 s; if they did not share, 1.25
 
@@ -285,6 +287,48 @@ def test_a_rate_that_was_not_used_is_not_made_up_for(monkeypatch: pytest.MonkeyP
     for _ in range(100):
         shared[0].wait()
     assert slept == pytest.approx(0.95, abs=0.06)
+
+
+def test_the_last_task_of_a_machine_removes_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rate.tempfile, "tempdir", str(tmp_path))
+    killed = (
+        "import os; from tidelog.pipeline.writing.rate import Rate; Rate('killed', 9).wait(); os._exit(0)"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", killed], check=True, env=environment)
+    assert [path.name for path in tmp_path.iterdir()] == ["tidelog-rate-killed"]
+    slept: list[float] = []
+    monkeypatch.setattr(rate, "time", SimpleNamespace(monotonic=lambda: 100.0, sleep=slept.append))
+    first, second, other = rate.Rate("one", 100), rate.Rate("one", 100), rate.Rate("other", 100)
+    first.wait()
+    first.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tidelog-rate-one", "tidelog-rate-other"]
+    assert slept == [0]  # it need not wait: the second one knows what it has taken
+    second.close()
+    assert slept == [0, pytest.approx(0.05)]
+    assert [path.name for path in tmp_path.iterdir()] == ["tidelog-rate-other"]
+    other.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_comes_as_the_last_one_goes_has_a_file_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rate.tempfile, "tempdir", str(tmp_path))
+    flock, goes = fcntl.flock, [rate.Rate("one", 100)]
+
+    def locked_late(file: Any, how: int) -> None:
+        if goes and how == fcntl.LOCK_SH:
+            goes.pop().close()  # between the opening of the file and its lock
+        flock(file, how)
+
+    monkeypatch.setattr(rate.fcntl, "flock", locked_late)
+    comes = rate.Rate("one", 100)
+    assert [path.name for path in tmp_path.iterdir()] == ["tidelog-rate-one"]
+    comes.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_write_is_no_faster_than_is_said(
