@@ -33,7 +33,7 @@ from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange, StorageError
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
-from tidelog.storage.log_names import partition_of
+from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.sources import PATIENT
@@ -257,10 +257,17 @@ def _logs(data_dir: Path, place: str, topic: str, partitions: Iterable[int], now
         if root:
             remote.fetch(root, name, data_dir / name)
         start = starts.get((topic, partition), 0)
+        where = f"{remote.shown(place)}/{name}"
         try:
+            if not bases_in(data_dir / name):
+                raise PipelineError(
+                    f"{where}: no segment of a log is in it; restore it, or name other partitions in option "
+                    "partitions; if it is of an archive that was stopped before it had one, run `tidelog pipeline "
+                    "archive` again"
+                )
             log = read_only.load(data_dir / name, topic, partition, TopicConfig(), start, now_ms, opener)
         except (StorageError, OSError) as error:
-            raise PipelineError(f"{remote.shown(place)}/{name}: the log cannot be opened: {error}") from error
+            raise PipelineError(f"{where}: the log cannot be opened: {error}") from error
         yield Opened(log, Known(points.get((topic, partition), 0), start if is_clean else 0), root)
 
 

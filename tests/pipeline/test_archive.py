@@ -204,6 +204,26 @@ def test_who_is_stopped_goes_on_behind_the_last_wave(
     assert rows(out) == [row for row in rows(data) if row[1] < bases(data / "t-0")[-1]]
 
 
+def test_an_archive_that_was_stopped_before_its_first_segment_says_so(
+    here: Here, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "ship", killed)
+        assert archive(capsys, data, out).status == 130
+    for where in (str(out), out.as_uri()):
+        ran = run(capsys, "audit", "--source", f"segments:{where}", "--topic", "t", "--dry-run")
+        assert (ran.status, ran.out, ran.err.count("\n")) == (1, "", 1)
+        assert f"{where}/t-0: no segment of a log is in it" in ran.err
+        assert "run `tidelog pipeline archive` again" in ran.err
+    assert archive(capsys, data, out).status == 0
+    assert rows(out)
+
+
 def break_a_batch(log: Path) -> None:
     content = bytearray(log.read_bytes())
     content[-3] ^= 1
