@@ -72,6 +72,16 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         return list(_pieces(cluster, topic, chosen, window_of(chosen, Wanted()), ranges))
 
 
+def topic_id(chosen: Options) -> str:
+    """Return the id of the topic in hexadecimal digits, empty where the broker knows none."""
+    with Cluster(chosen.place) as cluster:
+        return _in_digits(cluster.topic(chosen.topic).topic_id)
+
+
+def _in_digits(found: bytes) -> str:
+    return found.hex() if any(found) else ""
+
+
 def heads(chosen: Options, now_ms: int) -> Heads:  # noqa: ARG001
     """Return where the partitions that are read begin and end now."""
     with Cluster(chosen.place) as cluster:
@@ -79,8 +89,7 @@ def heads(chosen: Options, now_ms: int) -> Heads:  # noqa: ARG001
         partitions = chosen_partitions(chosen, Wanted(), list(topic.leaders))
         starts = cluster.offsets(topic.name, dict.fromkeys(partitions, EARLIEST))
         ends = cluster.offsets(topic.name, dict.fromkeys(partitions, LATEST))
-        topic_id = topic.topic_id.hex() if any(topic.topic_id) else ""
-        return Heads(topic_id, {each: (starts[each], ends[each]) for each in partitions})
+        return Heads(_in_digits(topic.topic_id), {each: (starts[each], ends[each]) for each in partitions})
 
 
 def first_offsets(chosen: Options, found: Heads, now_ms: int) -> dict[int, int]:  # noqa: ARG001

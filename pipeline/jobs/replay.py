@@ -21,6 +21,7 @@ from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
+from tidelog.pipeline.tasks import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,13 +45,13 @@ def run(
     address = address_of(asked, target)
     if not target_topic:
         raise WrongOption("--target-topic is missing; name the topic that is written to")
-    sent = _counter(address, target_topic)
+    sent, topic_id = _counter(address, target_topic), KINDS[chosen.kind].topic_id(chosen)
     progress, begun = Progress("replay"), monotonic()
     progress.say(found.words)
     options = {
         "target": f"broker:{address}",
         "topic": target_topic,
-        "job": job_of(chosen),
+        "job": job_of(chosen, topic_id),
         "resume": str(is_resumed).lower(),
         **({"maxRecordsPerSecond": str(rate)} if rate else {}),
     }
@@ -59,7 +60,7 @@ def run(
         report = Path(folder, "report")
         try:
             with progress.watching(sent, found.records_at_most):
-                _write(frame, {**options, "report": str(report)}, keep_partition)
+                _write(frame, {**options, "report": str(report)}, keep_partition, topic_id)
         except BaseException:
             progress.say("what was sent stays; the same command with --resume sends the rest")
             raise
@@ -85,11 +86,12 @@ def address_of(asked: Asked, target: str) -> str:
     return address
 
 
-def job_of(chosen: Options) -> str:
-    """Return the name that marks how far the target was when this range was first sent there."""
+def job_of(chosen: Options, topic_id: str) -> str:
+    """Return the name that marks how far the target was when this range of this topic was first sent there."""
     first = "start" if chosen.from_ms is None else chosen.from_ms
     end = "end" if chosen.to_ms is None else chosen.to_ms
-    return f"replay.{chosen.topic}.{chosen.clock}.{first}.{end}"
+    of = f"{chosen.topic}/{topic_id}" if topic_id else chosen.topic
+    return f"replay.{of}.{chosen.clock}.{first}.{end}"
 
 
 def in_order(records: "DataFrame") -> "DataFrame":
@@ -97,10 +99,12 @@ def in_order(records: "DataFrame") -> "DataFrame":
     return records.repartition("partition").sortWithinPartitions("partition", "offset")
 
 
-def _write(frame: "DataFrame", options: dict[str, str], keep_partition: bool) -> None:
+def _write(frame: "DataFrame", options: dict[str, str], keep_partition: bool, topic_id: str) -> None:
     from tidelog.pipeline.writing.sink import rewritten
 
-    rewritten(frame, keep_partition).write.format("tidelog").options(**options).mode("append").save()
+    rewritten(frame, keep_partition, topic_id).write.format("tidelog").options(**options).mode(
+        "append"
+    ).save()
 
 
 def _counter(address: str, topic: str) -> Callable[[], int]:

@@ -37,13 +37,15 @@ _SLICE_ROWS: Final = 1024
 _SLICE_BYTES: Final = 1 << 20
 
 
-def rewritten(records: DataFrame, keep_partition: bool = False) -> DataFrame:
+def rewritten(records: DataFrame, keep_partition: bool = False, topic_id: str = "") -> DataFrame:
     """Return rows of the table `records` as the sink takes them: create time as `timestamp`, and `source`.
 
-    The partition is that of the key, or with `keep_partition` the one that a record had.
+    The partition is that of the key, or with `keep_partition` the one that a record had. By the id of their topic
+    records are told from those of another one of this name: of another cluster, or made anew.
     """
+    of = f.lit(f"/{topic_id}@" if topic_id else "@")
     origin = f.concat(
-        "topic", f.lit("-"), f.col("partition").cast("string"), f.lit("@"), f.col("offset").cast("string")
+        "topic", f.lit("-"), f.col("partition").cast("string"), of, f.col("offset").cast("string")
     )
     columns = [f.col("value"), f.col("key"), f.col("headers"), f.col("create_time").alias("timestamp")]
     partition = [f.col("partition")] if keep_partition else []

@@ -15,6 +15,7 @@ from tidelog.pipeline.jobs import replay
 from tidelog.pipeline.jobs.parts.flags import Asked
 from tidelog.pipeline.options import parse
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage import folder_identity
 
 Captured = pytest.CaptureFixture[str]
 FIRST, END = NOW + 1000, NOW + 2500
@@ -75,9 +76,9 @@ def test_from_a_topic_of_a_broker_to_another_of_it_at_a_rate(
     """Without --target, the broker is that of the source."""
     write, said = replay._write, []
 
-    def noted(frame: Any, options: dict[str, str], keep_partition: bool) -> None:
+    def noted(frame: Any, options: dict[str, str], *more: Any) -> None:
         said.append(options)
-        write(frame, options, keep_partition)
+        write(frame, options, *more)
 
     monkeypatch.setattr(replay, "_write", noted)
     origin = topics.make(target_broker, topic)
@@ -95,9 +96,33 @@ def test_from_a_topic_of_a_broker_to_another_of_it_at_a_rate(
     ran = run(capsys, "replay", *flags, "--from", str(NOW + 70), "--rate", "100")
     assert ran.status == 0, ran.err
     assert [options["maxRecordsPerSecond"] for options in said] == ["100"]
-    assert [one.timestamp_ms for one in topics.read(target_broker, target)] == [
-        NOW + 7 * number for number in range(10, 300)
-    ]
+    found = topics.read(target_broker, target)
+    assert [one.timestamp_ms for one in found] == [NOW + 7 * number for number in range(10, 300)]
+    # Whether it is read from the broker or from its files, it is the same topic.
+    flags = ("--source", f"segments:{target_broker.data_dir}", "--target", f"broker:{target_broker.address}")
+    flags += ("--topic", origin, "--target-topic", target, "--json")
+    again = run(capsys, "replay", *flags, "--from", str(NOW + 70), "--resume")
+    assert (again.rows[0]["rows"], again.rows[0]["left_out"]) == (0, 290)
+
+
+def test_a_topic_of_this_name_on_another_cluster_is_another(
+    spark: Any, capsys: Captured, tmp_path: Path, target_broker: Broker, topic: str
+) -> None:
+    target = topics.make(target_broker, topic)
+    for number in range(2):
+        data = a_topic(tmp_path / str(number), partitions=1)
+        folder_identity.save_topic_id(data / "t-0", bytes([65 + number]) * 16)
+    first, second = (
+        [b"t-0/%s@%d" % (digits * 16, offset) for offset, _ in told(TIMES, FIRST, END)]
+        for digits in (b"41", b"42")
+    )
+    some = ("--from", str(FIRST), "--to", str(END))
+    assert replayed(capsys, tmp_path / "0", target_broker, target, *some).status == 0
+    # What is there is none of it, and what it marks is no end of the other's.
+    for number, counts in ((1, (len(second), 0)), (0, (0, len(first))), (1, (0, len(second)))):
+        ran = replayed(capsys, tmp_path / str(number), target_broker, target, *some, "--resume")
+        assert (ran.rows[0]["rows"], ran.rows[0]["left_out"]) == counts, ran.err
+    assert origins(topics.read(target_broker, target)) == first + second
 
 
 def test_a_task_has_a_partition_whole_and_in_its_order(spark: Any) -> None:
@@ -154,6 +179,7 @@ def test_the_broker_that_is_written_to() -> None:
 
 def test_ranges_have_marks_of_their_own() -> None:
     source = {"source": "segments:d", "topic": "t"}
-    whole = replay.job_of(parse(source, NOW))
-    some = replay.job_of(parse({**source, "from": "@5", "to": "@6", "clock": "append"}, NOW))
-    assert (whole, some) == ("replay.t.record.start.end", "replay.t.append.5000.6000")
+    chosen = parse(source, NOW)
+    some = parse({**source, "from": "@5", "to": "@6", "clock": "append"}, NOW)
+    assert replay.job_of(chosen, "") == "replay.t.record.start.end"
+    assert replay.job_of(some, "41") == "replay.t/41.append.5000.6000"

@@ -693,6 +693,7 @@ def test_the_id_of_a_topic_in_a_store(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path.as_uri()):
         chosen = parse({"source": f"segments:{root}", "topic": "t"}, NOW)
         assert from_segments.heads(chosen, NOW) == ((b"0" * 16).hex(), {0: (0, 1)})
+        assert from_segments.topic_id(chosen) == (b"0" * 16).hex()
 
 
 @pytest.mark.parametrize("times", [{}, {"from": NOW + 100}])
