@@ -1,6 +1,8 @@
 """The form of a table, whose it is, and the files of a task by date. No Spark is started."""
 
 import datetime
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from tests.pipeline.jobs import a_topic, run
-from tests.support.logs import NOW
+from tests.support.logs import NOW, open_log
 from tidelog.pipeline import options
 from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.jobs import backfill, ingest
@@ -20,7 +23,9 @@ from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import Place, place
 from tidelog.pipeline.jobs.parts.table_out import Form
 from tidelog.pipeline.options import Options
+from tidelog.pipeline.stream import StreamReader
 from tidelog.pipeline.tables import RECORDS
+from tidelog.protocol.records.build import Record, build_batch
 
 DAY = datetime.date(2023, 11, 14)
 
@@ -284,3 +289,35 @@ def test_a_batch_is_of_so_many_records_that_it_takes_seconds(
     assert ingest._records_a_batch(chosen) == 1
     monkeypatch.setattr(ingest, "BATCH_BYTES", 1 << 40)
     assert ingest._records_a_batch(chosen) == ingest.RECORDS_A_BATCH
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value_bytes", [40, 1000])
+def test_a_batch_of_the_size_that_is_default_is_no_more_work_than_five_seconds(
+    tmp_path: Path, value_bytes: int
+) -> None:
+    """From one commit to the next, by the CPU that one core needs: a machine that is busy has other seconds."""
+    records = [Record(n, NOW + n, b"key-%d" % n, os.urandom(value_bytes)) for n in range(1000)]
+    log = open_log(tmp_path / "data" / "t-0", segment_bytes=64 << 20)
+    appended = build_batch(records)
+    while log.log_end_offset < 1_200_000 and log.log_end_offset * value_bytes < 200 << 20:
+        log.append(bytearray(appended), NOW)
+    log.close()
+    chosen = options.parse({"source": f"segments:{tmp_path}/data", "topic": "t"}, NOW)
+    reader = StreamReader(chosen, tuple(RECORDS.names))
+    at, limit, sizes = reader.initialOffset(), ReadMaxRows(ingest._records_a_batch(chosen)), []
+    out = place("--out", str(tmp_path / "out"))
+    out.files.create_dir(out.path)
+    while True:
+        begun = time.process_time()
+        end = reader.latestOffset(at, limit)
+        if end == at:
+            break
+        for number, task in enumerate(reader.partitions(at, end)):
+            landed = landing._written(reader.read(task), out, f"{number}.parquet", number, "")
+            sizes.append(sum(each.rows for each in landed))
+        reader.commit(end)
+        assert time.process_time() - begun < 5
+        at = end
+    assert sum(sizes) == log.log_end_offset
+    assert sum(sizes) > limit.max_rows > 100_000  # so one batch at least was as large as they are
