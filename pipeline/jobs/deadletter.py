@@ -6,10 +6,11 @@ with a right checksum, and records that can be read. The others stay what they a
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidelog.pipeline.brokers.cluster import Cluster, addresses
 from tidelog.pipeline.errors import PipelineError, WrongOption
@@ -21,7 +22,12 @@ from tidelog.protocol.records import entries, message_set
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.build import Record, read_records
 from tidelog.protocol.records.errors import CorruptBatch, RecordError, RecordsError
+from tidelog.storage import files
 
+if TYPE_CHECKING:
+    from tidelog.pipeline.writing.produce import Sender
+
+Readable = bytes | files.Map
 COLUMNS: Final = ("name", "topic", "partition", "position", "bytes", "reason")
 BATCH_COLUMNS: Final = ("at", "bytes", "base_offset", "records", "state")
 # What a note says, at least.
@@ -33,7 +39,7 @@ _NOTE: Final[dict[str, Callable[[Any], Any]]] = {
     "partition": int,
     "reason": str,
 }
-_WAIT_S: Final = 60
+_COUNTED: Final = ("sent", "damaged", "refused")
 
 
 class Batch(NamedTuple):
@@ -82,7 +88,7 @@ def kept(folder: Path) -> Iterator[dict[str, Any]]:
     )
 
 
-def batches(data: bytes) -> Iterator[Batch]:
+def batches(data: Readable) -> Iterator[Batch]:
     """Yield what can be told of the batches in bytes, up to where nothing can."""
     view, at = memoryview(data), 0
     while len(view) - at >= entries.BYTES_MIN:
@@ -111,8 +117,12 @@ def batches(data: bytes) -> Iterator[Batch]:
         yield Batch(at, len(view) - at, None, [], "no batch can be told")
 
 
-def _data(note: dict[str, Any]) -> bytes:
-    return Path(note["path"]).read_bytes()
+def _data(note: dict[str, Any]) -> Readable:
+    """Return the bytes of a range, which may be a whole segment: no more of them is in memory than is looked at."""
+    data = files.map_readonly(Path(note["path"]))
+    if len(data) < note["bytes"]:
+        raise PipelineError(f"{note['path']}: of {note['bytes']} bytes {len(data)} are there; restore it")
+    return data
 
 
 def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
@@ -122,60 +132,64 @@ def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
             "--redrive sends to a broker: name it by --source broker:HOST:PORT, and the topic by --topic"
         )
     addresses(address)
-    found = [(note, each) for note in notes for each in batches(_data(note))]
-    read = [(note, record) for note, each in found for record in each.records]
-    sound = [(note, record) for note, record in read if _can_be_sent(record)]
-    empty = len(read) - len(sound)
-    damaged = sum(each.state not in ("sound", "marker") for _, each in found)
-    account = {
-        "job": "deadletter",
-        "sent": len(sound),
-        "damaged": damaged,
-        "empty": empty,
-        "topic": asked.topic,
-    }
-    if not asked.dry_run:
-        _send(address, asked.topic, sound)
-    output.print_account(account, as_json=asked.as_json)
-    if damaged or empty:
+    with nullcontext() if asked.dry_run else _sending(address, asked.topic) as sender:
+        counts = _sent(notes, asked.topic, sender)
+    output.print_account(
+        {"job": "deadletter", **{name: counts[name] for name in _COUNTED}, "topic": asked.topic},
+        as_json=asked.as_json,
+    )
+    damaged, refused = counts["damaged"], counts["refused"]
+    if damaged or refused:
         Progress("deadletter").say(
-            f"{damaged} ranges, and {empty} records with neither key nor value or with a header without a value, "
-            "cannot be sent, and stay where they are"
+            f"{damaged} ranges, and {refused} records with a header without a value, cannot be sent, and stay where "
+            "they are"
         )
-    return FAILED if damaged or empty else OK
+    return FAILED if damaged or refused else OK
 
 
-def _can_be_sent(record: Record) -> bool:
-    """Tell whether the client library sends a record: one that has something, and all that its headers should have."""
-    has_headers = all(value is not None for _, value in record.headers)
-    return has_headers and (record.key is not None or record.value is not None)
+def _sent(notes: list[dict[str, Any]], topic: str, sender: "Sender | None") -> Counter[str]:
+    """Send records with the time that they have, and where they were, unless this is a dry run; count what was done."""
+    from tidelog.pipeline.writing import produce, target
+
+    counts: Counter[str] = Counter()
+    for note in notes:
+        for each in batches(_data(note)):
+            counts["damaged"] += each.state not in ("sound", "marker")
+            for record in each.records:
+                headers = headers_of(record)
+                counts["refused" if headers is None else "sent"] += 1
+                if sender is not None and headers is not None:
+                    place = f"{note['topic']}-{note['partition']}@{record.offset}"
+                    headers.append((target.HEADER, place.encode()))
+                    at_ms = record.timestamp if record.timestamp >= 0 else None
+                    sender.send(
+                        produce.Record(place, topic, record.value, record.key, tuple(headers), None, at_ms)
+                    )
+    return counts
 
 
-def _send(address: str, topic: str, found: list[tuple[dict[str, Any], Record]]) -> None:
-    """Send records with the time that they have, and where they were; PipelineError unless all have arrived."""
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
+def headers_of(record: Record) -> list[tuple[str, bytes]] | None:
+    """Return the headers of a record as the client library sends them; None where one of them has no value."""
+    found = [(name, value) for name, value in record.headers if value is not None]
+    return found if len(found) == len(record.headers) else None
+
+
+@contextmanager
+def _sending(address: str, topic: str) -> Iterator["Sender"]:
+    """Yield what sends; PipelineError unless all has arrived."""
+    from tidelog.pipeline.writing.produce import Sender
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # what fails is raised, and said once
     with Cluster(address) as cluster:
         cluster.topic(topic)  # a name that is mistyped makes no topic
+    sender = Sender(address)
     try:
-        settings = {
-            "bootstrap_servers": address,
-            "acks": "all",
-            "enable_idempotence": True,
-            "max_request_size": 100 << 20,  # how large a record may be the broker says
-        }
-        with closing(KafkaProducer(**settings)) as producer:
-            sent = []
-            for note, record in found:
-                place = f"{note['topic']}-{note['partition']}@{record.offset}".encode()
-                headers = [*record.headers, ("tidelog.source", place)]
-                at_ms = record.timestamp if record.timestamp >= 0 else None
-                sent.append(producer.send(topic, record.value, record.key, headers, timestamp_ms=at_ms))
-            for each in sent:
-                each.get(timeout=_WAIT_S)
-    except KafkaError as error:
-        raise PipelineError(
-            f"not all was sent to {topic} of {address}: {error}; sending again may send twice"
-        ) from None
+        yield sender
+        sender.finish()
+    except BaseException as error:
+        sender.abandon()
+        if isinstance(error, PipelineError):
+            raise PipelineError(
+                f"{error}; what was sent before stays, and sending again sends it twice"
+            ) from error
+        raise
