@@ -2,7 +2,7 @@
 
 Owns which segments are new, and how the work is shared out: a task a segment, in waves, behind each of which the
 manifests are replaced. So whoever is stopped goes on where the last wave ended. What is in the store, and how, is
-`pipeline.archives`'.
+`parts.archives`'.
 """
 
 from pathlib import Path
@@ -138,7 +138,7 @@ def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> i
         "bytes": sum(piece.size_bytes for piece in taken),
         "others": sum(one.others for one in found),
         "seconds": round(monotonic() - begun, 1),
-        "out": remote.shown(target.uri) if remote.is_remote(target.uri) else target.uri,
+        "out": target.shown,
     }
     output.print_account(account, as_json=asked.as_json)
     return _told_of_loss(found, len(new) - len(kept), progress)
