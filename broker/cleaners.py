@@ -242,11 +242,12 @@ class Cleaners:
         """Wait for something to do: a log to see to, or to look at all; None for the end of this thread."""
         with self._changed:
             while not self._is_stopping and number < self._wanted:
-                while self._found:
+                if (
+                    self._found
+                ):  # None of them is busy: a look passes over those that are.
                     log = self._found.pop()
-                    if log not in self._busy:
-                        self._busy.add(log)
-                        return log
+                    self._busy.add(log)
+                    return log
                 wait_s = self._wait_s()
                 if wait_s <= 0:
                     self._is_looking = True
@@ -350,7 +351,7 @@ class Cleaners:
             figures.written_bytes += cleaned.written_bytes
             figures.records_dropped += cleaned.records_dropped
             figures.tombstones_dropped += cleaned.tombstones_dropped
-            if not cleaned.records_dropped and log.config.compacts:
+            if not cleaned.records_dropped and self._goes_on(log):
                 # Else what a pass leaves as it was, and is due still, would be read again and again.
                 self._rests[log] = self._clock.monotonic_ms() + self._backoff_ms()
         self._works(log)

@@ -466,6 +466,25 @@ def test_that_a_log_has_changed_meanwhile_is_a_failure_only_if_it_always_has(beg
     assert setup.passes(FAILED) == 1
 
 
+def test_a_log_that_fails_is_told_of_until_it_works_whatever_comes_between(
+    begin: Begin, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    setup = begin()
+    (log,) = setup.logs
+    cleaners = setup.cleaners
+    assert cleaners._failed(log, OSError(5, "Input/output error")) == FAILED
+    assert cleaners._failed(log, Passing("segments changed")) == FAILED
+    assert [log for log, _ in cleaners.failing()] == [log]
+    log.health.fail("a flush failed", lambda: None)
+    assert cleaners._ask(log, setup.clock.now_ms()) == (None, None)
+    assert [log for log, _ in cleaners.failing()] == [log], "that it is not due says nothing"
+    log.mend()
+    cleaners._ask(log, setup.clock.now_ms())
+    assert cleaners.failing() == []
+    assert caplog.messages[-1] == "compaction works again log=t0-0"
+
+
 @pytest.mark.parametrize("how", ["deleted", "altered"])
 def test_a_pass_over_a_log_that_goes_is_given_up_and_no_failure(begin: Begin, how: str) -> None:
     setup = begin(1, log_cleaner_io_max_bytes_per_second=1.0)
@@ -623,7 +642,8 @@ async def test_a_step_that_has_not_begun_is_given_up_at_a_stop_though_the_loop_s
     thread.join(10)
     assert len(outcomes) == 1
     maintenance.start()
-    await asyncio.sleep(0)
+    others = Errands(asyncio.get_running_loop(), maintenance)
+    assert await asyncio.to_thread(others.run, lambda: "later") == "later"
     maintenance.stop()
     assert not made
 
