@@ -490,6 +490,7 @@ def test_create_topics_answers(sides: Sides, topic: str) -> None:
             create(wanted(f"{topic}-3", no_such_option="1")),
             create(wanted(f"{topic}-3", segment_bytes="many")),
             create(wanted(f"{topic}-3", cleanup_policy="forget")),
+            create(wanted(f"{topic}-3", min_compaction_lag_ms="6", max_compaction_lag_ms="5")),
             create(
                 CreatableTopic(
                     name=f"{topic}-4", num_partitions=1, replication_factor=1, assignments=[assigned]
@@ -575,9 +576,15 @@ def test_describe_configs_answers(sides: Sides, topic: str) -> None:
 
         set_here = ["local.retention.ms", "min.cleanable.dirty.ratio"]
         levels = [f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")]
+        of_topics = ["delete.retention.ms", "max.compaction.lag.ms", "min.compaction.lag.ms"]
+        of_cleaners = ["backoff.ms", "dedupe.buffer.size", "enable", "io.buffer.load.factor"]
+        of_cleaners += ["io.max.bytes.per.second", "threads", "delete.retention.ms", "min.cleanable.ratio"]
+        of_cleaners += ["max.compaction.lag.ms", "min.compaction.lag.ms"]
         return [
             *[len(ask(kind, name, []).configs) > 10 for kind, name in ((2, topic), (4, "1"))],
             told(2, topic, [*set_here, *levels, "compression.type", "remote.storage.enable"]),
+            told(2, topic, of_topics),
+            told(4, "1", [f"log.cleaner.{name}" for name in of_cleaners]),
             told(2, topic, ["nothing"]),
             told(2, f"{topic}-missing", None),
             told(2, "../x", None),
