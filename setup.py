@@ -17,6 +17,7 @@ COMPILED = (
     "records/kernel",
     "records/keys",
     "records/search",
+    "records/siphash",
     "records/tally",
     "records/validate",
     "wire/maker",
@@ -44,7 +45,9 @@ class BuildKernel(build_ext):
             from Cython.Build import cythonize
 
             for extension in self.extensions:
-                (translated,) = cythonize(extension, build_dir=self.build_temp, quiet=True)
+                (translated,) = cythonize(
+                    extension, build_dir=self.build_temp, include_path=["src"], quiet=True
+                )
                 extension.sources = translated.sources
             super().run()
         except (Exception, SystemExit) as error:

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
+from tidelog.protocol.records import siphash
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
@@ -32,13 +33,16 @@ if cython.compiled:
     from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
     from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
     from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+    from cython.cimports.tidelog.protocol.records.siphash import hash_key  # type: ignore[import-untyped]
+else:
+    from tidelog.protocol.records.siphash import hash_key
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
 Buffer = bytes | bytearray | memoryview | mmap
 
 ENTRY_BYTES: Final = 24
-SECRET_BYTES: Final = 16
+SECRET_BYTES: Final = siphash.SECRET_BYTES
 HASH_BYTES: Final = 16
 # All bits of the first half of a hash count, unless a test wants keys to collide.
 ALL_BITS: Final = (1 << 64) - 1
@@ -55,7 +59,6 @@ _MOST = cython.declare(cython.longlong, (1 << 63) - 1)
 
 # the state of the hash once it knows its secret
 _STATE = cython.typedef((cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong))
-_HASH = cython.typedef((cython.ulonglong, cython.ulonglong))
 # how many records, how far columns are apart, how many bytes of data, how many entries, the batch's base offset, the
 # bits of a hash's first half that count
 _TASK = cython.typedef(
@@ -242,16 +245,13 @@ def _entries(table: memoryview) -> int:
 @cython.exceptval(check=True)
 @cython.annotation_typing(True)
 def _start(secret: bytes) -> _STATE:
-    """Begin a hash of 128 bits under this secret."""
-    if len(secret) != SECRET_BYTES:
-        raise ValueError(f"a secret of {len(secret)} bytes: it takes {SECRET_BYTES}")
-    one, other = int.from_bytes(secret[:8], "little"), int.from_bytes(secret[8:], "little")
-    return (
-        one ^ 0x736F6D6570736575,
-        other ^ 0x646F72616E646F6D ^ 0xEE,
-        one ^ 0x6C7967656E657261,
-        other ^ 0x7465646279746573,
-    )
+    """Begin a hash; a compiler can make no such tuple out of one of Python's."""
+    a: cython.ulonglong
+    b: cython.ulonglong
+    c: cython.ulonglong
+    d: cython.ulonglong
+    a, b, c, d = siphash.begin(secret)
+    return a, b, c, d
 
 
 def _check_base(offset: int) -> None:
@@ -364,6 +364,7 @@ def _hashes(
 ) -> _HASHED:
     """Do hashes' work without Python."""
     full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
+    a, b, c, d = start  # type: ignore[attr-defined]
     index: cython.Py_ssize_t
     for index in range(count):
         key: cython.longlong = columns[3 * stride + index]
@@ -373,7 +374,7 @@ def _hashes(
         if length >= 0:
             if key < 0 or length > size or key > size - length:
                 return _KEY, index
-            first, second = _hash(octets, key, length, start, full)
+            first, second = hash_key(octets, key, length, a, b, c, d, full)
         _store(out, index * 16, first)
         _store(out, index * 16 + 8, second)
     return _OK, count
@@ -384,12 +385,13 @@ def _hashes(
 def _latest(table: Buffer, data: Buffer, task: _TASK, start: _STATE) -> cython.longlong:
     """Look up the key that fills data."""
     _count, _stride, size, capacity, _base, mask = task  # type: ignore[attr-defined]
+    a, b, c, d = start  # type: ignore[attr-defined]
     if cython.compiled:
         entries: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(table).buf)
         octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
     else:
         entries, octets = table, data
-    half, other = _hash(octets, 0, size, start, mask)
+    half, other = hash_key(octets, 0, size, a, b, c, d, mask)
     place: cython.ulonglong = ((half >> 32) * capacity >> 32) * _ENTRY_BYTES
     at: cython.Py_ssize_t = _find(entries, capacity, place, half, other)
     if at < 0 or _load(entries, at + 16) == 0:
@@ -509,6 +511,7 @@ def _hash_ahead(
     Memory brings many places at once where none of them waits for another: thrice as fast as one after the other.
     """
     _count, stride, size, capacity, base, mask = task  # type: ignore[attr-defined]
+    a, b, c, d = start  # type: ignore[attr-defined]
     row: cython.Py_ssize_t
     index: cython.Py_ssize_t
     for index in range(first, stop):
@@ -521,7 +524,7 @@ def _hash_ahead(
         key: cython.longlong = columns[3 * stride + index]
         if key < 0 or length > size or key > size - length:
             return _KEY, index
-        half, other = _hash(octets, key, length, start, mask)
+        half, other = hash_key(octets, key, length, a, b, c, d, mask)
         row = (index - first) * _SCRATCH
         scratch[row] = ((half >> 32) * capacity >> 32) * _ENTRY_BYTES
         scratch[row + 1] = half
@@ -588,84 +591,3 @@ def _store(octets: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglon
         memcpy(octets + at, cython.address(value), 8)
     else:
         octets[at : at + 8] = value.to_bytes(8, sys.byteorder)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _hash(
-    octets: cython.p_const_uchar,
-    at: cython.Py_ssize_t,
-    length: cython.Py_ssize_t,
-    start: _STATE,
-    mask: cython.ulonglong,
-) -> _HASH:
-    """Hash the length bytes at a position; of the first half only the bits of the mask."""
-    a, b, c, d = start  # type: ignore[attr-defined]
-    word: cython.ulonglong
-    last: cython.Py_ssize_t = at + length - (length & 7)
-    while at < last:
-        word = _word(octets, at, 8)
-        a, b, c, d = _round(a, b, c, d ^ word)
-        a, b, c, d = _round(a, b, c, d)
-        a ^= word
-        at += 8
-    left: cython.int = length & 7
-    if length < 8:
-        word = _word(octets, at, left)
-    else:
-        # The last 8 bytes, less those that are hashed: quicker than one by one.
-        word = _word(octets, at + left - 8, 8) >> 8 >> (56 - 8 * left)
-    size: cython.ulonglong = length & 0xFF
-    word |= size << 56
-    a, b, c, d = _round(a, b, c, d ^ word)
-    a, b, c, d = _round(a, b, c, d)
-    a, b, c, d = _round(a ^ word, b, c ^ 0xEE, d)
-    a, b, c, d = _round(a, b, c, d)
-    a, b, c, d = _round(a, b, c, d)
-    a, b, c, d = _round(a, b, c, d)
-    first: cython.ulonglong = a ^ b ^ c ^ d
-    a, b, c, d = _round(a, b ^ 0xDD, c, d)
-    a, b, c, d = _round(a, b, c, d)
-    a, b, c, d = _round(a, b, c, d)
-    a, b, c, d = _round(a, b, c, d)
-    return first & mask, a ^ b ^ c ^ d
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _word(octets: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
-    """Read size bytes, little-endian."""
-    word: cython.ulonglong = 0
-    index: cython.Py_ssize_t
-    for index in range(size):
-        byte: cython.ulonglong = octets[at + index]
-        word |= byte << 8 * index
-    return word
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cython.ulonglong) -> _STATE:
-    """Do one round of SipHash."""
-    # For those whose integers have no end: a compiler takes it out.
-    full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
-    a = (a + b) & full
-    b = a ^ ((b << 13 | b >> 51) & full)
-    a = (a << 32 | a >> 32) & full
-    c = (c + d) & full
-    d = c ^ ((d << 16 | d >> 48) & full)
-    a = (a + d) & full
-    d = a ^ ((d << 21 | d >> 43) & full)
-    c = (c + b) & full
-    b = c ^ ((b << 17 | b >> 47) & full)
-    c = (c << 32 | c >> 32) & full
-    return a, b, c, d

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -148,13 +149,18 @@ def test_only_offsets_in_the_span_of_their_partition_count(spark: Any) -> None:
 
 @pytest.fixture
 def written(spark: Any, capsys: Captured, tmp_path: Path) -> Path:
-    """A topic in `data`, a copy of it, and what `backfill` writes of it as Parquet; the same as a table of Delta."""
+    """A topic in `data`, a copy of it, and what `backfill` writes of it as Parquet, in two files; the same as Delta."""
     from deltalake import write_deltalake
 
     a_topic(tmp_path / "data")
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     assert run(capsys, "backfill", *flags(tmp_path / "data", "--out", f"{tmp_path}/parquet")).status == 0
-    write_deltalake(f"{tmp_path}/delta", pq.read_table(tmp_path / "parquet"))
+    (path,) = (tmp_path / "parquet").glob("*.parquet")
+    table = pq.read_table(path)
+    write_deltalake(f"{tmp_path}/delta", table)
+    for partition in range(2):
+        part = table.filter(pc.field("partition") == partition)
+        pq.write_table(part, path.with_stem(path.stem.replace("-00000", f"-0000{partition}")))
     return tmp_path
 
 

@@ -50,7 +50,7 @@ def explained(folder: Path, *words: object) -> tuple[dict[str, Any], list[dict[s
     return options, segments, answer
 
 
-def test_S95_what_is_due_is_told_segment_by_segment(tmp_path: Path) -> None:
+def test_what_is_due_is_told_segment_by_segment(tmp_path: Path) -> None:
     folder = a_topic(tmp_path)
     before = files_of(folder)
     options, segments, answer = explained(folder)
@@ -73,7 +73,7 @@ def test_S95_what_is_due_is_told_segment_by_segment(tmp_path: Path) -> None:
     assert files_of(folder) == before
 
 
-def test_S100_what_a_pass_has_won_is_told(tmp_path: Path) -> None:
+def test_what_a_pass_has_won_is_told(tmp_path: Path) -> None:
     _, segments, answer = explained(a_topic(tmp_path, is_clean=True))
     first = segments[0]
     assert first["clean_to"] == segments[-1]["segment"]
