@@ -123,3 +123,19 @@ def test_the_last_batch_of_a_producer_is_known_when_it_is_sent_again_though_its_
     appended = again.append(bytearray(sent), NOW)
     assert appended.duplicate
     assert (appended.base_offset, appended.last_offset) == (0, 1)
+
+
+def test_what_stays_was_appended_when_it_was(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "topic-0", **{**COMPACTED, "segment_bytes": 1 << 16})
+    for n in range(6):
+        log.append(keyed((b"k%d" % (n % 4), b"x")), NOW + 10 * n)
+        if n % 2:
+            log.roll(NOW)
+    log.append(keyed((b"z", b"x")), NOW + 60)
+    clean(log, NOW + 70)
+    again = open_log(tmp_path / "topic-0", shared=new_shared(tmp_path), **COMPACTED)
+    for each in (log, again):
+        assert len(each.segments) == 2
+        assert [append_ms_of(each, row.offset) for row in rows_of(each)] == [
+            (NOW + 10 * n, False) for n in (2, 3, 4, 5, 6)
+        ]
