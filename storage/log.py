@@ -417,10 +417,8 @@ class Log:
                         self._catch_up(found, segment)
                         self._replace(segment, found)
                         verification.tell_damage(found)
-        segments, base_offset = self.segments, segment.base_offset
-        return (
-            None if base_offset < segments[0].base_offset else segments[segment_number(segments, base_offset)]
-        )
+        now, base = self.segments, segment.base_offset
+        return None if base < now[0].base_offset else now[segment_number(now, base)]
 
     @staticmethod
     def _catch_up(found: Segment, segment: Segment) -> None:

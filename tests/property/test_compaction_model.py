@@ -112,6 +112,7 @@ class CompactionModel(RuleBasedStateMachine):
         producer: int | None,
         keyless: bool,
     ) -> None:
+        self.now_ms += len(pairs) - 1
         is_old = self.log.magic != MAGIC
         codec = 1 if is_old and codec == ZSTD else codec
         options: dict[str, int] = {}
