@@ -103,8 +103,7 @@ class Log:
         self.last_batch_bytes = 0  # of the batch that was appended last, as it is stored
         self.health = Health(str(self), shared.disk)
         self.deleted = DeletedFiles(folder)
-        # Held while a segment is judged, or compaction puts one in the place of others; taken before `lock`.
-        self.judging = threading.Lock()
+        self.judging = threading.Lock()  # to judge a segment, or to replace some; taken before `lock`
         self._quick_rolls = QuickRolls(str(self))
         unflushed = [s for s in segments[:-1] if s.next_offset > recovery_point or not s.summary.flushed]
         names = bool(unflushed) or self.active.base_offset >= recovery_point
@@ -159,11 +158,8 @@ class Log:
     @property
     def damaged(self) -> tuple[str, ...]:
         """Name each range of bytes that cannot be read, as file@from-to."""
-        return tuple(
-            f"{each.path(LOG).name}@{damage.start}-{damage.end}"
-            for each in self.segments
-            for damage in each.summary.damage
-        )
+        found = [(each.path(LOG).name, damage) for each in self.segments for damage in each.summary.damage]
+        return tuple(f"{name}@{damage.start}-{damage.end}" for name, damage in found)
 
     def update_config(self, config: TopicConfig) -> None:
         """Go by other options from now on; the index interval of a segment that has batches stays.
@@ -421,9 +417,8 @@ class Log:
                         self._catch_up(found, segment)
                         self._replace(segment, found)
                         verification.tell_damage(found)
-        segments = self.segments
-        is_gone = segment.base_offset < segments[0].base_offset
-        return None if is_gone else segments[segment_number(segments, segment.base_offset)]
+        now, base = self.segments, segment.base_offset
+        return None if base < now[0].base_offset else now[segment_number(now, base)]
 
     @staticmethod
     def _catch_up(found: Segment, segment: Segment) -> None:

@@ -47,7 +47,7 @@ class KeyMap:
         noted = keys.put(self._table, self._secret, key, offset, self._room)
         self._room -= noted.entries
         if not noted.records:
-            self.end = offset
+            self.end = min(self.end, offset)
         return bool(noted.records)
 
     def has_later(self, key: bytes, offset: int) -> bool:

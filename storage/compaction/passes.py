@@ -58,6 +58,7 @@ def clean(
     sweep(log.directory)
     if any(not each.summary.flushed for each in plan.candidates):
         structural(log.durability.flush)
+    plan = yield from _all_known(log, plan)
     keys = KeyMap(buffer_bytes, load_factor, plan.end)
     try:
         return (yield from _Pass(log, keys, now_ms, structural, cuts).run(plan))
@@ -66,6 +67,22 @@ def clean(
         raise
     finally:
         keys.close()
+
+
+def _all_known(log: Log, plan: Plan) -> Generator[int, None, Plan]:
+    """Return a plan of segments that were read: those that Kafka has left are, when somebody first wants them."""
+    unread = [each for each in plan.candidates if each.is_known_by_index]
+    if not unread:
+        return plan
+    for each in unread:
+        log.judge(each, PATIENT)
+        yield each.size
+    by_base = {each.base_offset: each for each in log.segments[:-1]}
+    found = {each: by_base.get(each.base_offset, each) for each in plan.candidates}
+    candidates = tuple(each for each in found.values() if not each.summary.damage)
+    return plan._replace(
+        candidates=candidates, must=frozenset(found[each] for each in plan.must).intersection(candidates)
+    )
 
 
 class _Pass:

@@ -24,6 +24,7 @@ from tests.support.compaction import (
     steps_of,
 )
 from tests.support.logs import NOW, is_damaged, new_shared, open_log, read_records
+from tests.support.reference_index import rebuilt
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import set_base
 from tidelog.protocol.records.build import Record, build_batch
@@ -219,8 +220,11 @@ def far_log(folder: Path, offsets: list[int]) -> Log:
     """Return a log of a segment for each of some offsets, as Kafka would have compacted it."""
     folder.mkdir(parents=True)
     for offset in offsets:
-        data = b"".join(build_batch([Record(offset + n, NOW, b"k%d" % n, b"%d" % offset)]) for n in range(2))
+        records = [Record(offset + n, NOW, b"k%d" % n, b"%d" % offset) for n in range(2)]
+        data = b"".join(build_batch([record], leader_epoch=0) for record in records)
         (folder / f"{offset:020d}.log").write_bytes(data)
+        for suffix, index in zip((".index", ".timeindex"), rebuilt(data, offset, 0), strict=True):
+            (folder / f"{offset:020d}{suffix}").write_bytes(index)
     return open_log(
         folder, clean=True, recovery_point=offsets[-1] + 2, log_start_offset=offsets[0], **MERGING
     )
@@ -243,6 +247,23 @@ def test_P14_no_segment_gets_offsets_that_its_indexes_cannot_hold(tmp_path: Path
     assert [each.base_offset for each in log.segments[:2]] == [5, far + 5]
     log.close()
     assert list(fsck.Fsck(log.directory, deep=True, repair=False).problems()) == []
+
+
+def test_P13_what_kafka_has_left_and_nobody_has_read_takes_one_pass(tmp_path: Path) -> None:
+    folder = tmp_path / "topic-0"
+    log = filled(folder, index_interval_bytes=0, segment_bytes=200)
+    for n in range(8):
+        log.append(keyed((b"a", b"%d" % n)), NOW)
+    before = rows_of(log)
+    log.close()
+    for path in (*folder.glob("*.summary"), *folder.glob("*.appendindex")):
+        path.unlink()
+    end = log.log_end_offset
+    log = open_log(folder, clean=True, recovery_point=end, shared=new_shared(folder), **MERGING)
+    assert any(segment.is_known_by_index for segment in log.segments)
+    assert clean(log, NOW + 20) is not None
+    latest_stays(log, before)
+    assert len(rows_of(log)) < len(before)
 
 
 # Others change the log amid a pass.

@@ -112,6 +112,7 @@ class CompactionModel(RuleBasedStateMachine):
         producer: int | None,
         keyless: bool,
     ) -> None:
+        self.now_ms += len(pairs) - 1
         is_old = self.log.magic != MAGIC
         codec = 1 if is_old and codec == ZSTD else codec
         options: dict[str, int] = {}
@@ -385,7 +386,7 @@ SETTINGS: dict[str, Any] = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
 }
 TestCompactionModel = CompactionModel.TestCase
-TestCompactionModel.settings = settings(max_examples=100, stateful_step_count=30, **SETTINGS)
+TestCompactionModel.settings = settings(max_examples=60, stateful_step_count=30, **SETTINGS)
 
 
 class LongCompactionModel(CompactionModel):

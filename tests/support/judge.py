@@ -28,7 +28,8 @@ PACKAGE = "tidelog"
 ROOMS = ("config.load", "broker.broker", "broker.clock", "broker.session", "broker.dispatch")
 COMPILED = (
     *("protocol.wire.reader", "protocol.wire.writer", "protocol.wire.maker"),
-    *("protocol.records.kernel", "protocol.records.search"),
+    *("protocol.records.kernel", "protocol.records.search", "protocol.records.keys", "protocol.records.kept"),
+    "protocol.records.siphash",
 )
 CLIENTS = 3
 LONG_WAIT_MS = 60_000

@@ -104,3 +104,38 @@ def test_P16_a_tombstone_stays_for_so_long_after_it_was_first_seen_and_goes_thou
     assert not any(is_there for ms, is_there in found.items() if ms > 2 * RETENTION_MS), "it lives forever"
     if version == "3.0-IV1":
         assert not any(is_there for ms, is_there in found.items() if ms > RETENTION_MS)
+
+
+def test_the_last_batch_of_a_producer_is_known_when_it_is_sent_again_though_its_records_are_gone(
+    tmp_path: Path,
+) -> None:
+    log = open_log(tmp_path / "topic-0", **COMPACTED)
+    sent = keyed((b"k", b"1"), (b"k", b"2"), producer_id=7, producer_epoch=0, base_sequence=0)
+    log.append(bytearray(sent), NOW)
+    log.append(keyed((b"k", b"3")), NOW)
+    log.roll(NOW)
+    clean(log, NOW)
+    assert [row.offset for row in rows_of(log)] == [2]
+    log.close()
+    for path in log.directory.glob("*.snapshot"):
+        path.unlink()
+    again = open_log(log.directory, shared=new_shared(tmp_path), recovery_point=3, **COMPACTED)
+    appended = again.append(bytearray(sent), NOW)
+    assert appended.duplicate
+    assert (appended.base_offset, appended.last_offset) == (0, 1)
+
+
+def test_what_stays_was_appended_when_it_was(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "topic-0", **{**COMPACTED, "segment_bytes": 1 << 16})
+    for n in range(6):
+        log.append(keyed((b"k%d" % (n % 4), b"x")), NOW + 10 * n)
+        if n % 2:
+            log.roll(NOW)
+    log.append(keyed((b"z", b"x")), NOW + 60)
+    clean(log, NOW + 70)
+    again = open_log(tmp_path / "topic-0", shared=new_shared(tmp_path), **COMPACTED)
+    for each in (log, again):
+        assert len(each.segments) == 2
+        assert [append_ms_of(each, row.offset) for row in rows_of(each)] == [
+            (NOW + 10 * n, False) for n in (2, 3, 4, 5, 6)
+        ]

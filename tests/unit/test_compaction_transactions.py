@@ -77,7 +77,9 @@ def test_P15_nothing_is_compacted_from_where_a_transaction_is_open_on(tmp_path: 
 
 @pytest.mark.parametrize("said", [ABORT, COMMIT])
 def test_P15_a_marker_goes_when_its_data_and_its_time_are_gone(tmp_path: Path, said: int) -> None:
-    log = kafka_log(tmp_path / "t-0", [sent(0, b"a"), data(1, b"b", b"1")], [marker(2, said), data(3, b"a", b"2")])
+    log = kafka_log(
+        tmp_path / "t-0", [sent(0, b"a"), data(1, b"b", b"1")], [marker(2, said), data(3, b"a", b"2")]
+    )
     late_ms = log.config.delete_retention_ms
     clean(log, NOW)
     assert 2 in there(log)
@@ -93,7 +95,9 @@ def test_P15_a_marker_goes_when_its_data_and_its_time_are_gone(tmp_path: Path, s
 
 
 def test_P15_a_marker_stays_while_its_data_is_there_though_a_pass_does_not_copy_that(tmp_path: Path) -> None:
-    log = kafka_log(tmp_path / "t-0", [sent(0, b"a"), data(1, b"b", b"1")], [marker(2, COMMIT), data(3, b"c", None)])
+    log = kafka_log(
+        tmp_path / "t-0", [sent(0, b"a"), data(1, b"b", b"1")], [marker(2, COMMIT), data(3, b"c", None)]
+    )
     late_ms = log.config.delete_retention_ms
     for at_ms in (0, late_ms + 1, 2 * late_ms + 2, 3 * late_ms + 3):
         clean_all(log, NOW + at_ms)

@@ -4,7 +4,9 @@ Owns: the pass as a step of a scenario, and the judgement of I7. A pass may take
 tombstones whose time has come; what it has taken, once it has returned, is gone for good. Refuses to know: how.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from tests.fault.crash.ledger import Judge, LogState, Sent, last_of
@@ -145,7 +147,8 @@ class CompactedWorld(World):
         """Of those that a pass may have taken only the last one, if it is there still."""
         if self.log(topic, index).magic != MAGIC:
             return False  # A batch is not stored as it was sent.
-        there = [header.base_offset for _, _, header in self.log(topic, index).headers(sent.base)]
+        with self._well():
+            there = [header.base_offset for _, _, header in self.log(topic, index).headers(sent.base)]
         return sent is all_sent[-1] and sent.base in there
 
     def compact(self, topic: str, index: int) -> None:
@@ -188,14 +191,20 @@ class CompactedWorld(World):
 
     def _done(self, topic: str, index: int) -> None:
         """Promise that what a pass has taken is gone."""
-        fault, self.disk.fault = self.disk.fault, None
-        try:
+        with self._well():
             state = self.judge_of(self.log(topic, index), self.state(topic, index)).judge()
-        finally:
-            self.disk.fault = fault
         before = self.state(topic, index)
         self.put(topic, index, before._replace(gone=state.gone))
         self.mark()
+
+    @contextlib.contextmanager
+    def _well(self) -> Iterator[None]:
+        """Let no call fail meanwhile: it is the judge that looks."""
+        fault, self.disk.fault = self.disk.fault, None
+        try:
+            yield
+        finally:
+            self.disk.fault = fault
 
     def _check_retention(self, topic: str, index: int, old: int, new: int) -> None:
         """Know nothing of it: what is the newest record of a segment passes may have changed."""
