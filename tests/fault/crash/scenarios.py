@@ -297,7 +297,7 @@ SCENARIOS = {
                 "stop": 1,
             },
             ("burst a", "burst a", "burst a", "burst b", "burst b", "roll a", "compact a"),
-            steps=14,
+            steps=9,
             producers=(None, 1, 2),
             sizes=(10, 40, 120),
             after=("compact a", "burst a", "roll a", "compact a"),
