@@ -261,7 +261,7 @@ def test_what_is_wrong_with_a_summary_is_told(folder: Path) -> None:
         (data[:6], "not a summary"),
         (flipped, "its checksum is wrong"),
         (data[:-1], "its checksum is wrong"),
-        (signed(data[:4] + b"\0\x63" + data[6:-4]), "of version 99, where 1 to 5 are known"),
+        (signed(data[:4] + b"\0\x63" + data[6:-4]), "of version 99, where 1 to 6 are known"),
         (signed(data[:-8]), "its checksum is right, and its parts do not fit together"),
     ):
         code, (part,) = dump(write(folder, bytes(content), ".summary"))

@@ -235,6 +235,8 @@ def test_a_summary_is_written_with_the_sealing(tmp_path: Path) -> None:
         "cleaned_to": -1,
         "cleaned_ms": -1,
         "source_bytes": -1,
+        "seen_to": -1,
+        "seen_ms": -1,
         "append_crc": crc32c(log.segments[0].path(".appendindex").read_bytes()),
         "damage": (),
         "minima": Minima(4096, [NOW - 4]),

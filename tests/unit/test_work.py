@@ -34,6 +34,7 @@ from tidelog.protocol.messages.offset_for_leader_epoch import (
 from tidelog.protocol.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.protocol.records import compression
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset, by_time
 
@@ -364,13 +365,13 @@ async def test_questions_about_epochs_go_on_where_their_time_on_the_loop_was_ove
     want = OffsetForLeaderPartition(partition=0, leader_epoch=0)
     request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[want] * 5)])
     threads: list[str] = []
-    end_of = Log.epoch_end
+    end_of = LeaderEpochs.end_of
 
-    def epoch_end(log: Log, epoch: int) -> tuple[int, int]:
+    def epoch_end(epochs: LeaderEpochs, epoch: int, log_end_offset: int) -> tuple[int, int]:
         threads.append(threading.current_thread().name)
-        return end_of(log, epoch)
+        return end_of(epochs, epoch, log_end_offset)
 
-    monkeypatch.setattr(Log, "epoch_end", epoch_end)
+    monkeypatch.setattr(LeaderEpochs, "end_of", epoch_end)
     monkeypatch.setattr(work, "LOOP_S", 60.0)
     before = await client.ask(OFFSET_FOR_LEADER_EPOCH, 3, request)
     assert [part.end_offset for part in before.topics[0].partitions] == [2] * 5
