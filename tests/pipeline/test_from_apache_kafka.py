@@ -43,6 +43,10 @@ def topic(request: pytest.FixtureRequest) -> str:
 def made(client: RawClient, topic: str, partitions: int = 1, **configs: str) -> None:
     """Make a topic and wait until it takes records: the controller tells its brokers a moment later."""
     assert client.create(topic, partitions, configs).error_code == 0
+    wait_until_served(client, topic, partitions)
+
+
+def wait_until_served(client: RawClient, topic: str, partitions: int = 1) -> None:
     for partition in range(partitions):
         while client.list_offsets(topic, -1, partition).error_code:
             pass
@@ -97,6 +101,7 @@ def test_what_is_not_there(kafka: Any, client: RawClient, topic: str) -> None:
         rows_of(from_broker.rows(piece, ("offset",), asked))
     (piece,) = from_broker.plan(asked, Wanted(), NOW)
     remake(client, topic)
+    wait_until_served(client, topic)
     with pytest.raises(PipelineError, match=rf"{topic}-0: the topic was deleted and made anew"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
 

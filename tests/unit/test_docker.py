@@ -172,6 +172,7 @@ NOT_IN_THE_CONTEXT = shutil.ignore_patterns(
 )
 
 
+@pytest.mark.all
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
