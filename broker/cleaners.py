@@ -242,9 +242,7 @@ class Cleaners:
         """Wait for something to do: a log to see to, or to look at all; None for the end of this thread."""
         with self._changed:
             while not self._is_stopping and number < self._wanted:
-                if (
-                    self._found
-                ):  # None of them is busy: a look passes over those that are.
+                if self._found:  # None of them is busy: a look passes over those that are.
                     log = self._found.pop()
                     self._busy.add(log)
                     return log
