@@ -34,8 +34,15 @@ EPISODES: dict[str, Mapping[str, str]] = {
 }
 
 
+# Like others, but for their seeds and sizes.
+SELDOM = ("many segments", "one segment, again")
+
+
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("episode", EPISODES)
+@pytest.mark.parametrize(
+    "episode",
+    [pytest.param(name, marks=[pytest.mark.all] if name in SELDOM else [], id=name) for name in EPISODES],
+)
 def test_what_was_acknowledged_survives_kill_nine(tmp_path: Path, episode: str) -> None:
     rng = random.Random(episode)
     ledger = Ledger(TOPIC, PARTITIONS)

@@ -142,7 +142,7 @@ def table(out: Path) -> dict[tuple[int, bytes], tuple[int, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("form", ["parquet", "delta"])
+@pytest.mark.parametrize("form", ["parquet", pytest.param("delta", marks=pytest.mark.all)])
 def test_upsert_keeps_the_latest_value_of_each_key_whatever_is_done_again(
     spark: Any, capsys: Captured, tmp_path: Path, form: str
 ) -> None:
