@@ -345,6 +345,8 @@ def test_I7_a_cut_takes_back_what_was_known_to_be_clean(tmp_path: Path) -> None:
     log.roll(NOW)
     log.durability.flush()
     again = open_log(tmp_path / "topic-0", shared=new_shared(tmp_path), recovery_point=3, **COMPACTED)
+    # A pass that goes by yield may leave the first as it is: nobody compares it with what has come at 2.
+    assert [each.segments[0].summary.cleaned_to for each in (log, again)] == [2, 2]
     retention_ms = again.config.delete_retention_ms
     for at_ms in (1, 2 * retention_ms, 4 * retention_ms):
         clean_all(again, NOW + at_ms)
