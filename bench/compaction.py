@@ -12,7 +12,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from bench import machine
 from bench.__main__ import own_folder
 from bench.brokers import Kafka, Server, Tidelog
+from bench.kafka import free_port
 from bench.wire import Wire
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import kernel
@@ -29,6 +31,7 @@ from tidelog.protocol.records.batch import HEADER_BYTES, read_header
 from tidelog.protocol.records.build import Record, build_batch, signed
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.compression import compress
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import recovery
 from tidelog.storage.compaction import passes, plan
 from tidelog.storage.shared import Shared
@@ -37,18 +40,11 @@ BATCH: Final = 150
 CODECS: Final = {"none": 0, "zstd": 4}
 KEY, DIGITS = b"key-00000000", 8
 SEGMENT_BYTES: Final = 100 << 20
-SETTINGS: Final = {
-    "log.cleaner.threads": "1",
-    "log.cleaner.backoff.ms": "500",
-    "log.segment.bytes": str(SEGMENT_BYTES),
-    "log.retention.ms": "-1",
-    "auto.create.topics.enable": "true",
-}
-# Of each broker's log: bytes read, seconds, of a pass over the topic that is filled.
-KAFKA_SAYS: Final = re.compile(
-    r"cleaned log bench-0.*?([\d,.]+) MB of log processed in ([\d,.]+) seconds", re.DOTALL
-)
-OURS_SAYS: Final = re.compile(r"compacted log=bench-0 .*?read_bytes=(\d+) .*?seconds=([\d.]+)")
+# What each broker says of its passes: in its log the time of that over the topic that is filled; among its figures the
+# time of all.
+KAFKA_SAYS: Final = re.compile(r"cleaned log bench-0.*?MB of log processed in ([\d,.]+) seconds", re.DOTALL)
+OURS_SAYS: Final = re.compile(r'tidelog_compaction_seconds_total{outcome="done"} (\d[\d.e-]*)')
+Seconds = Callable[[], float | None]
 
 
 class Batches:
@@ -89,14 +85,29 @@ def draws(kind: str, keys: int, size: int) -> Iterator[NDArray[np.int64]]:
             yield rng.integers(0, keys, size)
 
 
-class Loud(Tidelog):
-    """Ours, telling what its cleaner has done."""
+def settings(arguments: argparse.Namespace) -> dict[str, str]:
+    return {
+        "log.cleaner.threads": "1",
+        "log.cleaner.backoff.ms": "500",
+        "log.segment.bytes": str(min(SEGMENT_BYTES, max(arguments.records * 10, 1 << 20))),
+        "log.retention.ms": "-1",
+    }
 
-    def command(self) -> Sequence[str]:
-        return ["info" if word == "warning" else word for word in super().command()]
+
+def kafka_says(log: Path) -> float | None:
+    """Return the seconds of the pass that its log tells of, if there was one."""
+    found = KAFKA_SAYS.search(log.read_text(errors="replace"))
+    return float(found[1].replace(",", "")) if found else None
 
 
-def pass_of(server: Server, log: Path, says: re.Pattern[str], arguments: argparse.Namespace) -> None:
+def ours_says(port: int) -> float | None:
+    """Return the seconds of passes that are done, if there was one."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        found = OURS_SAYS.search(answer.read().decode())
+    return float(found[1]) or None if found else None
+
+
+def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace) -> None:
     """Fill a topic, have it compacted, and say what that took."""
     server.start()
     try:
@@ -108,21 +119,20 @@ def pass_of(server: Server, log: Path, says: re.Pattern[str], arguments: argpars
             fill(wire, arguments)
             time.sleep(2)
             quiet = latencies_us(other, 5)
+            size_mb = sum(path.stat().st_size for path in server.folder.glob("**/bench-0/*.log")) / 1e6
             cpu_s = machine.cpu_s(server.pid)
             alter(server.port, "bench", {"min.cleanable.dirty.ratio": "0.01"})
             beside: list[float] = []
             deadline = time.monotonic() + 600
-            while not (found := says.findall(log.read_text(errors="replace"))):
+            while (seconds := seconds_of()) is None:
                 beside += latencies_us(other, 0.5)
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{server.kind} has compacted nothing in ten minutes")
             cpu_s = machine.cpu_s(server.pid) - cpu_s
-            read, seconds = (float(word.replace(",", "")) for word in found[0])
             rss_mb = server.spent()["rss_mb"]
-        read_mb = read if server.kind == "kafka" else read / 1e6
-        say(server.kind, f"{read_mb / seconds:.0f} MB/s", f"{arguments.records / seconds / 1e6:.2f} M records/s",
+        say(server.kind, f"{size_mb / seconds:.0f} MB/s", f"{arguments.records / seconds / 1e6:.2f} M records/s",
             f"{cpu_s:.1f} CPU s", f"RSS {rss_mb:.0f} MB",
-            f"produce p99 {np.percentile(quiet, 99):.0f} -> {np.percentile(beside, 99):.0f} us")  # fmt: skip
+            f"produce p99 {np.percentile(quiet, 99):.0f} -> {np.percentile(beside or quiet, 99):.0f} us")  # fmt: skip
     finally:
         server.stop()
 
@@ -204,22 +214,13 @@ def one_log(kind: str, by_yield: bool, segment_records: int, keys: int) -> tuple
                         now_ms=now_ms + number,
                         structural=lambda step: step(),
                     )
-                    copied += ran(steps).written_bytes
+                    copied += at_once(steps).written_bytes
                 if number > 100 * segment_records // BATCH:
                     space.append(log.size_bytes / (met.sum() * size / BATCH))
         log.close()
         return copied, written, space
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def ran(steps: Iterator[int]) -> passes.Cleaned:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            cleaned: passes.Cleaned = end.value
-            return cleaned
 
 
 def say(*cells: str) -> None:
@@ -241,11 +242,12 @@ def main() -> int:
     folder = own_folder()
     try:
         if arguments.only != "tidelog":
-            kafka = Kafka(folder / "kafka", SETTINGS)
-            pass_of(kafka, folder / "kafka.kafka" / "server.log", KAFKA_SAYS, arguments)
+            kafka = Kafka(folder / "kafka", settings(arguments))
+            pass_of(kafka, lambda: kafka_says(folder / "kafka.kafka" / "server.log"), arguments)
         if arguments.only != "kafka":
-            ours = Loud(folder / "ours", SETTINGS)
-            pass_of(ours, folder / "ours.printed", OURS_SAYS, arguments)
+            port = free_port()
+            ours = Tidelog(folder / "ours", {**settings(arguments), "http.port": str(port)})
+            pass_of(ours, lambda: ours_says(port), arguments)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
