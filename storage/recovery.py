@@ -265,14 +265,16 @@ def _put_alone(log: Log) -> None:
 
 def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
     """Finish compaction and deletions, remove other leftovers and sidecars without a log; return what is there."""
-    if files.status(folder):
+    names = _names(folder)
+    if swap.are_in(names):
         swap.settle(folder)
+        names = _names(folder)
     bases: set[int] = set()
     deleted: set[int] = set()
     snapshots: list[int] = []
     leftovers: list[str] = []
     sidecars: list[str] = []
-    for name, _ in files.list_folder(folder) if files.status(folder) else ():
+    for name in names:
         stem, dot, suffix = name.partition(".")
         suffix = dot + suffix
         is_segment = len(stem) == _DIGITS and stem.isdecimal()
@@ -303,6 +305,14 @@ def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
     for name in leftovers:
         owed.write(partial(files.remove, folder / name))
     return _Found(sorted(bases), snapshots, sorted(set(orphans.values()) - deleted))
+
+
+def _names(folder: Path) -> list[str]:
+    """Return what is in a folder; nothing, if a full disk has kept it from being made."""
+    try:
+        return [name for name, _ in files.list_folder(folder)]
+    except FileNotFoundError:
+        return []
 
 
 def _open_segment(

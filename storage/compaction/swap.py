@@ -53,9 +53,9 @@ def swap(log: Log, copy: Copy, cuts: int) -> None:
         if is_cut or not _is_in(group, log.segments) or log.health.failure is not None:
             raise Outdated(f"{log}: {group[0].path(LOG)} and what follows it changed meanwhile")
         _sync(log)
-        _rename(segment, SIDECARS, CLEANED, SWAP)
+        _rename(log.directory, segment.base_offset, SIDECARS, CLEANED, SWAP)
         _sync(log)
-        _rename(segment, (LOG,), CLEANED, SWAP)
+        _rename(log.directory, segment.base_offset, (LOG,), CLEANED, SWAP)
         segment.mark = SWAP
         replaced = [each.path(suffix) for each in group[1:] for suffix in reversed(SUFFIXES)]
         for each in group:
@@ -119,20 +119,19 @@ def _again(log: Log, finish: partial[None]) -> None:
         raise
 
 
-def _rename(segment: Segment, suffixes: Iterable[str], old: str, new: str) -> None:
+def _rename(folder: Path, base: int, suffixes: Iterable[str], old: str, new: str) -> None:
     for suffix in suffixes:
-        path = segment.folder / f"{segment.base_offset:020d}{suffix}"
-        files.rename(path.with_name(path.name + old), path.with_name(path.name + new))
+        name = f"{base:020d}{suffix}"
+        files.rename(folder / (name + old), folder / (name + new))
 
 
 def _finish(log: Log, base_offset: int, replaced: list[Path]) -> None:
     _sync_names(log.directory)
     for path in replaced:
         files.remove(path)
-    for suffix in SIDECARS:
-        _put(log.directory / f"{base_offset:020d}{suffix}")
+    _rename(log.directory, base_offset, SIDECARS, SWAP, "")
     _sync_names(log.directory)
-    _put(log.directory / f"{base_offset:020d}{LOG}")
+    _rename(log.directory, base_offset, (LOG,), SWAP, "")
     _sync_names(log.directory)
     for segment in log.segments:
         if segment.base_offset == base_offset:
@@ -151,6 +150,11 @@ def sweep(folder: Path) -> None:
     for name, _ in files.list_folder(folder):
         if _MARKED.fullmatch(name):
             files.remove(folder / name)
+
+
+def are_in(names: Iterable[str]) -> bool:
+    """Tell whether any of the files of a folder is of a copy."""
+    return any(_MARKED.fullmatch(name) for name in names)
 
 
 def decided(names: Iterable[str]) -> list[int]:
@@ -180,12 +184,11 @@ def settle(folder: Path) -> None:
     for name in replaced_by(swaps, max(ends), names):
         files.remove(folder / name)
     for base in swaps:
-        for suffix in SIDECARS:
-            _put(folder / f"{base:020d}{suffix}")
+        _rename(folder, base, SIDECARS, SWAP, "")
     for base in swaps:
         # One after another: those that are not in their place yet have to be the last ones.
         files.sync_folder(folder)
-        _put(folder / f"{base:020d}{LOG}")
+        _rename(folder, base, (LOG,), SWAP, "")
         _log.info("compaction finished file=%s", folder / f"{base:020d}{LOG}")
     files.sync_folder(folder)
 
@@ -225,10 +228,6 @@ def replaced_by(swaps: list[int], end: int, names: Iterable[str]) -> list[str]:
 
 def _base(name: str) -> int:
     return int(name[:_DIGITS])
-
-
-def _put(path: Path) -> None:
-    files.rename(path.with_name(path.name + SWAP), path)
 
 
 def _end_of(folder: Path, base: int) -> int:
