@@ -23,6 +23,7 @@ from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
 from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.now import now_ms
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
 from tidelog.storage.compaction import passes, plan
 from tidelog.storage.errors import DataDirLocked, StorageError
@@ -121,10 +122,7 @@ def _compact(buffer_bytes: int, progress: Progress, log: Log) -> passes.Cleaned:
             structural=lambda do: do(),
         )
         try:
-            while True:
-                next(steps)
-        except StopIteration as end:
-            done: passes.Cleaned = end.value
+            done = at_once(steps)
         except StorageError as error:
             raise PipelineError(f"{log}: {error}") from error
         progress.say(

@@ -7,18 +7,18 @@ that has lost all of them stays empty where its header is still needed: as the l
 sent again is known for that, or as the last of its segment, so that the log has no gap there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.protocol.records import batch, compression, entries, kernel, message_set
+from tidelog.protocol.records import batch, compression, entries, message_set
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, Buffer
 from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message, signed
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.errors import RecordError, RecordsError
+from tidelog.protocol.records.errors import RecordError
 from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage.compaction.key_map import KeyMap
-from tidelog.storage.compaction.reading import Entry
+from tidelog.storage.compaction.reading import UNREADABLE, Entry, messages, scanned
 from tidelog.storage.compaction.transactions import Transactions
 from tidelog.storage.minima import BEYOND, least_time
 from tidelog.storage.summary import NONE
@@ -113,12 +113,10 @@ class BatchFilter:
     def _keep_records(self, entry: Entry, last: Last) -> Kept | None:
         header, columns = entry.header, self._columns
         try:
-            data, at, end = opened(entry)
-            newest, first, oldest = kernel.scan(data, at, end, header.record_count, columns, False)
-        except (RecordsError, RecordError):
-            return _as_it_is(
-                entry
-            )  # Its checksum is right, and nobody can read it: it is not for us to lose it.
+            data, (newest, first, oldest) = scanned(entry, columns)
+        except UNREADABLE:
+            # Its checksum is right, and nobody can read it: it is not for us to lose it.
+            return _as_it_is(entry)
         drops = self._has_expired(header) and header.last_offset < last.safe_end
         chosen = self._keys.choose(data, columns, header.base_offset, drops)
         gone = header.record_count - chosen.kept
@@ -181,9 +179,8 @@ class BatchFilter:
         if header.has_delete_horizon:
             return _as_it_is(entry)
         try:
-            data, at, end = opened(entry)
-            kernel.scan(data, at, end, header.record_count, self._columns, False)
-        except (RecordsError, RecordError):
+            data, _ = scanned(entry, self._columns)
+        except UNREADABLE:
             return _as_it_is(entry)
         self._keys.choose(data, self._columns, self._keys.end, drops_tombstones=False)
         return self._rewritten(entry, data, header.record_count, gets_horizon=True)
@@ -193,8 +190,8 @@ class BatchFilter:
     def _keep_messages(self, entry: Entry, last: Last) -> Kept | None:
         header = entry.header
         try:
-            found = list(_messages(entry))
-        except RecordsError:
+            found = list(messages(entry))
+        except UNREADABLE:
             self.records += 1
             return _as_it_is(entry)
         self.records += len(found)
@@ -232,28 +229,6 @@ class BatchFilter:
             self.tombstones_dropped += 1
             return False
         return not self._keys.has_later(key, offset)
-
-
-def opened(entry: Entry) -> tuple[Buffer, int, int]:
-    """Return the bytes that hold a batch's records, and where these begin and end. RecordsError."""
-    codec = entry.header.codec
-    if not codec:
-        return entry.data, batch.HEADER_BYTES, len(entry.data)
-    data = compression.decompress(codec, entry.data[batch.HEADER_BYTES :], READ_LIMIT_BYTES)
-    return data, 0, len(data)
-
-
-def messages(entry: Entry) -> list[Message]:
-    """Return the records of an entry of an older format; none where they cannot be read."""
-    try:
-        return list(_messages(entry))
-    except RecordsError:
-        return []
-
-
-def _messages(entry: Entry) -> Iterator[Message]:
-    for each in message_set.entries(entry.data):
-        yield from message_set.messages(entry.data, each, READ_LIMIT_BYTES)
 
 
 def _as_it_is(entry: Entry) -> Kept:

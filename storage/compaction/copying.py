@@ -12,7 +12,7 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files
 from tidelog.storage.append_index import AppendTime, encoded
 from tidelog.storage.compaction.batch_filter import BatchFilter, Kept, Last
-from tidelog.storage.compaction.reading import chunks
+from tidelog.storage.compaction.reading import chunks, size_of
 from tidelog.storage.segment import APPEND_INDEX, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE
@@ -61,7 +61,7 @@ class Copy:
                 data = b"".join(one.data for one in kept)
                 if data:
                     self.segment.extend(data, [one.valid for one in kept])
-                yield sum(len(entry.data) for entry in found) + len(data)
+                yield size_of(found) + len(data)
 
     def _note_time(self, cursor: "_Cursor", one: Kept) -> None:
         header = one.valid.header

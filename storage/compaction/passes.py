@@ -4,30 +4,25 @@ Owns the order of a pass (S87 to S91, S94). One thread makes it, a few milliseco
 on the thread that owns that. A pass that is given up leaves nothing behind but what it has put in place so far.
 """
 
-import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tidelog.protocol.records import kernel
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage.compaction import plan as plans
 from tidelog.storage.compaction import survey
-from tidelog.storage.compaction.batch_filter import BatchFilter, messages, opened
+from tidelog.storage.compaction.batch_filter import BatchFilter
 from tidelog.storage.compaction.copying import Copy, seen
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.plan import Plan
-from tidelog.storage.compaction.reading import Entry, chunks
+from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
 from tidelog.storage.compaction.swap import swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
-
-_log = logging.getLogger(__name__)
 
 # Does something on the thread that owns the structure of logs, and returns when that is done.
 Structural = Callable[[Callable[[], Any]], Any]
@@ -167,18 +162,24 @@ class _Pass:
         """Take note of the keys of a batch; tell whether there was room for all."""
         header = entry.header
         if header.magic != MAGIC:
-            return all(key is None or self._keys.put(key, offset) for offset, _, key, _ in messages(entry))
+            return self._note_messages(entry)
         if not header.record_count or header.is_control or self._transactions.is_aborted(header):
             return True
         try:
-            data, at, end = opened(entry)
-            kernel.scan(data, at, end, header.record_count, self._columns, False)
-        except (RecordsError, RecordError):
+            data, _ = scanned(entry, self._columns)
+        except UNREADABLE:
             return True  # Nobody can read it: it stays as it is, and replaces nothing.
         return self._keys.note(data, self._columns, header.base_offset)
 
-    def _read(self, found: Sequence[Entry]) -> int:
-        size = sum(len(entry.data) for entry in found)
+    def _note_messages(self, entry: Entry) -> bool:
+        try:
+            found = list(messages(entry))
+        except UNREADABLE:
+            return True
+        return all(key is None or self._keys.put(key, offset) for offset, _, key, _ in found)
+
+    def _read(self, found: list[Entry]) -> int:
+        size = size_of(found)
         self._done.read_bytes += size
         return size
 

@@ -11,8 +11,10 @@ from typing import Final, NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage.log import Log
+from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.segment import Segment
 from tidelog.storage.summary import NONE
+from tidelog.storage.time_index import TimeIndex
 from tidelog.storage.walk import INT32_MAX
 
 # Kafka's default of `max.compaction.lag.ms`: no limit.
@@ -192,7 +194,13 @@ def groups(
 
 
 def _fit(group: list[Segment], config: TopicConfig) -> bool:
-    entries = [(each.summary.offset_entries * 8, each.summary.time_entries * 12) for each in group]
+    entries = [
+        (
+            each.summary.offset_entries * OffsetIndex.entry_bytes,
+            each.summary.time_entries * TimeIndex.entry_bytes,
+        )
+        for each in group
+    ]
     return (
         sum(each.size for each in group) <= config.segment_bytes
         and max(map(sum, zip(*entries, strict=True))) <= config.segment_index_bytes

@@ -1,19 +1,31 @@
 """Reading sealed segments from their beginning to their end, batch by batch, and nothing that is not what was written.
 
-Owns the way of bytes from the disk to whole batches: each block is held against its digest as it comes in. Knows
-nothing of what is done with a batch. Memory stays bounded by a chunk and a batch.
+Owns the way of bytes from the disk to whole batches, and to their records: each block is held against its digest as it
+comes in. Knows nothing of what is done with a batch. Memory stays bounded by a chunk and a batch.
 """
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tidelog.protocol.records import entries
-from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader, read_header
+from tidelog.protocol.records import compression, entries, kernel, message_set
+from tidelog.protocol.records.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_POSITION,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
+from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message
+from tidelog.protocol.records.columns import Columns
+from tidelog.protocol.records.errors import RecordError, RecordsError
 from tidelog.storage import blocks, verification
 from tidelog.storage.segment import LOG, Mismatch, Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
 CHUNK_BYTES: Final = 16 * blocks.BLOCK_BYTES
+# What is raised for records that nobody can read, though the checksum over them is right.
+UNREADABLE: Final = (RecordsError, RecordError)
 
 
 class Entry(NamedTuple):
@@ -70,3 +82,23 @@ def _entry(view: memoryview, at: int) -> Entry | None:
     if header.record_count == entries.UNKNOWN:
         header = entries.read(view, at, OPENED_BYTES_MAX)
     return Entry(header, view[at : at + size])
+
+
+def scanned(entry: Entry, columns: Columns) -> tuple[Buffer, tuple[int, int, int]]:
+    """Scan the records of a batch; return the bytes that hold them, and what `kernel.scan` returns. UNREADABLE."""
+    codec, data, start = entry.header.codec, entry.data, HEADER_BYTES
+    opened: Buffer = data
+    if codec:
+        opened, start = compression.decompress(codec, data[HEADER_BYTES:], READ_LIMIT_BYTES), 0
+    return opened, kernel.scan(opened, start, len(opened), entry.header.record_count, columns, False)
+
+
+def messages(entry: Entry) -> Iterator[Message]:
+    """Read the records of an entry of an older format. UNREADABLE."""
+    for each in message_set.entries(entry.data):
+        yield from message_set.messages(entry.data, each, READ_LIMIT_BYTES)
+
+
+def size_of(found: list[Entry]) -> int:
+    """Return how many bytes entries have."""
+    return sum(len(entry.data) for entry in found)

@@ -10,12 +10,10 @@ from array import array
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 
-from tidelog.protocol.records import kernel, keys
+from tidelog.protocol.records import keys
 from tidelog.protocol.records.batch import MAGIC
 from tidelog.protocol.records.columns import Columns
-from tidelog.protocol.records.errors import RecordError, RecordsError
-from tidelog.storage.compaction.batch_filter import messages, opened
-from tidelog.storage.compaction.reading import Entry, chunks
+from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
 from tidelog.storage.key_sample import HASH_BITS, KeySample
 from tidelog.storage.segment import Segment
 
@@ -26,7 +24,7 @@ def sampled(segment: Segment, secret: bytes) -> Generator[int, None, KeySample]:
     keyed = 0
     for found in chunks(segment):
         keyed += _look(found, secret, columns, sample)
-        yield sum(len(entry.data) for entry in found)
+        yield size_of(found)
     sample.keyed = keyed / max(segment.summary.record_count, 1)
     sample.latest = min(1.0, (len(sample.hashes) << sample.bits) / max(keyed, 1))
     return sample
@@ -40,14 +38,14 @@ def _look(found: Sequence[Entry], secret: bytes, columns: Columns, sample: KeySa
     for entry in found:
         header = entry.header
         if header.magic != MAGIC:
-            for _, _, key, _ in messages(entry):
-                if key is not None:
-                    keys.put(table, secret, key, 0, room)
-                    keyed += 1
+            with suppress(*UNREADABLE):
+                for _, _, key, _ in list(messages(entry)):
+                    if key is not None:
+                        keys.put(table, secret, key, 0, room)
+                        keyed += 1
         elif header.record_count and not header.is_control:
-            with suppress(RecordsError, RecordError):  # Nobody can read it: it tells nothing.
-                data, at, end = opened(entry)
-                kernel.scan(data, at, end, header.record_count, columns, False)
+            with suppress(*UNREADABLE):  # Nobody can read it: it tells nothing.
+                data, _ = scanned(entry, columns)
                 keys.note(table, secret, data, columns, 0, room)
                 keyed += columns.count - columns.key_length[: columns.count].tolist().count(-1)
     # Of each entry of the map the first half of a hash; 0 where there is none.

@@ -11,6 +11,7 @@ from tests.support.logs import NOW, read_records
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import PREFIX_BYTES
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage.compaction import passes, plan
 from tidelog.storage.compaction.passes import Cleaned
 from tidelog.storage.compaction.plan import Plan
@@ -62,12 +63,7 @@ def steps_of(
 
 def finished(steps: Generator[int, None, Cleaned]) -> Cleaned:
     """Take all steps of a pass."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            done: Cleaned = end.value
-            return done
+    return at_once(steps)
 
 
 def clean(log: Log, now_ms: int = NOW, by_yield: bool = False, **options: Any) -> Cleaned | None:
