@@ -15,6 +15,7 @@ COMPILED = (
     "records/batch",
     "records/kept",
     "records/kernel",
+    "records/key_hashes",
     "records/keys",
     "records/search",
     "records/siphash",

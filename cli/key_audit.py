@@ -18,7 +18,7 @@ from tempfile import TemporaryFile
 from typing import Final, NamedTuple
 
 from tidelog.cli.errors import CommandError
-from tidelog.protocol.records import compression, kernel, keys, message_set, tally
+from tidelog.protocol.records import compression, kernel, key_hashes, message_set, siphash, tally
 from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.build import READ_LIMIT_BYTES
 from tidelog.protocol.records.columns import Columns
@@ -207,7 +207,7 @@ class _Audit:
         self._next = max(bounds.committed, bounds.start)
         self._batch = _Batch()
         self._hashes = bytearray()
-        self._secret = secrets.token_bytes(keys.SECRET_BYTES)  # one for all shares
+        self._secret = secrets.token_bytes(siphash.SECRET_BYTES)  # one for all shares
         self._transactions: Transactions | None = None
         self._there = 0  # records and markers among those that were delivered, of one share
 
@@ -253,9 +253,9 @@ class _Audit:
     def _hashed(self, entry: Entry) -> bytearray:
         self._batch.open(entry)
         columns = self._batch.columns
-        if len(self._hashes) < columns.count * keys.HASH_BYTES:
-            self._hashes = bytearray(columns.count * keys.HASH_BYTES)
-        keys.hashes(self._secret, self._batch.data, columns, self._hashes)
+        if len(self._hashes) < columns.count * key_hashes.HASH_BYTES:
+            self._hashes = bytearray(columns.count * key_hashes.HASH_BYTES)
+        key_hashes.write(self._secret, self._batch.data, columns, self._hashes)
         return self._hashes
 
     def told(self, counted: _Tally) -> Iterator[Behind]:

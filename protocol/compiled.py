@@ -2,12 +2,25 @@
 
 from typing import Final
 
-from tidelog.protocol.records import batch, kept, kernel, keys, search, siphash, validate
+from tidelog.protocol.records import batch, kept, kernel, key_hashes, keys, search, siphash, tally, validate
 from tidelog.protocol.wire import maker, reader, writer
 
 __all__ = ["COMPILED"]
 
 COMPILED: Final = not any(
     str(module.__file__).endswith(".py")
-    for module in (batch, kept, kernel, keys, search, siphash, validate, maker, reader, writer)
+    for module in (
+        batch,
+        kept,
+        kernel,
+        key_hashes,
+        keys,
+        search,
+        siphash,
+        tally,
+        validate,
+        maker,
+        reader,
+        writer,
+    )
 )

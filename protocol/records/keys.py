@@ -19,7 +19,6 @@ checker alone.
 """
 
 import array
-import sys
 from mmap import mmap
 from typing import Final, NamedTuple
 
@@ -32,7 +31,6 @@ from tidelog.protocol.records.errors import RecordError
 if cython.compiled:
     from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
     from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
-    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
     from cython.cimports.tidelog.protocol.records.siphash import hash_key  # type: ignore[import-untyped]
 else:
     from tidelog.protocol.records.siphash import hash_key
@@ -43,11 +41,11 @@ Buffer = bytes | bytearray | memoryview | mmap
 
 ENTRY_BYTES: Final = 24
 SECRET_BYTES: Final = siphash.SECRET_BYTES
-HASH_BYTES: Final = 16
 # All bits of the first half of a hash count, unless a test wants keys to collide.
 ALL_BITS: Final = (1 << 64) - 1
 
-_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
+# of an entry, 8 bytes each
+_WORDS = cython.declare(cython.Py_ssize_t, ENTRY_BYTES // 8)
 # Below this a walk is over before another thread could have used the lock.
 _UNLOCK_BYTES = cython.declare(cython.Py_ssize_t, 65536)
 _UNLOCK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
@@ -77,8 +75,6 @@ _AHEAD = cython.typedef((cython.int, cython.Py_ssize_t))
 _NOTED = cython.typedef((cython.int, cython.Py_ssize_t, cython.longlong))
 # fault, the record that is wrong or how many are kept, tombstones among them, records without a key among them
 _CHOSEN = cython.typedef((cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t))
-# fault, the record that is wrong
-_HASHED = cython.typedef((cython.int, cython.Py_ssize_t))
 
 _OK = cython.declare(cython.int, 0)
 _OFFSET = cython.declare(cython.int, 1)
@@ -124,7 +120,7 @@ def note(
     is passed over, and counts as noted. RecordError where an offset leaves an int64 or the columns are not those of
     data: the map is then void.
     """
-    entries, octets = _writable(table), memoryview(data).cast("B")
+    entries, octets = words(writable(table), ENTRY_BYTES), memoryview(data).cast("B")
     columns.check()
     _check_base(base_offset)
     fault, record, added = _guarded_note(
@@ -135,7 +131,7 @@ def note(
             columns.count,
             columns.capacity,
             octets.nbytes,
-            _entries(entries),
+            len(entries) // _WORDS,
             base_offset,
             slot_mask & ALL_BITS,
         ),
@@ -163,7 +159,7 @@ def choose(
     A record stays if its offset is mapped_end or later, where the map does not reach; if it has no key; or if the map
     has no later offset for its key, and it is not a tombstone that drops_tombstones has go. RecordError as by note.
     """
-    entries, octets, marks = memoryview(table).cast("B"), memoryview(data).cast("B"), _writable(keep)
+    entries, octets, marks = words(table, ENTRY_BYTES), memoryview(data).cast("B"), writable(keep)
     columns.check(marks.nbytes)
     _check_base(base_offset)
     fault, kept, tombstones, keyless = _guarded_choose(
@@ -175,7 +171,7 @@ def choose(
             columns.count,
             columns.capacity,
             octets.nbytes,
-            _entries(entries),
+            len(entries) // _WORDS,
             base_offset,
             slot_mask & ALL_BITS,
         ),
@@ -205,40 +201,32 @@ def put(
 
 def latest(table: Buffer, secret: bytes, key: Buffer, slot_mask: int = ALL_BITS) -> int:
     """Tell the latest offset that the map has for a key; -1 where it has none."""
-    entries, octets = memoryview(table).cast("B"), memoryview(key).cast("B")
+    entries, octets = words(table, ENTRY_BYTES), memoryview(key).cast("B")
     return _latest(
-        entries, octets, (1, 1, octets.nbytes, _entries(entries), 0, slot_mask & ALL_BITS), _start(secret)
+        entries,
+        octets,
+        (1, 1, octets.nbytes, len(entries) // _WORDS, 0, slot_mask & ALL_BITS),
+        _start(secret),
     )
 
 
-def hashes(secret: bytes, data: Buffer, columns: Columns, out: bytearray | memoryview | mmap) -> None:
-    """Write the two halves of the hash of each record's key into out, HASH_BYTES a record; zeros where it has none.
-
-    RecordError where the columns are not those of data, ValueError where out has no room: what is in it is then void.
-    """
-    octets, room = memoryview(data).cast("B"), _writable(out)
-    columns.check(room.nbytes // HASH_BYTES)
-    fault, record = _guarded_hashes(
-        octets, columns.block, room, columns.count, columns.capacity, octets.nbytes, _start(secret)
-    )
-    if fault != _OK:
-        raise _wrong(fault, record)
-
-
-def _writable(buffer: Buffer) -> memoryview:
+def writable(buffer: Buffer) -> memoryview:
+    """Return the bytes of a buffer; TypeError where they cannot be written."""
     view = memoryview(buffer).cast("B")
     if view.readonly:
         raise TypeError("a buffer that is written into cannot be read-only")
     return view
 
 
-def _entries(table: memoryview) -> int:
-    entries = table.nbytes // ENTRY_BYTES
+def words(table: Buffer, entry_bytes: int) -> memoryview:
+    """Return a table of whole entries as integers of 64 bits; ValueError where there are none, or too many."""
+    view = memoryview(table).cast("B")
+    entries = view.nbytes // entry_bytes
     if not 1 <= entries <= _ENTRIES_MAX:
         raise ValueError(
-            f"a map of {table.nbytes} bytes: {ENTRY_BYTES} to {ENTRY_BYTES * _ENTRIES_MAX} will do"
+            f"a table of {view.nbytes} bytes: {entry_bytes} to {entry_bytes * _ENTRIES_MAX} will do"
         )
-    return entries
+    return view[: entries * entry_bytes].cast("Q")
 
 
 @cython.cfunc
@@ -274,7 +262,7 @@ def _guarded_note(
     scratch: array.array = array.array("Q", bytes(8 * _STEP * _SCRATCH))
     count, _stride, size, _capacity, _base, _mask = task  # type: ignore[attr-defined]
     if cython.compiled:
-        entries: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(table).buf)
+        entries: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(table).buf)
         octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
         rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
         ahead: cython.p_ulonglong = scratch.data.as_ulonglongs  # type: ignore[attr-defined]
@@ -306,7 +294,7 @@ def _guarded_choose(
     scratch: array.array = array.array("Q", bytes(8 * _STEP * _SCRATCH))
     count, _stride, size, _capacity, _base, _mask = task  # type: ignore[attr-defined]
     if cython.compiled:
-        entries: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(table).buf)
+        entries: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(table).buf)
         octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
         marks: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(keep).buf)
         rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
@@ -322,81 +310,22 @@ def _guarded_choose(
 
 
 @cython.cfunc
-@cython.exceptval(check=True)
-@cython.annotation_typing(True)
-def _guarded_hashes(
-    data: Buffer,
-    block: array.array,
-    out: Buffer,
-    count: cython.Py_ssize_t,
-    stride: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    start: _STATE,
-) -> _HASHED:
-    """Run _hashes; without the interpreter's lock if it takes long."""
-    hashed: _HASHED
-    if cython.compiled:
-        octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
-        room: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(out).buf)
-        rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
-    else:
-        octets, room, rows = data, out, block
-    if size < _UNLOCK_BYTES and count < _UNLOCK_RECORDS:
-        hashed = _hashes(octets, rows, room, count, stride, size, start)
-    else:
-        with cython.nogil:
-            hashed = _hashes(octets, rows, room, count, stride, size, start)
-    return hashed
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _hashes(
-    octets: cython.p_const_uchar,
-    columns: cython.p_longlong,
-    out: cython.p_uchar,
-    count: cython.Py_ssize_t,
-    stride: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    start: _STATE,
-) -> _HASHED:
-    """Do hashes' work without Python."""
-    full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
-    a, b, c, d = start  # type: ignore[attr-defined]
-    index: cython.Py_ssize_t
-    for index in range(count):
-        key: cython.longlong = columns[3 * stride + index]
-        length: cython.longlong = columns[4 * stride + index]
-        first: cython.ulonglong = 0
-        second: cython.ulonglong = 0
-        if length >= 0:
-            if key < 0 or length > size or key > size - length:
-                return _KEY, index
-            first, second = hash_key(octets, key, length, a, b, c, d, full)
-        _store(out, index * 16, first)
-        _store(out, index * 16 + 8, second)
-    return _OK, count
-
-
-@cython.cfunc
 @cython.annotation_typing(True)
 def _latest(table: Buffer, data: Buffer, task: _TASK, start: _STATE) -> cython.longlong:
     """Look up the key that fills data."""
     _count, _stride, size, capacity, _base, mask = task  # type: ignore[attr-defined]
     a, b, c, d = start  # type: ignore[attr-defined]
     if cython.compiled:
-        entries: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(table).buf)
+        entries: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(table).buf)
         octets: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(data).buf)
     else:
         entries, octets = table, data
     half, other = hash_key(octets, 0, size, a, b, c, d, mask)
-    place: cython.ulonglong = ((half >> 32) * capacity >> 32) * _ENTRY_BYTES
-    at: cython.Py_ssize_t = _find(entries, capacity, place, half, other)
-    if at < 0 or _load(entries, at + 16) == 0:
+    place: cython.ulonglong = ((half >> 32) * capacity >> 32) * _WORDS
+    at: cython.Py_ssize_t = find(entries, _WORDS, capacity, place, half, other)
+    if at < 0 or entries[at + 2] == 0:
         return -1
-    return _load(entries, at + 16) - 1
+    return entries[at + 2] - 1
 
 
 @cython.cfunc
@@ -404,7 +333,7 @@ def _latest(table: Buffer, data: Buffer, task: _TASK, start: _STATE) -> cython.l
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
 def _note(
-    entries: cython.p_uchar,
+    entries: cython.p_ulonglong,
     octets: cython.p_const_uchar,
     columns: cython.p_longlong,
     scratch: cython.p_ulonglong,
@@ -428,19 +357,21 @@ def _note(
         if columns[4 * stride + index] < 0:
             continue
         row: cython.Py_ssize_t = (index - step) * _SCRATCH
-        at: cython.Py_ssize_t = _find(entries, capacity, scratch[row], scratch[row + 1], scratch[row + 2])
+        at: cython.Py_ssize_t = find(
+            entries, _WORDS, capacity, scratch[row], scratch[row + 1], scratch[row + 2]
+        )
         if at < 0:
             return _OK, index, added
-        noted: cython.ulonglong = _load(entries, at + 16)
+        noted: cython.ulonglong = entries[at + 2]
         offset: cython.ulonglong = base + columns[stride + index]
         if noted == 0:
             if added >= room:
                 return _OK, index, added
             added += 1
-            _store(entries, at, scratch[row + 1])
-            _store(entries, at + 8, scratch[row + 2])
+            entries[at] = scratch[row + 1]
+            entries[at + 1] = scratch[row + 2]
         if noted <= offset:
-            _store(entries, at + 16, offset + 1)
+            entries[at + 2] = offset + 1
     return _OK, count, added
 
 
@@ -449,7 +380,7 @@ def _note(
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
 def _choose(
-    entries: cython.p_const_uchar,
+    entries: cython.p_ulonglong,
     octets: cython.p_const_uchar,
     columns: cython.p_longlong,
     scratch: cython.p_ulonglong,
@@ -482,8 +413,10 @@ def _choose(
             if drops_tombstones and is_tombstone:
                 continue
             row: cython.Py_ssize_t = (index - step) * _SCRATCH
-            at: cython.Py_ssize_t = _find(entries, capacity, scratch[row], scratch[row + 1], scratch[row + 2])
-            if at >= 0 and _load(entries, at + 16) > offset + 1:
+            at: cython.Py_ssize_t = find(
+                entries, _WORDS, capacity, scratch[row], scratch[row + 1], scratch[row + 2]
+            )
+            if at >= 0 and entries[at + 2] > offset + 1:
                 continue
         keep[index] = 1
         kept += 1
@@ -497,7 +430,7 @@ def _choose(
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
 def _hash_ahead(
-    entries: cython.p_const_uchar,
+    entries: cython.p_ulonglong,
     octets: cython.p_const_uchar,
     columns: cython.p_longlong,
     scratch: cython.p_ulonglong,
@@ -526,68 +459,36 @@ def _hash_ahead(
             return _KEY, index
         half, other = hash_key(octets, key, length, a, b, c, d, mask)
         row = (index - first) * _SCRATCH
-        scratch[row] = ((half >> 32) * capacity >> 32) * _ENTRY_BYTES
+        scratch[row] = ((half >> 32) * capacity >> 32) * _WORDS
         scratch[row + 1] = half
         scratch[row + 2] = other
     for index in range(stop - first):
         row = index * _SCRATCH
         at: cython.Py_ssize_t = scratch[row]
         # Two, for an entry may begin in one line of the cache and end in the next.
-        scratch[row + 3] = _load(entries, at) ^ _load(entries, at + 16)
+        scratch[row + 3] = entries[at] ^ entries[at + 2]
     return _OK, stop
 
 
+# As in `keys.pxd`: the table of `tally` is one of these, of longer entries.
 @cython.cfunc
-@cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _find(
-    entries: cython.p_const_uchar,
-    capacity: cython.ulonglong,
-    place: cython.ulonglong,
-    half: cython.ulonglong,
-    other: cython.ulonglong,
-) -> cython.Py_ssize_t:
-    """Find the entry of a hash, else the free one that it would get; its position, -1 where there is neither."""
-    end: cython.Py_ssize_t = capacity * _ENTRY_BYTES
-    at: cython.Py_ssize_t = place
-    left: cython.ulonglong = capacity
+@cython.returns(cython.Py_ssize_t)
+@cython.locals(
+    entries=cython.p_ulonglong, width=cython.Py_ssize_t, capacity=cython.ulonglong,
+    at=cython.Py_ssize_t, first=cython.ulonglong, second=cython.ulonglong,
+    end=cython.Py_ssize_t, left=cython.ulonglong,
+)  # fmt: skip
+def find(entries: memoryview, width: int, capacity: int, at: int, first: int, second: int) -> int:
+    """Find the entry of a hash from its place on, else the free one that it would get; -1 where there is neither."""
+    end = capacity * width
+    left = capacity
     while left > 0:
         left -= 1
-        if _load(entries, at + 16) == 0:
+        if entries[at + 2] == 0 or (entries[at] == first and entries[at + 1] == second):
             return at
-        if _load(entries, at) == half and _load(entries, at + 8) == other:
-            return at
-        at += _ENTRY_BYTES
+        at += width
         if at >= end:
             at = 0
     return -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _load(octets: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.ulonglong:
-    """Read 8 bytes in the machine's order."""
-    if cython.compiled:
-        value: cython.ulonglong = 0
-        memcpy(cython.address(value), octets + at, 8)
-    else:
-        value = int.from_bytes(octets[at : at + 8], sys.byteorder)
-    return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _store(octets: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglong) -> cython.void:
-    """Write 8 bytes in the machine's order."""
-    if cython.compiled:
-        memcpy(octets + at, cython.address(value), 8)
-    else:
-        octets[at : at + 8] = value.to_bytes(8, sys.byteorder)

@@ -2,7 +2,7 @@
 # mypy: disallow-untyped-decorators=False, warn-return-any=False, disable-error-code="type-arg,valid-type"
 """What is counted of each key of a log, in memory of a fixed size; runs with or without a compiler.
 
-Owns the loops that count a batch's records by their keys. Knows a key by its hash alone, as `keys.hashes` writes it;
+Owns the loops that count a batch's records by their keys. Knows a key by its hash alone, as `key_hashes` writes it;
 zeros stand for no key, which is counted like one. Knows bytes only: no file, no clock, no batch header. Invariant:
 whatever columns and bytes say, nothing outside the buffers is read or written and every step moves on; compiled or
 interpreted, answers and errors are the same.
@@ -16,28 +16,30 @@ checker alone.
 """
 
 import array
-import sys
 from mmap import mmap
 from struct import Struct
 from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
+from tidelog.protocol.records import keys
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
 if cython.compiled:
     from cython.cimports.cpython import array  # type: ignore[import-untyped, no-redef]
     from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER  # type: ignore[import-untyped]
-    from cython.cimports.libc.string import memcpy  # type: ignore[import-untyped]
+    from cython.cimports.tidelog.protocol.records.keys import find  # type: ignore[import-untyped]
+else:
+    from tidelog.protocol.records.keys import find
 
 COMPILED: Final[bool] = bool(cython.compiled)
 
 Buffer = bytes | bytearray | memoryview | mmap
 
 ENTRY_BYTES: Final = 40
-_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
-_HASH_BYTES = cython.declare(cython.Py_ssize_t, 16)
+# of an entry, 8 bytes each
+_WORDS = cython.declare(cython.Py_ssize_t, ENTRY_BYTES // 8)
 _MOST = cython.declare(cython.longlong, (1 << 63) - 1)
 
 # how many records, how far columns are apart, how many entries; the batch's base offset, which offsets count: from the
@@ -61,8 +63,6 @@ _OK = cython.declare(cython.int, 0)
 _OFFSET = cython.declare(cython.int, 1)
 
 _INT64_MAX: Final = (1 << 63) - 1
-# A place in the table is a share of its entries, in parts of 2 ** 32.
-_ENTRIES_MAX: Final = (1 << 32) - 1
 _entry: Final = Struct("=QQQ")
 
 
@@ -107,7 +107,7 @@ def count(
     key its record and its entry are written into new, one after the other; it has two numbers for each record.
     RecordError where an offset leaves an int64: the table is then void.
     """
-    entries, halves = _writable(table), memoryview(hashes).cast("B")
+    entries, halves = keys.words(keys.writable(table), ENTRY_BYTES), memoryview(hashes).cast("B").cast("Q")
     _check(columns, halves, base_offset)
     if len(new) < 2 * columns.count:
         raise ValueError(f"room for {len(new)} numbers, and there may be {2 * columns.count}")
@@ -119,7 +119,7 @@ def count(
         (
             columns.count,
             columns.capacity,
-            _entries(entries),
+            len(entries) // _WORDS,
             base_offset,
             offsets.start,
             offsets.stop,
@@ -140,13 +140,22 @@ def deliver(
 
     Return how many lie in the range. RecordError as by count.
     """
-    entries, halves = _writable(table), memoryview(hashes).cast("B")
+    entries, halves = keys.words(keys.writable(table), ENTRY_BYTES), memoryview(hashes).cast("B").cast("Q")
     _check(columns, halves, base_offset)
     fault, record, found = _guarded_deliver(
         entries,
         halves,
         columns.block,
-        (columns.count, columns.capacity, _entries(entries), base_offset, offsets.start, offsets.stop, 0, 0),
+        (
+            columns.count,
+            columns.capacity,
+            len(entries) // _WORDS,
+            base_offset,
+            offsets.start,
+            offsets.stop,
+            0,
+            0,
+        ),
     )
     if fault != _OK:
         raise _wrong(record)
@@ -159,26 +168,10 @@ def read(table: Buffer, entry: int) -> Count:
     return Count(last - 1, records, delivered - 1)
 
 
-def _writable(buffer: Buffer) -> memoryview:
-    view = memoryview(buffer).cast("B")
-    if view.readonly:
-        raise TypeError("a buffer that is written into cannot be read-only")
-    return view
-
-
 def _check(columns: Columns, halves: memoryview, base_offset: int) -> None:
     columns.check(halves.nbytes // 16)
     if not 0 <= base_offset <= _INT64_MAX:
         raise RecordError(f"a batch cannot begin at offset {base_offset}")
-
-
-def _entries(table: memoryview) -> int:
-    entries = table.nbytes // ENTRY_BYTES
-    if not 1 <= entries <= _ENTRIES_MAX:
-        raise ValueError(
-            f"a table of {table.nbytes} bytes: {ENTRY_BYTES} to {ENTRY_BYTES * _ENTRIES_MAX} will do"
-        )
-    return entries
 
 
 def _wrong(record: int) -> RecordError:
@@ -199,8 +192,8 @@ def _guarded_count(
     """Run _count without the interpreter's lock."""
     tallied: _TALLIED
     if cython.compiled:
-        entries: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(table).buf)
-        halves: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(hashes).buf)
+        entries: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(table).buf)
+        halves: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(hashes).buf)
         rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
         firsts: cython.p_longlong = new.data.as_longlongs  # type: ignore[attr-defined]
     else:
@@ -217,8 +210,8 @@ def _guarded_deliver(table: Buffer, hashes: Buffer, block: array.array, task: _T
     """Run _deliver without the interpreter's lock."""
     tallied: _TALLIED
     if cython.compiled:
-        entries: cython.p_uchar = cython.cast(cython.p_uchar, PyMemoryView_GET_BUFFER(table).buf)
-        halves: cython.p_const_uchar = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(hashes).buf)
+        entries: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(table).buf)
+        halves: cython.p_ulonglong = cython.cast(cython.p_ulonglong, PyMemoryView_GET_BUFFER(hashes).buf)
         rows: cython.p_longlong = block.data.as_longlongs  # type: ignore[attr-defined]
     else:
         entries, halves, rows = table, hashes, block
@@ -232,8 +225,8 @@ def _guarded_deliver(table: Buffer, hashes: Buffer, block: array.array, task: _T
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
 def _count(
-    entries: cython.p_uchar,
-    hashes: cython.p_const_uchar,
+    entries: cython.p_ulonglong,
+    hashes: cython.p_ulonglong,
     columns: cython.p_longlong,
     new: cython.p_longlong,
     task: _TASK,
@@ -249,26 +242,28 @@ def _count(
             return _OFFSET, index, added
         if base + delta < start or base + delta >= stop:
             continue
-        first: cython.ulonglong = _load(hashes, index * _HASH_BYTES)
-        second: cython.ulonglong = _load(hashes, index * _HASH_BYTES + 8)
+        first: cython.ulonglong = hashes[2 * index]
+        second: cython.ulonglong = hashes[2 * index + 1]
         if (second & mask) != number:
             continue
-        at: cython.Py_ssize_t = _find(entries, capacity, first, second)
+        at: cython.Py_ssize_t = find(
+            entries, _WORDS, capacity, ((first >> 32) * capacity >> 32) * _WORDS, first, second
+        )
         if at < 0:
             return _OK, index, added
-        last: cython.ulonglong = _load(entries, at + 16)
+        last: cython.ulonglong = entries[at + 2]
         offset: cython.ulonglong = base + delta
         if last == 0:
             if added >= room:
                 return _OK, index, added
             new[2 * added] = index
-            new[2 * added + 1] = at // _ENTRY_BYTES
+            new[2 * added + 1] = at // _WORDS
             added += 1
-            _store(entries, at, first)
-            _store(entries, at + 8, second)
+            entries[at] = first
+            entries[at + 1] = second
         if last <= offset:
-            _store(entries, at + 16, offset + 1)
-        _store(entries, at + 24, _load(entries, at + 24) + 1)
+            entries[at + 2] = offset + 1
+        entries[at + 3] += 1
     return _OK, count, added
 
 
@@ -277,8 +272,8 @@ def _count(
 @cython.exceptval(check=False)
 @cython.annotation_typing(True)
 def _deliver(
-    entries: cython.p_uchar,
-    hashes: cython.p_const_uchar,
+    entries: cython.p_ulonglong,
+    hashes: cython.p_ulonglong,
     columns: cython.p_longlong,
     task: _TASK,
 ) -> _TALLIED:
@@ -293,66 +288,14 @@ def _deliver(
         if base + delta < start or base + delta >= stop:
             continue
         found += 1
-        first: cython.ulonglong = _load(hashes, index * _HASH_BYTES)
-        second: cython.ulonglong = _load(hashes, index * _HASH_BYTES + 8)
-        at: cython.Py_ssize_t = _find(entries, capacity, first, second)
-        if at < 0 or _load(entries, at + 16) == 0:
+        first: cython.ulonglong = hashes[2 * index]
+        second: cython.ulonglong = hashes[2 * index + 1]
+        at: cython.Py_ssize_t = find(
+            entries, _WORDS, capacity, ((first >> 32) * capacity >> 32) * _WORDS, first, second
+        )
+        if at < 0 or entries[at + 2] == 0:
             continue
         offset: cython.ulonglong = base + delta
-        if _load(entries, at + 32) <= offset:
-            _store(entries, at + 32, offset + 1)
+        if entries[at + 4] <= offset:
+            entries[at + 4] = offset + 1
     return _OK, count, found
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _find(
-    entries: cython.p_const_uchar,
-    capacity: cython.ulonglong,
-    first: cython.ulonglong,
-    second: cython.ulonglong,
-) -> cython.Py_ssize_t:
-    """Find the entry of a hash, else the free one that it would get; its position, -1 where there is neither."""
-    end: cython.Py_ssize_t = capacity * _ENTRY_BYTES
-    at: cython.Py_ssize_t = ((first >> 32) * capacity >> 32) * _ENTRY_BYTES
-    left: cython.ulonglong = capacity
-    while left > 0:
-        left -= 1
-        if _load(entries, at + 16) == 0:
-            return at
-        if _load(entries, at) == first and _load(entries, at + 8) == second:
-            return at
-        at += _ENTRY_BYTES
-        if at >= end:
-            at = 0
-    return -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _load(octets: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.ulonglong:
-    """Read 8 bytes in the machine's order."""
-    if cython.compiled:
-        value: cython.ulonglong = 0
-        memcpy(cython.address(value), octets + at, 8)
-        return value
-    return int.from_bytes(octets[at : at + 8], sys.byteorder)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.annotation_typing(True)
-def _store(octets: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglong) -> cython.void:
-    """Write 8 bytes in the machine's order."""
-    if cython.compiled:
-        memcpy(octets + at, cython.address(value), 8)
-    else:
-        octets[at : at + 8] = value.to_bytes(8, sys.byteorder)

@@ -21,17 +21,27 @@ ENTRY_BYTES: Final = keys.ENTRY_BYTES
 class KeyMap:
     """A map of `buffer_bytes`, of whose entries a share may be taken; it knows of all records before `end`."""
 
-    __slots__ = ("_keep", "_out", "_room", "_secret", "_table", "end")
+    __slots__ = ("_keep", "_most", "_out", "_room", "_secret", "_size_bytes", "_table", "end")
 
     def __init__(self, buffer_bytes: int, load_factor: float, end: int) -> None:
         """Know of no key, as there is none before `end`. Memory that is never written to is never taken."""
         entries = max(buffer_bytes // ENTRY_BYTES, 2)
-        self._table = mmap.mmap(-1, entries * ENTRY_BYTES)
-        self._room = max(1, min(int(entries * load_factor), entries - 1))
-        self._secret = secrets.token_bytes(keys.SECRET_BYTES)
+        self._size_bytes = entries * ENTRY_BYTES
+        self._most = max(1, min(int(entries * load_factor), entries - 1))
         self._keep = bytearray()
         self._out = bytearray()
+        self._begin(end)
+
+    def _begin(self, end: int) -> None:
+        self._table = mmap.mmap(-1, self._size_bytes)
+        self._room = self._most
+        self._secret = secrets.token_bytes(keys.SECRET_BYTES)
         self.end = end
+
+    def restart(self, end: int) -> None:
+        """Know of no key again."""
+        self._table.close()
+        self._begin(end)
 
     def note(self, data: Buffer, columns: Columns, base_offset: int) -> bool:
         """Take note of the records of a batch that begins with an offset; tell whether there was room for all."""

@@ -5,6 +5,7 @@ on the thread that owns that. A pass that is given up leaves nothing behind but 
 """
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from tidelog.storage.compaction.copying import Copy, seen
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.plan import Plan
 from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
+from tidelog.storage.compaction.survey import Sampler
 from tidelog.storage.compaction.swap import swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
 from tidelog.storage.log import Log
@@ -96,13 +98,25 @@ class _Pass:
     def run(self, plan: Plan) -> Generator[int, None, Cleaned]:
         sealed = self._log.segments[:-1]
         yield from self._find_markers([each for each in sealed if each.base_offset < plan.end])
-        self._keys.end = min(self._keys.end, self._transactions.first_open)
-        chosen = yield from self._choose(plan)
+        end = self._keys.end = min(plan.end, self._transactions.first_open)
+        chosen, mapped_from = set(plan.must), None
+        if plan.by_yield:
+            unknown = [each for each in plan.candidates if each.sample is None]
+            if unknown:
+                mapped_from = min(map(plans.clean_to, unknown))
+                yield from self._map(sealed, mapped_from, unknown)
+            survey.estimate(plan.candidates)
+            chosen |= plans.worth_it(plan.candidates, self._log.config)
         if chosen:
             start = min(map(plans.clean_to, chosen))
-            yield from self._map([each for each in sealed if each.next_offset > start], start)
+            if not self._reaches(mapped_from, start, end):
+                if mapped_from is not None:
+                    self._keys.restart(end)
+                yield from self._map(sealed, start)
             what_stays = self._filter()
-            copied = [each for each in chosen if each.base_offset < self._keys.end]
+            copied = [
+                each for each in plan.candidates if each in chosen and each.base_offset < self._keys.end
+            ]
             for group in plans.groups(copied, sealed, self._log.config):
                 yield from self._copy(group, what_stays)
             self._done.records, self._done.records_dropped = what_stays.records, what_stays.dropped
@@ -110,16 +124,11 @@ class _Pass:
         self._done.cleaned_to = self._keys.end
         return self._done
 
-    def _choose(self, plan: Plan) -> Generator[int, None, list[Segment]]:
-        """Return the segments to copy, oldest first."""
-        chosen = set(plan.must)
-        if plan.by_yield:
-            for segment in plan.candidates:
-                if segment.sample is None:
-                    segment.sample = yield from survey.sampled(segment, self._log.shared.sampling_secret)
-            survey.estimate(plan.candidates)
-            chosen |= plans.worth_it(plan.candidates, self._log.config)
-        return [each for each in plan.candidates if each in chosen]
+    def _reaches(self, mapped_from: int | None, start: int, end: int) -> bool:
+        """Tell whether the map, made from some offset on, is one from `start` on, as far as there is room."""
+        return mapped_from == start or (
+            mapped_from is not None and mapped_from < start and self._keys.end == end
+        )
 
     def _filter(self) -> BatchFilter:
         senders = self._log.producers.senders()
@@ -144,39 +153,49 @@ class _Pass:
                         self._transactions.note(entry)
                     yield self._read(found)
 
-    def _map(self, segments: Sequence[Segment], start: int) -> Generator[int, None, None]:
-        """Take note of the keys from `start` on, oldest first, as far as there is room (S88, S94)."""
-        for segment in segments:
-            # What is damaged replaces nothing: what is lost of it cannot be known.
-            if segment.summary.damage:
-                continue
-            for found in chunks(segment):
-                for entry in found:
-                    if entry.header.base_offset >= self._keys.end:
-                        return
-                    if entry.header.last_offset >= start and not self._note(entry):
-                        return
-                yield self._read(found)
+    def _map(
+        self, segments: Sequence[Segment], start: int, unknown: Sequence[Segment] = ()
+    ) -> Generator[int, None, None]:
+        """Take note of the keys from `start` on, oldest first, as far as there is room (S88, S94).
 
-    def _note(self, entry: Entry) -> bool:
-        """Take note of the keys of a batch; tell whether there was room for all."""
+        Of segments that are unknown all keys are looked at, for their samples.
+        """
+        for segment in segments:
+            sampler = Sampler(self._log.shared.sampling_secret) if segment in unknown else None
+            # What is damaged replaces nothing: what is lost of it cannot be known.
+            if sampler is not None or (segment.next_offset > start and not segment.summary.damage):
+                yield from self._look_through(segment, start, sampler)
+                if sampler is not None:
+                    segment.sample = sampler.of(segment)
+
+    def _look_through(
+        self, segment: Segment, start: int, sampler: Sampler | None
+    ) -> Generator[int, None, None]:
+        for found in chunks(segment):
+            for entry in found:
+                is_mapped = start <= entry.header.last_offset and entry.header.base_offset < self._keys.end
+                with suppress(*UNREADABLE):  # Nobody can read it: it stays as it is, and replaces nothing.
+                    if is_mapped or sampler is not None:
+                        self._look_at(entry, is_mapped, sampler)
+            yield self._read(found)
+            if sampler is None and found and found[-1].header.last_offset >= self._keys.end:
+                return
+
+    def _look_at(self, entry: Entry, is_mapped: bool, sampler: Sampler | None) -> None:
         header = entry.header
         if header.magic != MAGIC:
-            return self._note_messages(entry)
-        if not header.record_count or header.is_control or self._transactions.is_aborted(header):
-            return True
-        try:
+            for offset, _, key, _ in list(messages(entry)):
+                if key is None:
+                    continue
+                if sampler is not None:
+                    sampler.look_at(key)
+                is_mapped = is_mapped and self._keys.put(key, offset)
+        elif header.record_count and not header.is_control:
             data, _ = scanned(entry, self._columns)
-        except UNREADABLE:
-            return True  # Nobody can read it: it stays as it is, and replaces nothing.
-        return self._keys.note(data, self._columns, header.base_offset)
-
-    def _note_messages(self, entry: Entry) -> bool:
-        try:
-            found = list(messages(entry))
-        except UNREADABLE:
-            return True
-        return all(key is None or self._keys.put(key, offset) for offset, _, key, _ in found)
+            if sampler is not None:
+                sampler.look(data, self._columns)
+            if is_mapped and not self._transactions.is_aborted(header):
+                self._keys.note(data, self._columns, header.base_offset)
 
     def _read(self, found: list[Entry]) -> int:
         size = size_of(found)

@@ -9,50 +9,82 @@ process, so that nobody can choose keys that are never looked at. ADR 10 compare
 from array import array
 from collections.abc import Generator, Sequence
 from contextlib import suppress
+from typing import Final
 
-from tidelog.protocol.records import keys
-from tidelog.protocol.records.batch import MAGIC
+from tidelog.protocol.records import key_hashes
+from tidelog.protocol.records.batch import MAGIC, Buffer
 from tidelog.protocol.records.columns import Columns
 from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
-from tidelog.storage.key_sample import HASH_BITS, KeySample
+from tidelog.storage.key_sample import KEYS_MAX, KeySample
 from tidelog.storage.segment import Segment
+
+# So many keys wait until they are taken into a sample.
+_WAITING: Final = 4 * KEYS_MAX
+
+
+class Sampler:
+    """A segment's sample, taken while somebody reads its batches; a batch counts once its keys were looked at."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Know of no key yet."""
+        self._secret = secret
+        self._sample = KeySample()
+        self._waiting: set[int] = set()
+        self._keyed = 0
+        self._out = array("Q")
+        self._one = Columns(1)
+        self._one.count = 1
+
+    def look(self, data: Buffer, columns: Columns) -> None:
+        """Look at the keys of a batch's records."""
+        out = self._out
+        if len(out) < columns.count:
+            out = self._out = array("Q", bytes(8 * columns.count))
+        found = key_hashes.sample(self._secret, data, columns, self._sample.bits, out)
+        self._keyed += found.keyed
+        if found.hashes:
+            self._waiting.update(out[: found.hashes])
+            if len(self._waiting) > _WAITING:
+                self._take_in()
+
+    def look_at(self, key: bytes) -> None:
+        """Look at the key of one record."""
+        self._one.key_length[0] = len(key)
+        self.look(key, self._one)
+
+    def of(self, segment: Segment) -> KeySample:
+        """Return the sample, once this has seen all of the segment."""
+        self._take_in()
+        sample = self._sample
+        sample.keyed = self._keyed / max(segment.summary.record_count, 1)
+        sample.latest = min(1.0, (len(sample.hashes) << sample.bits) / max(self._keyed, 1))
+        return sample
+
+    def _take_in(self) -> None:
+        self._sample.add(self._waiting)
+        self._waiting = set()
 
 
 def sampled(segment: Segment, secret: bytes) -> Generator[int, None, KeySample]:
     """Read the keys of a segment that nobody has looked at; yield how many bytes were read. Mismatch as by `chunks`."""
-    sample, columns = KeySample(), Columns()
-    keyed = 0
+    sampler, columns = Sampler(secret), Columns()
     for found in chunks(segment):
-        keyed += _look(found, secret, columns, sample)
-        yield size_of(found)
-    sample.keyed = keyed / max(segment.summary.record_count, 1)
-    sample.latest = min(1.0, (len(sample.hashes) << sample.bits) / max(keyed, 1))
-    return sample
-
-
-def _look(found: Sequence[Entry], secret: bytes, columns: Columns, sample: KeySample) -> int:
-    """Take the keys of some entries into a sample; return how many records have one."""
-    room = 2 * sum(max(entry.header.record_count, 1) for entry in found)
-    table = bytearray(room * keys.ENTRY_BYTES)
-    keyed = 0
-    for entry in found:
-        header = entry.header
-        if header.magic != MAGIC:
-            with suppress(*UNREADABLE):
-                for _, _, key, _ in list(messages(entry)):
-                    if key is not None:
-                        keys.put(table, secret, key, 0, room)
-                        keyed += 1
-        elif header.record_count and not header.is_control:
+        for entry in found:
             with suppress(*UNREADABLE):  # Nobody can read it: it tells nothing.
-                data, _ = scanned(entry, columns)
-                keys.note(table, secret, data, columns, 0, room)
-                keyed += columns.count - columns.key_length[: columns.count].tolist().count(-1)
-    # Of each entry of the map the first half of a hash; 0 where there is none.
-    halves = array("Q", table)[:: keys.ENTRY_BYTES // 8]
-    shift = HASH_BITS - sample.bits
-    sample.add({each for each in halves if each and not each >> shift})
-    return keyed
+                _look(entry, columns, sampler)
+        yield size_of(found)
+    return sampler.of(segment)
+
+
+def _look(entry: Entry, columns: Columns, sampler: Sampler) -> None:
+    header = entry.header
+    if header.magic != MAGIC:
+        for _, _, key, _ in list(messages(entry)):
+            if key is not None:
+                sampler.look_at(key)
+    elif header.record_count and not header.is_control:
+        data, _ = scanned(entry, columns)
+        sampler.look(data, columns)
 
 
 def estimate(segments: Sequence[Segment]) -> None:

@@ -62,7 +62,6 @@ def wait_for(broker: Broker, count: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_produce_ends_where_nothing_is_acknowledged_any_more(
     new_broker: NEW_BROKER, small_disk: Path
 ) -> None:

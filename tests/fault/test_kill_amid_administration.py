@@ -171,7 +171,6 @@ def found(client: RawClient) -> dict[str, Any]:
     }
 
 
-@pytest.mark.timeout(150)
 def test_what_was_changed_survives_kill_nine_and_nothing_is_half_made(tmp_path: Path) -> None:
     rng = random.Random("administration")
     with Broker(tmp_path / "data", {"log.retention.ms": "-1"}) as broker:

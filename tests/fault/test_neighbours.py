@@ -21,7 +21,6 @@ __all__ = ["connect", "serve"]
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "what",
     [

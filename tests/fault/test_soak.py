@@ -9,7 +9,6 @@ from tests.fault.soak import Told, soak
 
 @pytest.mark.e2e
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_F2_a_few_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert soak(3, 1, "test", tmp_path) == 3
     assert "3 kills" in capsys.readouterr().out

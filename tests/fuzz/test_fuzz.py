@@ -12,7 +12,7 @@ from tests.fuzz.play import Stand, Trouble, cause
 from tests.support.raw_client import RawClient
 from tidelog.protocol.registry import APIS
 
-SECONDS = 30.0
+SECONDS = 15.0
 
 
 @pytest.mark.e2e

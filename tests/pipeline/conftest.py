@@ -21,7 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(needs_java)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(180))  # the first waits for Spark
 
 
 @pytest.fixture(scope="session")

@@ -120,7 +120,6 @@ print(reader.load().where("offset > 3").columns, reader.load().count())
 @pytest.mark.all
 @needs_java
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_session_of_the_users_own_knows_the_source_once_it_is_registered(tmp_path: Path) -> None:
     """In a process of its own: of several sessions in one process only the first can be told."""
     log = open_log(tmp_path / "t-0")

@@ -386,7 +386,7 @@ SETTINGS: dict[str, Any] = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
 }
 TestCompactionModel = CompactionModel.TestCase
-TestCompactionModel.settings = settings(max_examples=100, stateful_step_count=30, **SETTINGS)
+TestCompactionModel.settings = settings(max_examples=40, stateful_step_count=30, **SETTINGS)
 
 
 class LongCompactionModel(CompactionModel):

@@ -29,7 +29,7 @@ ROOMS = ("config.load", "broker.broker", "broker.clock", "broker.session", "brok
 COMPILED = (
     *("protocol.wire.reader", "protocol.wire.writer", "protocol.wire.maker"),
     *("protocol.records.kernel", "protocol.records.search", "protocol.records.keys", "protocol.records.kept"),
-    "protocol.records.siphash",
+    *("protocol.records.siphash", "protocol.records.key_hashes"),
 )
 CLIENTS = 3
 LONG_WAIT_MS = 60_000

@@ -27,7 +27,8 @@ def load_source(installed: ModuleType) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     # What another calls as C, Python cannot call: it is to find what is interpreted.
-    others = {} if installed is siphash else {siphash.__name__: load_source(siphash)}
+    called = {siphash: (), keys: (siphash,)}.get(installed, (siphash, keys))
+    others = {each.__name__: load_source(each) for each in called}
     with patch.dict(sys.modules, others):
         loader.exec_module(module)
     assert not getattr(module, "COMPILED", False)

@@ -166,7 +166,6 @@ OF_THE_FLOOR = ("produce", "produce on disk", "fetch", "lookups")
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_every_kind_of_work_is_done_without_an_error(tmp_path: Path) -> None:
     # Less than the usual times is enough here; a tenth of a second is too little on a machine that does other things.
     rig = Rig(tmp_path, 0.3, warms=False)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidelog.cli import key_audit
 from tidelog.cli.errors import CommandError
 from tidelog.cli.key_audit import COMPACTED, DELETED, Behind, Bounds
-from tidelog.protocol.records import entries, keys, message_set, tally
+from tidelog.protocol.records import entries, key_hashes, message_set, tally
 from tidelog.protocol.records.batch import HEADER_BYTES
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.steps import at_once
@@ -183,6 +183,6 @@ def test_it_ends_where_no_table_is_large_enough(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_hash_of_no_key_is_zero_and_that_of_an_empty_one_is_not() -> None:
-    assert keys.HASH_BYTES == 16
+    assert key_hashes.HASH_BYTES == 16
     (found,) = audited([keyed(0, None, None)], 1, 2)
     assert found == Behind(None, 1, 0, None, 1, TIME + 1000)

@@ -519,7 +519,7 @@ def test_buffers_of_a_wrong_size_are_refused(kernel: Any) -> None:
             lambda small=small: kernel.latest(small, SECRET, b""),
             lambda small=small: kernel.put(small, SECRET, b"", 0, 1),
         ):
-            with pytest.raises(ValueError, match=f"a map of {size} bytes"):
+            with pytest.raises(ValueError, match=f"a table of {size} bytes"):
                 call()
     for marks in (b"", b"\1"):
         with pytest.raises(ValueError, match="marks for 2 rows"):

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.kernels import load_source
-from tidelog.protocol.records import keys, tally
+from tidelog.protocol.records import key_hashes, keys, tally
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
 SECRET = bytes(range(16))
-KEYS = load_source(keys)
+HASHES = load_source(key_hashes)
 BOTH = pytest.mark.parametrize("kernel", [tally, load_source(tally)], ids=["installed", "interpreted"])
 
 
@@ -32,8 +32,8 @@ def columns(*rows: tuple[int, int, int]) -> Columns:
 
 
 def hashed(module: Any, data: bytes, rows: Columns) -> bytearray:
-    out = bytearray(rows.count * keys.HASH_BYTES)
-    module.hashes(SECRET, data, rows, out)
+    out = bytearray(rows.count * key_hashes.HASH_BYTES)
+    module.write(SECRET, data, rows, out)
     return out
 
 
@@ -44,8 +44,8 @@ def test_hashes_are_those_of_the_map(data: bytes, drawn: st.DataObject) -> None:
         at = drawn.draw(st.integers(0, len(data)))
         rows.append((delta, at, drawn.draw(st.integers(-1, len(data) - at))))
     made = columns(*rows)
-    found = hashed(keys, data, made)
-    assert found == hashed(KEYS, data, made)
+    found = hashed(key_hashes, data, made)
+    assert found == hashed(HASHES, data, made)
     table = bytearray(keys.ENTRY_BYTES * 8)
     for (_, at, length), number in zip(rows, range(0, len(found), 16), strict=True):
         half = found[number : number + 16]
@@ -56,15 +56,38 @@ def test_hashes_are_those_of_the_map(data: bytes, drawn: st.DataObject) -> None:
         assert any(table[entry : entry + 16] == half for entry in range(0, len(table), keys.ENTRY_BYTES))
 
 
-@pytest.mark.parametrize("module", [keys, KEYS], ids=["installed", "interpreted"])
+@pytest.mark.parametrize("module", [key_hashes, HASHES], ids=["installed", "interpreted"])
 def test_a_key_outside_the_data_has_no_hash(module: ModuleType) -> None:
     for row in ((0, 3, 3), (0, -1, 1), (0, 0, 6)):
         with pytest.raises(RecordError, match="record 0: its key lies outside"):
             hashed(module, b"abcde", columns(row))
     with pytest.raises(ValueError, match="1 marks for 2 rows"):
-        module.hashes(SECRET, b"", columns((0, 0, 0), (1, 0, 0)), bytearray(16))
+        module.write(SECRET, b"", columns((0, 0, 0), (1, 0, 0)), bytearray(16))
     with pytest.raises(TypeError, match="read-only"):
-        module.hashes(SECRET, b"", columns((0, 0, 0)), bytes(16))
+        module.write(SECRET, b"", columns((0, 0, 0)), bytes(16))
+
+
+@given(st.binary(max_size=40), st.integers(0, 3), st.data())
+def test_a_sample_is_of_the_keys_whose_hashes_begin_with_zeros(
+    data: bytes, zeros: int, drawn: st.DataObject
+) -> None:
+    lengths = [drawn.draw(st.integers(-1, len(data))) for _ in range(drawn.draw(st.integers(0, 9)))]
+    rows = columns(*((number, 0, length) for number, length in enumerate(lengths)))
+    halves = memoryview(hashed(key_hashes, data, rows)).cast("Q")[::2].tolist()
+    keyed = [half for half, length in zip(halves, lengths, strict=True) if length >= 0]
+    expected = [half for half in keyed if half < 1 << (64 - zeros)]
+    for module in (key_hashes, HASHES):
+        out = array("Q", bytes(8 * len(lengths)))
+        assert module.sample(SECRET, data, rows, zeros, out) == (len(expected), len(keyed))
+        assert out[: len(expected)].tolist() == expected
+
+
+def test_a_sample_needs_room_and_keys_that_are_there() -> None:
+    for module in (key_hashes, HASHES):
+        with pytest.raises(ValueError, match="0 marks for 1 rows"):
+            module.sample(SECRET, b"", columns((0, 0, 0)), 0, array("Q"))
+        with pytest.raises(RecordError, match="record 0: its key lies outside"):
+            module.sample(SECRET, b"a", columns((0, 1, 1)), 0, array("Q", [0]))
 
 
 @BOTH
@@ -73,7 +96,7 @@ def test_each_key_is_counted_as_a_dictionary_would(kernel: Any, data: st.DataObj
     names = data.draw(st.lists(st.sampled_from(b"abcdef"), max_size=12))
     text = bytes(names)
     rows = columns(*((number, number, 1) for number in range(len(text))))
-    halves = hashed(keys, text, rows)
+    halves = hashed(key_hashes, text, rows)
     size = data.draw(st.integers(1, 8))
     table, new = bytearray(kernel.ENTRY_BYTES * size), array("q", bytes(16 * len(text)))
     start, stop = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 14))
@@ -104,7 +127,7 @@ def test_each_key_is_counted_as_a_dictionary_would(kernel: Any, data: st.DataObj
 def test_keys_of_another_share_are_left_out(kernel: Any) -> None:
     text = bytes(range(64))
     rows = columns(*((number, number, 1) for number in range(64)))
-    halves = hashed(keys, text, rows)
+    halves = hashed(key_hashes, text, rows)
     counted = []
     for number in range(4):
         table, new = bytearray(kernel.ENTRY_BYTES * 100), array("q", bytes(16 * 64))
