@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,7 @@ BATCH: Final = 150
 CODECS: Final = {"none": 0, "zstd": 4}
 KEY, DIGITS = b"key-00000000", 8
 SEGMENT_BYTES: Final = 100 << 20
+BESIDE: Final = 8  # connections that produce meanwhile
 # What each broker says of its passes: in its log the time of that over the topic that is filled; among its figures the
 # time of all.
 KAFKA_SAYS: Final = re.compile(r"cleaned log bench-0.*?MB of log processed in ([\d,.]+) seconds", re.DOTALL)
@@ -111,21 +113,22 @@ def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace) 
     """Fill a topic, have it compacted, and say what that took."""
     server.start()
     try:
-        with Wire(server.port) as wire, Wire(server.port) as other:
+        with ExitStack() as stack:
+            wire, *others = [stack.enter_context(Wire(server.port)) for _ in range(1 + BESIDE)]
             wire.create_topics(
                 ["bench"], settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
             )
             wire.create_topics(["beside"])
             fill(wire, arguments)
             time.sleep(2)
-            quiet = latencies_us(other, 5)
+            quiet = latencies_us(others, 5)
             size_mb = sum(path.stat().st_size for path in server.folder.glob("**/bench-0/*.log")) / 1e6
             cpu_s = machine.cpu_s(server.pid)
             alter(server.port, "bench", {"min.cleanable.dirty.ratio": "0.01"})
             beside: list[float] = []
             deadline = time.monotonic() + 600
             while (seconds := seconds_of()) is None:
-                beside += latencies_us(other, 0.5)
+                beside += latencies_us(others, 0.5)
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{server.kind} has compacted nothing in ten minutes")
             cpu_s = machine.cpu_s(server.pid) - cpu_s
@@ -150,14 +153,16 @@ def fill(wire: Wire, arguments: argparse.Namespace) -> None:
         wire.receive_ack()
 
 
-def latencies_us(wire: Wire, seconds: float) -> list[float]:
-    """Produce one record after another, acks=1; return how long each took."""
+def latencies_us(wires: Sequence[Wire], seconds: float) -> list[float]:
+    """Produce a record by each connection, acks=1, all at once and again a millisecond later; return the times."""
     data, found = bytearray(build_batch([Record(0, int(time.time() * 1000), b"k", b"v" * 80)])), []
     end = time.perf_counter() + seconds
     while (began := time.perf_counter()) < end:
-        wire.send_batch("beside", data)
-        wire.receive_ack()
-        found.append((time.perf_counter() - began) * 1e6)
+        for wire in wires:
+            wire.send_batch("beside", data)
+        for wire in wires:
+            wire.receive_ack()
+            found.append((time.perf_counter() - began) * 1e6)
         time.sleep(0.001)
     return found
 

@@ -23,7 +23,7 @@ from tidelog.storage import blocks, verification
 from tidelog.storage.segment import LOG, Mismatch, Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
-CHUNK_BYTES: Final = 16 * blocks.BLOCK_BYTES
+CHUNK_BYTES: Final = 4 * blocks.BLOCK_BYTES
 # What is raised for records that nobody can read, though the checksum over them is right.
 UNREADABLE: Final = (RecordsError, RecordError)
 
