@@ -126,13 +126,14 @@ def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace) 
             cpu_s = machine.cpu_s(server.pid)
             alter(server.port, "bench", {"min.cleanable.dirty.ratio": "0.01"})
             beside: list[float] = []
+            rss_mb = 0.0
             deadline = time.monotonic() + 600
             while (seconds := seconds_of()) is None:
                 beside += latencies_us(others, 0.5)
+                rss_mb = max(rss_mb, server.spent()["rss_mb"])
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{server.kind} has compacted nothing in ten minutes")
             cpu_s = machine.cpu_s(server.pid) - cpu_s
-            rss_mb = server.spent()["rss_mb"]
         say(server.kind, f"{size_mb / seconds:.0f} MB/s", f"{arguments.records / seconds / 1e6:.2f} M records/s",
             f"{cpu_s:.1f} CPU s", f"RSS {rss_mb:.0f} MB",
             f"produce p99 {np.percentile(quiet, 99):.0f} -> {np.percentile(beside or quiet, 99):.0f} us")  # fmt: skip
