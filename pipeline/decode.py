@@ -86,7 +86,7 @@ class Decoder:
             self._add_batch(data, position, header, append_ms)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all that was added since."""
+        """Yield the rows of all that was added since, about `ROWS` at a time."""
         pending, self._pending = self._pending, []
         count, self._count, self._bytes = self._count, 0, 0
         if not count:
@@ -94,8 +94,10 @@ class Decoder:
         made = pa.record_batch(
             _arrays(self.schema, pending, self._topic, self._partition), schema=self.schema
         )
-        for first in range(0, count, ROWS):
-            yield made.slice(first, ROWS)
+        # All alike: a few rows that are left over would cost Spark as much as ten thousand.
+        size = -(-count // max(1, round(count / ROWS)))
+        for first in range(0, count, size):
+            yield made.slice(first, size)
 
     def _add_batch(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
         if header.is_log_append_time and not self._is_in_time(header.max_timestamp):

@@ -163,7 +163,8 @@ class _Pass:
         for segment in segments:
             sampler = Sampler(self._log.shared.sampling_secret) if segment in unknown else None
             # What is damaged replaces nothing: what is lost of it cannot be known.
-            if sampler is not None or (segment.next_offset > start and not segment.summary.damage):
+            is_mapped = segment.next_offset > start and segment.base_offset < self._keys.end
+            if sampler is not None or (is_mapped and not segment.summary.damage):
                 yield from self._look_through(segment, start, sampler)
                 if sampler is not None:
                     segment.sample = sampler.of(segment)

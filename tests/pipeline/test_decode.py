@@ -167,12 +167,21 @@ def test_times_beyond_what_arrow_holds_are_its_last_moment(time_ms: int) -> None
     assert decoded(build_batch([Record(0, time_ms, None, b"v")]))[0]["create_time"] == LARGEST_MS
 
 
-def test_rows_come_64_ki_at_a_time() -> None:
-    many = build_batch([Record(n, NOW_MS, None, b"") for n in range(ROWS + 1)])
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [
+        (ROWS + 1, [ROWS + 1]),
+        (ROWS * 3 // 2 + 2, [ROWS * 3 // 4 + 1] * 2),
+        (2 * ROWS + 1, [ROWS + 1, ROWS]),
+        (3, [3]),
+    ],
+)
+def test_rows_come_about_64_ki_at_a_time_and_no_few_are_left_over(count: int, sizes: list[int]) -> None:
+    many = build_batch([Record(n, NOW_MS, None, b"") for n in range(count)])
     decoder = Decoder("t", 0, ["offset"], Window())
     decoder.add(many, 0, entries.peek(many), 0)
-    assert decoder.is_full
-    assert [rows.num_rows for rows in decoder.take()] == [ROWS, 1]
+    assert decoder.is_full is (count >= ROWS)
+    assert [rows.num_rows for rows in decoder.take()] == sizes
     assert not decoder.is_full
 
 
