@@ -157,7 +157,7 @@ def _partitions(text: str | None) -> frozenset[int] | None:
     if text is None:
         return None
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() for word in words):
+    if not all(word.isascii() and word.isdecimal() for word in words):
         raise WrongOption(f"option partitions: {text!r} is no list of numbers; write 0,1,2")
     return frozenset(map(int, words))
 
@@ -166,6 +166,6 @@ def _count(given: Mapping[str, str], name: str, least: int) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < least:
+    if not (text.isascii() and text.isdecimal()) or int(text) < least:
         raise WrongOption(f"option {name}: {text!r} is no number from {least} on")
     return int(text)

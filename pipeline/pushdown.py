@@ -54,7 +54,11 @@ def _narrowed(found: Wanted, predicate: Filter) -> Wanted:
         if among is None:
             return found
         return found._replace(partitions=among if found.partitions is None else found.partitions & among)
-    if name not in ("offset", "create_time", "append_time") or value is None or isinstance(value, tuple):
+    if (
+        name not in ("offset", "create_time", "append_time")
+        or value is None
+        or isinstance(value, tuple | list)
+    ):
         return found
     whole = _number(value)
     bounds: Bounds = getattr(found, name)

@@ -2,9 +2,10 @@
 
 Owns offsets, as Spark keeps them in its checkpoint, and which of them a batch takes. An offset is
 `{"topic": "t", "topic_id": "...", "partitions": {"0": 17}}`: of each partition the next offset to read. A partition
-that is not named there begins at 0. A time of option `from` that is relative to now is what it was when the stream
-began: offsets have it as `from_ms`. Between two offsets lie the same records whenever they are read, or the read fails:
-so each record is in one batch, and a sink that writes a batch once writes each record once.
+that is not named there begins at 0. Where the stream began is in each of them too, as `began`: Spark keeps only the end
+of its first batch, and asks anew where that begins if it was killed meanwhile. A time of option `from` that is relative
+to now is what it was then: offsets have it as `from_ms`. Between two offsets lie the same records whenever they are
+read, or the read fails: so each record is in one batch, and a sink that writes a batch once writes each record once.
 
 Invariant: what a stream has not read and retention has deleted is an error, and so is a topic that was made anew. With
 `failOnDataLoss=false` the first is not; the second is always.
@@ -29,13 +30,13 @@ from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import Options
-from tidelog.pipeline.pushdown import MOST
 from tidelog.pipeline.tasks import KINDS, Task, packed
 
 Offsets = dict[int, int]
 
 # Unless another number is asked for: a stream that has much to catch up with commits after each second or so.
 RECORDS_A_BATCH: Final = 1_000_000
+_BEGAN: Final = "began"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,7 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the log start of each partition, or the first offset of the time of option `from`."""
         found = self._heads()
         firsts = self._kind.first_offsets(self._options, found, now_ms())
-        return self._written(found, firsts, self._time())
+        return self._written(found, firsts, self._time() | {_BEGAN: _named(firsts)})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return option `maxRecordsPerTrigger`, or what takes no more than some seconds."""
@@ -88,16 +89,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = {partition: at.get(partition, 0) for partition in found.spans}
         self._demand_kept({partition: (offset, offset) for partition, offset in at.items()}, found)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._written(found, _next(at, found.spans, self._targets, most), self._time(start))
+        began = {_BEGAN: start[_BEGAN]} if _BEGAN in start else {}
+        return self._written(found, _next(at, found.spans, self._targets, most), self._time(start) | began)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch; PipelineError if some of its records are not there any more."""
-        time = self._time(end)
-        chosen = self._options._replace(**time)
+        chosen = self._options._replace(**self._time(end))
         first, last = _read(start), _read(end)
-        if self._time(start).get("from_ms", 0) > time.get("from_ms", MOST):
-            # The first batch once more, after a kill: Spark keeps its end, and asks anew where the stream begins.
-            first = self._kind.first_offsets(chosen, self._heads(), now_ms())
+        if start.get(_BEGAN) != end.get(_BEGAN, start.get(_BEGAN)):
+            # The first batch once more, after a kill: `start` is where a stream would begin now.
+            first = _offsets(end[_BEGAN])
         ranges = {
             partition: (first.get(partition, 0), offset)
             for partition, offset in last.items()
@@ -137,11 +138,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the time that is relative to when the stream began, if it is: as an offset says, or as it is now."""
         return {name: offset.get(name, self._options.from_ms) for name in self._options.relative}
 
-    def _written(self, found: Heads, offsets: Offsets, time: dict[str, Any]) -> dict[str, Any]:
+    def _written(self, found: Heads, offsets: Offsets, more: dict[str, Any]) -> dict[str, Any]:
         """Return offsets as Spark keeps them, which takes two of them for one if they read alike."""
-        partitions = {str(each): offsets[each] for each in sorted(offsets)}
         topic = {"topic": self._options.topic, "topic_id": found.topic_id}
-        return topic | {"partitions": partitions} | time
+        return topic | {"partitions": _named(offsets)} | more
 
     def _demand_same(self, offset: Mapping[str, Any], found: Heads) -> None:
         """PipelineError if the offsets are of another topic, of the same name too."""
@@ -203,4 +203,12 @@ def _ends(found: Heads) -> Offsets:
 
 
 def _read(offset: Mapping[str, Any]) -> Offsets:
-    return {int(partition): at for partition, at in offset["partitions"].items()}
+    return _offsets(offset["partitions"])
+
+
+def _offsets(named: Mapping[str, int]) -> Offsets:
+    return {int(partition): at for partition, at in named.items()}
+
+
+def _named(offsets: Offsets) -> dict[str, int]:
+    return {str(each): offsets[each] for each in sorted(offsets)}

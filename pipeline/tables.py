@@ -70,6 +70,7 @@ SEGMENTS: Final = pa.schema(
         ("is_active", pa.bool_()),
     ]
 )
+_MAY_BE_NULL: Final = ("timestamp", "binary")
 TABLES: Final = {"records": RECORDS, "batches": BATCHES, "segments": SEGMENTS}
 
 
@@ -98,6 +99,7 @@ _NAMES: Final = {
 
 def checked(schema: StructType, table: pa.Schema) -> tuple[str, ...]:
     """Return the names of the columns that are asked for, in their order; WrongOption where one is not of the table."""
+    names = schema.fieldNames()
     for field in schema.fields:
         number = table.get_field_index(field.name)
         if number < 0:
@@ -105,4 +107,8 @@ def checked(schema: StructType, table: pa.Schema) -> tuple[str, ...]:
         kind = _spark(table.field(number).type)
         if field.dataType.simpleString() != kind.replace(": ", ":").replace(", ", ","):
             raise WrongOption(f"column {field.name}: it is {kind}, not {field.dataType.simpleString()}")
-    return tuple(schema.fieldNames())
+        if not field.nullable and kind in _MAY_BE_NULL:
+            raise WrongOption(f"column {field.name}: it may be null; leave out `not null`")
+        if names.count(field.name) > 1:
+            raise WrongOption(f"column {field.name}: it is named twice")
+    return tuple(names)

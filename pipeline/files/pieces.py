@@ -131,6 +131,7 @@ def _open(piece: Piece) -> files.File:
             raise PipelineError(f"{piece.path}: it cannot be opened: {error.strerror}") from error
         demand_same(piece)  # Behind it: by now the file is there, of whichever topic.
         return file
+    demand_same(piece)
     raise PipelineError(
         f"{piece.path} is not there any more: retention has deleted it since the read was planned; load it anew"
     )

@@ -110,9 +110,9 @@ def _node_id(folder: Path) -> str:
 
 
 def _compact(buffer_bytes: int, progress: Progress, log: Log) -> passes.Cleaned:
-    """Make passes over a log until none is due: as many as the keys need that have room at a time."""
+    """Make passes over a log until all of it is clean: as many as the keys need that have room at a time."""
     total, reached = passes.Cleaned(), -1
-    while (due := plan.due(log, now_ms(), by_yield=False)) is not None:
+    while (due := plan.everything(log, now_ms())) is not None:
         steps = passes.clean(
             log,
             due,

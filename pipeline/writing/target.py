@@ -9,7 +9,7 @@ Spark.
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -68,8 +68,7 @@ def look(address: str, topic: str, job: str, read: bool) -> LookedAt:
         ends = _ends(consumer, address, topic)
         if not read:
             return LookedAt(Written(), dict(ends), ends)
-        starts = dict(consumer.beginning_offsets([TopicPartition(topic, number) for number in ends]))
-        first = {place.partition: offset for place, offset in starts.items()}
+        first = _beginnings(consumer, topic, ends)
         for number in ends:
             marked = consumer.committed(TopicPartition(topic, number))
             # A topic of this name that was made anew may be shorter than the mark.
@@ -79,9 +78,13 @@ def look(address: str, topic: str, job: str, read: bool) -> LookedAt:
 
 
 def look_again(address: str, topic: str, starts: Mapping[int, int]) -> Written:
-    """Return what has come to the topic since it ended there."""
+    """Return what has come to the topic since it ended there, of what is there still."""
     with _consumer(address) as consumer:
-        return _read(consumer, topic, starts, _ends(consumer, address, topic))
+        ends = _ends(consumer, address, topic)
+        first = _beginnings(consumer, topic, ends)
+        return _read(
+            consumer, topic, {number: max(starts.get(number, 0), first[number]) for number in ends}, ends
+        )
 
 
 def mark(address: str, topic: str, job: str, offsets: Mapping[int, int]) -> None:
@@ -104,6 +107,11 @@ def _partitions(consumer: KafkaConsumer, address: str, topic: str) -> frozenset[
 def _ends(consumer: KafkaConsumer, address: str, topic: str) -> dict[int, int]:
     places = [TopicPartition(topic, number) for number in sorted(_partitions(consumer, address, topic))]
     return {place.partition: offset for place, offset in consumer.end_offsets(places).items()}
+
+
+def _beginnings(consumer: KafkaConsumer, topic: str, numbers: Iterable[int]) -> dict[int, int]:
+    places = [TopicPartition(topic, number) for number in numbers]
+    return {place.partition: offset for place, offset in consumer.beginning_offsets(places).items()}
 
 
 def _read(consumer: KafkaConsumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Written:

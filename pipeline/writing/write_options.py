@@ -123,6 +123,6 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise WrongOption(f"option {name}: {text!r} is no number from 1 on")
     return int(text)

@@ -90,6 +90,18 @@ def wanted(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
     return Plan(candidates, must, is_choice, segments[-1].next_offset, share + max(lag_ms, 0))
 
 
+def everything(log: Log, now_ms: int) -> Plan | None:
+    """Return a pass over all that may be compacted, whatever that yields; None where nothing is left to be done."""
+    if not log.config.compacts or log.health.failure is not None:
+        return None
+    segments = compactable(log, now_ms)
+    end = segments[-1].next_offset if segments else 0
+    candidates = tuple(each for each in segments if not each.summary.damage)
+    if all(each.summary.cleaned_to >= end and not has_expired(each, now_ms) for each in candidates):
+        return None
+    return Plan(candidates, frozenset(candidates), False, end, 0.0)
+
+
 def expired_with_older(candidates: Sequence[Segment], now_ms: int) -> frozenset[Segment]:
     """Return the segments with tombstones that may go now, and those that have to be clean of what these replaced."""
     expired = [each for each in candidates if has_expired(each, now_ms)]

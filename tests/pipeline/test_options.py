@@ -72,6 +72,14 @@ def test_times_have_the_forms_of_the_commands(text: str, time_ms: int) -> None:
         ({"bad": "quarantine:"}, "option bad: 'quarantine:' is none"),
         ({"bad": "skip:/x"}, "option bad: 'skip:/x' is none"),
         ({"partitions": "0,x"}, "option partitions: '0,x' is no list of numbers; write 0,1,2"),
+        (
+            {"partitions": "\N{ARABIC-INDIC DIGIT THREE}"},
+            "option partitions: '\N{ARABIC-INDIC DIGIT THREE}' is no list of numbers",
+        ),
+        (
+            {"maxRecords": "\N{ARABIC-INDIC DIGIT THREE}"},
+            "option maxRecords: '\N{ARABIC-INDIC DIGIT THREE}' is no number",
+        ),
         ({"partitions": ""}, "option partitions: '' is no list of numbers"),
         ({"maxRecords": "-1"}, "option maxRecords: '-1' is no number from 0 on"),
         ({"maxRecords": "many"}, "option maxRecords: 'many' is no number from 0 on"),

@@ -77,6 +77,8 @@ def test_partitions_are_those_in_all_predicates() -> None:
         d.EqualNullSafe(("create_time",), None),
         d.EqualTo(("key",), b"k"),
         d.In(("offset",), (1, 2)),
+        d.In(("offset",), [1, 2]),  # type: ignore[arg-type]  (which is what Spark hands over)
+        d.In(("create_time",), [AT]),  # type: ignore[arg-type]
         d.GreaterThan(("partition",), 1),
         d.EqualTo(("headers", "offset"), 5),
         d.StringStartsWith(("topic",), "t"),

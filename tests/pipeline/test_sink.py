@@ -20,7 +20,9 @@ from kafka.partitioner.default import murmur2
 from pyspark.sql import types
 
 from tests.pipeline import topics
+from tests.pipeline.test_from_broker import delete_before
 from tests.support.broker import Broker
+from tests.support.raw_client import RawClient
 from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import unique_topic
 from tidelog.pipeline.errors import PipelineError
@@ -479,6 +481,17 @@ def test_a_mark_in_a_topic_that_was_made_anew_is_none(target_broker: Broker, top
     write(target_broker, rows_of("orders-0", range(5)), topic=topic, job=topic)
     target.mark(target_broker.address, topic, topic, {0: 99})
     assert target.look(target_broker.address, topic, topic, read=True).starts == {0: 0}
+
+
+def test_a_look_for_what_has_come_since_passes_over_what_retention_has_taken(
+    target_broker: Broker, topic: str
+) -> None:
+    topics.make(target_broker, topic)
+    write(target_broker, rows_of("orders-0", range(5)), topic=topic, job=topic)
+    with RawClient(target_broker) as client:
+        delete_before(client, topic, 3)
+    since = target.look_again(target_broker.address, topic, {0: 1})
+    assert [since.has(f"orders-0@{n}") for n in range(5)] == [False] * 3 + [True] * 2
 
 
 class Attempt:

@@ -119,6 +119,8 @@ def test_a_narrower_schema_is_honoured_and_a_wrong_one_named(spark: Any, tmp_pat
     for schema, message in (
         ("ofset long", "column ofset: there is none"),
         ("offset string", "column offset: it is bigint, not string"),
+        ("offset long, offset long", "column offset: it is named twice"),
+        ("key binary not null", "column key: it may be null; leave out `not null`"),
     ):
         fails(lambda schema=schema: table(spark, tmp_path).schema(schema).load().collect(), message)
 

@@ -180,8 +180,13 @@ def test_what_retention_deleted_before_it_was_read(
         stream(source, topic).latestOffset(start, ALL)
     with pytest.raises(PipelineError, match=deleted):
         stream(source, topic).partitions(start, end)
+    # A stream that was killed in its first batch: some of it may have been written, and must not be taken for all.
+    anew = stream(source, topic).initialOffset()
+    assert at(anew) == {"0": 7}
+    with pytest.raises(PipelineError, match=deleted):
+        stream(source, topic).partitions(anew, end)
     reader = stream(source, topic, failOnDataLoss="false")
-    assert read(reader, start, end) == [(0, 7)]
+    assert read(reader, start, end) == read(reader, anew, end) == [(0, 7)]
     assert at(reader.latestOffset(start, ReadMaxRows(3))) == {"0": 10}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.compaction import COMPACTED, clean, keyed, rows_of
+from tests.support.compaction import COMPACTED, clean, finished, keyed, rows_of, steps_of
 from tests.support.logs import NOW, open_log
 from tidelog.storage.compaction import key_map, plan
 from tidelog.storage.compaction.key_map import ENTRY_BYTES, KeyMap
@@ -43,6 +43,20 @@ def test_S87_S88_S89_a_pass_maps_the_head_alone_and_what_it_has_replaced_goes_fr
     rows = rows_of(log)
     assert [row.offset for row in rows if row.key in (b"k7", b"k9")] == [101, 102]
     assert len(rows) == 100
+
+
+def test_all_there_is_to_compact_is_what_a_pass_by_yield_or_ratio_may_leave(tmp_path: Path) -> None:
+    log = open_log(tmp_path, **{**MERGING, "min_cleanable_dirty_ratio": 0.9})
+    for n in range(3):
+        put(log, *((b"k%d" % key, b"%d" % n) for key in range(n, 3)))
+        if n < 2:
+            clean(log, NOW)
+    everything = plan.everything(log, NOW)
+    assert everything is not None
+    assert everything.must == frozenset(log.segments[:-1])
+    finished(steps_of(log, everything, NOW))
+    assert [row.key for row in rows_of(log)] == [b"k0", b"k1", b"k2"]
+    assert plan.everything(log, NOW) is None
 
 
 def test_S91_S94_the_map_takes_as_much_memory_as_it_is_given_and_says_how_far_it_reaches() -> None:
