@@ -43,15 +43,15 @@ _STATE = cython.typedef((cython.ulonglong, cython.ulonglong, cython.ulonglong, c
 _TASK = cython.typedef(
     (cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t, cython.bint, cython.ulonglong)
 )
-# the record whose key is wrong, or -1; how many hashes were written, how many records have a key
-_WALKED = cython.typedef((cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t))
+# the record that is wrong, or -1; how many hashes were written, how many bytes records with a key have
+_WALKED = cython.typedef((cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong))
 
 
 class Sampled(NamedTuple):
-    """How many hashes were written, and how many records have a key."""
+    """How many hashes were written, and how many bytes the records with a key have."""
 
     hashes: int
-    keyed: int
+    keyed_bytes: int
 
 
 def write(secret: bytes, data: Buffer, columns: Columns, out: bytearray | memoryview | mmap) -> None:
@@ -67,11 +67,12 @@ def write(secret: bytes, data: Buffer, columns: Columns, out: bytearray | memory
 
 
 def sample(secret: bytes, data: Buffer, columns: Columns, zeros: int, out: "array.array[int]") -> Sampled:
-    """Write the first half of the hash of each key whose hash begins with so many bits of zeros into out.
+    """Write the first half of the hash of each key whose hash begins with so many bits of zeros, and a size, into out.
 
-    out has an unsigned 64-bit integer for each record. RecordError and ValueError as by write.
+    The size is that of the record, up to the next one or the end of data, in bytes; 0 of a tombstone. out has two
+    unsigned 64-bit integers for each record. RecordError and ValueError as by write.
     """
-    columns.check(len(out))
+    columns.check(len(out) // 2)
     return _walked(secret, data, columns, memoryview(out), False, 64 - zeros)
 
 
@@ -79,7 +80,7 @@ def _walked(
     secret: bytes, data: Buffer, columns: Columns, out: memoryview, wants_all: bool, bits: int
 ) -> Sampled:
     octets = memoryview(data).cast("B")
-    wrong, hashes, keyed = _guarded(
+    wrong, hashes, keyed_bytes = _guarded(
         octets,
         columns.block,
         out,
@@ -88,7 +89,7 @@ def _walked(
     )
     if wrong >= 0:
         raise RecordError(f"record {wrong}: its key lies outside the data", wrong)
-    return Sampled(hashes, keyed)
+    return Sampled(hashes, keyed_bytes)
 
 
 @cython.cfunc
@@ -136,7 +137,7 @@ def _walk(
     a, b, c, d = start  # type: ignore[attr-defined]
     full: cython.ulonglong = 0xFFFF_FFFF_FFFF_FFFF
     hashes: cython.Py_ssize_t = 0
-    keyed: cython.Py_ssize_t = 0
+    keyed: cython.longlong = 0
     index: cython.Py_ssize_t
     for index in range(count):
         key: cython.longlong = columns[3 * stride + index]
@@ -147,12 +148,18 @@ def _walk(
             if key < 0 or length > size or key > size - length:
                 return index, hashes, keyed
             first, second = hash_key(octets, key, length, a, b, c, d, full)
-            keyed += 1
         if wants_all:
             out[2 * index] = first
             out[2 * index + 1] = second
             hashes += 1
-        elif length >= 0 and first <= most:
-            out[hashes] = first
-            hashes += 1
+        elif length >= 0:
+            end: cython.longlong = columns[index + 1] if index + 1 < count else size
+            record: cython.longlong = end - columns[index]
+            if record < 0 or record > size:
+                return index, hashes, keyed  # else nothing would bound the sum
+            keyed += record
+            if first <= most:
+                out[2 * hashes] = first
+                out[2 * hashes + 1] = 0 if columns[6 * stride + index] < 0 else record
+                hashes += 1
     return -1, hashes, keyed

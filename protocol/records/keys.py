@@ -113,12 +113,13 @@ def note(
     base_offset: int,
     room: int,
     slot_mask: int = ALL_BITS,
+    first_offset: int = 0,
 ) -> Noted:
     """Put the offset of each record that has a key, in order, into the map, where it has none as late for the key.
 
-    Stop before the first record whose key would be one more than room new ones, or finds no free entry. What has no key
-    is passed over, and counts as noted. RecordError where an offset leaves an int64 or the columns are not those of
-    data: the map is then void.
+    Stop before the first record whose key would be one more than room new ones, or finds no free entry. What has no
+    key, or lies before first_offset, is passed over, and counts as noted. RecordError where an offset leaves an int64
+    or the columns are not those of data: the map is then void.
     """
     entries, octets = words(writable(table), ENTRY_BYTES), memoryview(data).cast("B")
     columns.check()
@@ -137,6 +138,7 @@ def note(
         ),
         _start(secret),
         max(0, min(room, _INT64_MAX)),
+        max(0, min(first_offset, _INT64_MAX)),
     )
     if fault != _OK:
         raise _wrong(fault, record)
@@ -255,7 +257,13 @@ def _wrong(fault: int, record: int) -> RecordError:
 @cython.exceptval(check=True)
 @cython.annotation_typing(True)
 def _guarded_note(
-    table: Buffer, data: Buffer, block: array.array, task: _TASK, start: _STATE, room: cython.longlong
+    table: Buffer,
+    data: Buffer,
+    block: array.array,
+    task: _TASK,
+    start: _STATE,
+    room: cython.longlong,
+    first: cython.longlong,
 ) -> _NOTED:
     """Run _note; without the interpreter's lock if it takes long."""
     noted: _NOTED
@@ -269,10 +277,10 @@ def _guarded_note(
     else:
         entries, octets, rows, ahead = table, data, block, scratch
     if size < _UNLOCK_BYTES and count < _UNLOCK_RECORDS:
-        noted = _note(entries, octets, rows, ahead, task, start, room)
+        noted = _note(entries, octets, rows, ahead, task, start, room, first)
     else:
         with cython.nogil:
-            noted = _note(entries, octets, rows, ahead, task, start, room)
+            noted = _note(entries, octets, rows, ahead, task, start, room, first)
     return noted
 
 
@@ -340,6 +348,7 @@ def _note(
     task: _TASK,
     start: _STATE,
     room: cython.longlong,
+    first: cython.longlong,
 ) -> _NOTED:
     """Do note's work without Python."""
     count, stride, _size, capacity, base, _mask = task  # type: ignore[attr-defined]
@@ -354,7 +363,7 @@ def _note(
             fault, wrong = _hash_ahead(entries, octets, columns, scratch, task, start, index, hashed)
             if fault != _OK:
                 return fault, wrong, added
-        if columns[4 * stride + index] < 0:
+        if columns[4 * stride + index] < 0 or base + columns[stride + index] < first:
             continue
         row: cython.Py_ssize_t = (index - step) * _SCRATCH
         at: cython.Py_ssize_t = find(

@@ -43,9 +43,15 @@ class KeyMap:
         self._table.close()
         self._begin(end)
 
-    def note(self, data: Buffer, columns: Columns, base_offset: int) -> bool:
-        """Take note of the records of a batch that begins with an offset; tell whether there was room for all."""
-        noted = keys.note(self._table, self._secret, data, columns, base_offset, self._room)
+    def note(self, data: Buffer, columns: Columns, base_offset: int, first_offset: int = 0) -> bool:
+        """Take note of the records of a batch that begins with an offset; tell whether there was room for all.
+
+        Those before `first_offset` take no room: else a batch with more keys than there is room for would be mapped no
+        further by another pass than by the first.
+        """
+        noted = keys.note(
+            self._table, self._secret, data, columns, base_offset, self._room, first_offset=first_offset
+        )
         self._room -= noted.entries
         is_all = noted.records == columns.count
         if not is_all:

@@ -22,6 +22,7 @@ from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messag
 from tidelog.storage.compaction.survey import Sampler
 from tidelog.storage.compaction.swap import swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
+from tidelog.storage.key_sample import KeySample
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
@@ -93,10 +94,12 @@ class _Pass:
         self._cuts = cuts
         self._transactions = Transactions()
         self._columns = Columns()
+        self._holes: list[int] = []
         self._done = Cleaned()
 
     def run(self, plan: Plan) -> Generator[int, None, Cleaned]:
         sealed = self._log.segments[:-1]
+        self._holes = [each.base_offset for each in sealed if each.summary.damage]
         yield from self._find_markers([each for each in sealed if each.base_offset < plan.end])
         end = self._keys.end = min(plan.end, self._transactions.first_open)
         chosen, mapped_from = set(plan.must), None
@@ -105,7 +108,7 @@ class _Pass:
             if unknown:
                 mapped_from = min(map(plans.clean_to, unknown))
                 yield from self._map(sealed, mapped_from, unknown)
-            survey.estimate(plan.candidates)
+            survey.estimate(plan.candidates, end)
             chosen |= plans.worth_it(plan.candidates, self._log.config)
         if chosen:
             start = min(map(plans.clean_to, chosen))
@@ -121,6 +124,7 @@ class _Pass:
                 yield from self._copy(group, what_stays)
             self._done.records, self._done.records_dropped = what_stays.records, what_stays.dropped
             self._done.tombstones_dropped = what_stays.tombstones_dropped
+            survey.estimate(self._log.segments[:-1], end)  # What the map did not reach is left.
         self._done.cleaned_to = self._keys.end
         return self._done
 
@@ -146,7 +150,7 @@ class _Pass:
     def _find_markers(self, segments: Sequence[Segment]) -> Generator[int, None, None]:
         for segment in segments:
             if segment.summary.damage:
-                self._transactions.is_all_known = False
+                self._transactions.note_hole(segment.base_offset)
             elif segment.summary.transactional:
                 for found in chunks(segment):
                     for entry in found:
@@ -167,36 +171,38 @@ class _Pass:
             if sampler is not None or (is_mapped and not segment.summary.damage):
                 yield from self._look_through(segment, start, sampler)
                 if sampler is not None:
-                    segment.sample = sampler.of(segment)
+                    segment.sample = sampler.end()
 
     def _look_through(
         self, segment: Segment, start: int, sampler: Sampler | None
     ) -> Generator[int, None, None]:
         for found in chunks(segment):
             for entry in found:
-                is_mapped = start <= entry.header.last_offset and entry.header.base_offset < self._keys.end
-                with suppress(*UNREADABLE):  # Nobody can read it: it stays as it is, and replaces nothing.
-                    if is_mapped or sampler is not None:
-                        self._look_at(entry, is_mapped, sampler)
+                if sampler is not None or start <= entry.header.last_offset:
+                    with suppress(
+                        *UNREADABLE
+                    ):  # Nobody can read it: it stays as it is, and replaces nothing.
+                        self._look_at(entry, start, sampler)
             yield self._read(found)
             if sampler is None and found and found[-1].header.last_offset >= self._keys.end:
                 return
 
-    def _look_at(self, entry: Entry, is_mapped: bool, sampler: Sampler | None) -> None:
+    def _look_at(self, entry: Entry, start: int, sampler: Sampler | None) -> None:
+        """Take note of the keys of an entry from `start` on, and of all for a sample. UNREADABLE."""
         header = entry.header
+        is_mapped = header.base_offset < self._keys.end
         if header.magic != MAGIC:
-            for offset, _, key, _ in list(messages(entry)):
-                if key is None:
-                    continue
+            for offset, _, key, value in list(messages(entry)):
                 if sampler is not None:
-                    sampler.look_at(key)
-                is_mapped = is_mapped and self._keys.put(key, offset)
+                    sampler.look_at(key, value)
+                if key is not None and offset >= start:
+                    is_mapped = is_mapped and self._keys.put(key, offset)
         elif header.record_count and not header.is_control:
             data, _ = scanned(entry, self._columns)
             if sampler is not None:
-                sampler.look(data, self._columns)
-            if is_mapped and not self._transactions.is_aborted(header):
-                self._keys.note(data, self._columns, header.base_offset)
+                sampler.look(data, self._columns, self._transactions.is_aborted(header))
+            if is_mapped and self._transactions.may_replace(header):
+                self._keys.note(data, self._columns, header.base_offset, start)
 
     def _read(self, found: list[Entry]) -> int:
         size = size_of(found)
@@ -214,13 +220,17 @@ class _Pass:
         copy = Copy(group, log.config, log.shared)
         try:
             yield from copy.fill(what_stays, safe_end)
-            copy.segment.sample = survey.merged(group, _after(group, log.segments))
+            copy.segment.sample = survey.merged(group, log.segments, self._keys.end)
+            # What a segment that cannot be read has, older ones were not compared with: it may be read some day.
+            clean_to = min(
+                (each for each in self._holes if each > group[-1].base_offset), default=self._keys.end
+            )
             if len(group) == 1 and what_stays.changed == changed:
                 copy.drop()
-                met = seen(group, what_stays, self._keys.end, self._now_ms)
-                self._structural(partial(self._note_clean, group[0], met))
+                met = seen(group, what_stays, clean_to, self._now_ms)
+                self._structural(partial(self._note_clean, group[0], copy.segment.sample, clean_to, met))
             else:
-                copy.finish(what_stays, self._keys.end, self._now_ms)
+                copy.finish(what_stays, clean_to, self._now_ms)
                 self._structural(partial(swap, log, copy, self._cuts))
         except BaseException:
             copy.drop()
@@ -231,16 +241,15 @@ class _Pass:
         self._done.freed_bytes += read - written
         self._done.segments += len(group)
 
-    def _note_clean(self, segment: Segment, met: tuple[int, int]) -> None:
+    def _note_clean(
+        self, segment: Segment, sample: KeySample | None, clean_to: int, met: tuple[int, int]
+    ) -> None:
         """Take note that a segment is clean as it is, unless the log was cut meanwhile."""
         log, summary = self._log, segment.summary
         with log.lock:
             if segment in log.segments and log.durability.cuts == self._cuts:
-                summary.cleaned_to = max(self._keys.end, summary.cleaned_to)
+                segment.sample = sample
+                summary.cleaned_to = max(clean_to, summary.cleaned_to)
                 summary.cleaned_ms, summary.source_bytes = self._now_ms, segment.size
                 summary.seen_to, summary.seen_ms = met
                 segment.write_summary(summary.encode())
-
-
-def _after(group: Sequence[Segment], segments: Sequence[Segment]) -> list[Segment]:
-    return [each for each in segments if each.base_offset > group[-1].base_offset]

@@ -16,7 +16,7 @@ from tidelog.protocol.records.batch import MAGIC, Buffer
 from tidelog.protocol.records.columns import Columns
 from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messages, scanned, size_of
 from tidelog.storage.key_sample import KEYS_MAX, KeySample
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import OFFSET_MAX, Segment
 
 # So many keys wait until they are taken into a sample.
 _WAITING: Final = 4 * KEYS_MAX
@@ -29,40 +29,51 @@ class Sampler:
         """Know of no key yet."""
         self._secret = secret
         self._sample = KeySample()
-        self._waiting: set[int] = set()
-        self._keyed = 0
+        self._waiting: dict[int, int] = {}
+        self._bytes = self._keyed_bytes = 0
         self._out = array("Q")
         self._one = Columns(1)
         self._one.count = 1
+        self._pair = array("Q", (0, 0))
 
-    def look(self, data: Buffer, columns: Columns) -> None:
-        """Look at the keys of a batch's records."""
+    def look(self, data: Buffer, columns: Columns, is_garbage: bool = False) -> None:
+        """Look at the keys of a batch's records; if it is garbage, at how many bytes these have."""
+        size = len(data) - columns.start[0]
+        self._bytes += size
+        if is_garbage:
+            self._keyed_bytes += size
+            return
         out = self._out
-        if len(out) < columns.count:
-            out = self._out = array("Q", bytes(8 * columns.count))
+        if len(out) < 2 * columns.count:
+            out = self._out = array("Q", bytes(16 * columns.count))
         found = key_hashes.sample(self._secret, data, columns, self._sample.bits, out)
-        self._keyed += found.keyed
+        self._keyed_bytes += found.keyed_bytes
         if found.hashes:
-            self._waiting.update(out[: found.hashes])
-            if len(self._waiting) > _WAITING:
-                self._take_in()
+            self._take(dict(zip(out[: 2 * found.hashes : 2], out[1 : 2 * found.hashes : 2], strict=True)))
 
-    def look_at(self, key: bytes) -> None:
+    def look_at(self, key: bytes | None, value: bytes | None) -> None:
         """Look at the key of one record."""
-        self._one.key_length[0] = len(key)
-        self.look(key, self._one)
+        size = len(key or b"") + len(value or b"")
+        self._bytes += size
+        if key is not None:
+            self._keyed_bytes += size
+            self._one.key_length[0] = len(key)
+            if key_hashes.sample(self._secret, key, self._one, self._sample.bits, self._pair).hashes:
+                self._take({self._pair[0]: 0 if value is None else size})
 
-    def of(self, segment: Segment) -> KeySample:
-        """Return the sample, once this has seen all of the segment."""
-        self._take_in()
-        sample = self._sample
-        sample.keyed = self._keyed / max(segment.summary.record_count, 1)
-        sample.latest = min(1.0, (len(sample.hashes) << sample.bits) / max(self._keyed, 1))
-        return sample
+    def _take(self, sizes: dict[int, int]) -> None:
+        self._waiting |= sizes
+        if len(self._waiting) > _WAITING:
+            self._sample.add(self._waiting)
+            self._waiting = {}
 
-    def _take_in(self) -> None:
+    def end(self) -> KeySample:
+        """Return the sample of what was looked at."""
         self._sample.add(self._waiting)
-        self._waiting = set()
+        sample = self._sample
+        sample.keyed = self._keyed_bytes / max(self._bytes, 1)
+        sample.latest = min(1.0, (sum(sample.sizes) << sample.bits) / max(self._keyed_bytes, 1))
+        return sample
 
 
 def sampled(segment: Segment, secret: bytes) -> Generator[int, None, KeySample]:
@@ -73,51 +84,59 @@ def sampled(segment: Segment, secret: bytes) -> Generator[int, None, KeySample]:
             with suppress(*UNREADABLE):  # Nobody can read it: it tells nothing.
                 _look(entry, columns, sampler)
         yield size_of(found)
-    return sampler.of(segment)
+    return sampler.end()
 
 
 def _look(entry: Entry, columns: Columns, sampler: Sampler) -> None:
     header = entry.header
     if header.magic != MAGIC:
-        for _, _, key, _ in list(messages(entry)):
-            if key is not None:
-                sampler.look_at(key)
+        for _, _, key, value in list(messages(entry)):
+            sampler.look_at(key, value)
     elif header.record_count and not header.is_control:
         data, _ = scanned(entry, columns)
         sampler.look(data, columns)
 
 
-def estimate(segments: Sequence[Segment]) -> None:
-    """Tell of each segment, oldest first, how many of its bytes later ones of these have replaced (S100).
+def estimate(segments: Sequence[Segment], end: int = OFFSET_MAX) -> None:
+    """Tell of each segment that has a sample, oldest first, how many of its bytes later ones have replaced (S100).
 
-    All must have a sample. What a sample says of keys it says of bytes, as if all records were of one size.
+    What lies behind `end` replaces nothing yet, and is not to be replaced.
     """
-    bits = max((each.sample.bits for each in segments if each.sample is not None), default=0)
+    known = [(each, each.sample) for each in segments if each.sample is not None]
+    bits = max((sample.bits for _, sample in known), default=0)
     later: set[int] = set()
-    for segment in reversed(segments):
-        sample = segment.sample
-        assert sample is not None
+    for segment, sample in reversed(known):
         own = sample.at(bits)
-        stays = len(own - later) / len(own) if own else 1.0
-        later |= own
-        sample.garbage_bytes = int(sample.keyed * (1 - sample.latest * stays) * segment.size)
+        size = sum(own.values())
+        stays = sum(size for each, size in own.items() if each not in later) / size if size else 1.0
+        sample.garbage_bytes = 0
+        if segment.next_offset <= end:
+            later |= own.keys()
+            sample.garbage_bytes = int(sample.keyed * (1 - sample.latest * stays) * segment.size)
 
 
-def merged(group: Sequence[Segment], later: Sequence[Segment]) -> KeySample | None:
-    """Return the sample of what stays of a group, where later segments are these; None where one has no sample."""
+def merged(group: Sequence[Segment], segments: Sequence[Segment], end: int) -> KeySample | None:
+    """Return the sample of what stays of a group, in a log of these segments, where keys before `end` were compared.
+
+    None where that cannot be told: one has no sample, or the group is not compared to its end.
+    """
     samples = [segment.sample for segment in group]
-    if any(sample is None for sample in samples):
+    if any(sample is None for sample in samples) or group[-1].next_offset > end:
         return None
     merged = KeySample(max(sample.bits for sample in samples if sample is not None))
     gone: set[int] = set()
-    for segment in later:
-        if segment.sample is not None:
-            gone |= segment.sample.at(merged.bits)
+    for segment in segments:
+        if (
+            segment.sample is not None
+            and group[-1].base_offset < segment.base_offset
+            and segment.next_offset <= end
+        ):
+            gone |= segment.sample.at(merged.bits).keys()
     for sample in samples:
         if sample is not None:
-            merged.add(sample.at(merged.bits) - gone)
-    before = sum(segment.summary.record_count for segment in group)
+            merged.add({each: size for each, size in sample.at(merged.bits).items() if each not in gone})
+    before = sum(segment.size for segment in group)
     merged.keyed = sum(
-        segment.sample.keyed * segment.summary.record_count for segment in group if segment.sample is not None
+        segment.sample.keyed * segment.size for segment in group if segment.sample is not None
     ) / max(before, 1)
     return merged

@@ -23,17 +23,18 @@ _ABORT, _COMMIT = 0, 1
 class Transactions:
     """The markers of a log, and whether it has anything of their transactions: all of its segments are to be told of.
 
-    Where one cannot be read, every marker may have something in it.
+    Where one cannot be read, every marker may have something in it, and what became of a transaction whose next marker
+    is behind it nobody knows: it is taken neither for aborted nor for committed.
     """
 
-    __slots__ = ("_markers", "_open", "_with_data", "is_all_known")
+    __slots__ = ("_holes", "_markers", "_open", "_with_data")
 
     def __init__(self) -> None:
         """Know of no marker."""
         self._markers: dict[int, list[tuple[int, int]]] = {}
         self._open: dict[int, int] = {}  # where a transaction begins of which no marker was met yet
         self._with_data: set[int] = set()  # offsets of markers
-        self.is_all_known = True
+        self._holes: list[int] = []  # where segments begin that cannot be read
 
     def note(self, entry: Entry) -> None:
         """Take note of a batch, in the order of the log."""
@@ -41,10 +42,13 @@ class Transactions:
         if header.is_control:
             if self._open.pop(header.producer_id, None) is not None:
                 self._with_data.add(header.base_offset)
-            if (said := _said(entry)) in (_ABORT, _COMMIT):
-                self._markers.setdefault(header.producer_id, []).append((header.base_offset, said))
+            self._markers.setdefault(header.producer_id, []).append((header.base_offset, _said(entry)))
         elif header.is_transactional and header.record_count:
             self._open.setdefault(header.producer_id, header.base_offset)
+
+    def note_hole(self, base_offset: int) -> None:
+        """Take note of a segment that cannot be read, in the order of the log."""
+        self._holes.append(base_offset)
 
     @property
     def first_open(self) -> int:
@@ -55,14 +59,22 @@ class Transactions:
         """Tell whether a batch belongs to a transaction that was aborted."""
         return header.is_transactional and not header.is_control and self._outcome(header) == _ABORT
 
+    def may_replace(self, header: BatchHeader) -> bool:
+        """Tell whether a batch is known to be delivered, so that what it replaces may go."""
+        return not header.is_transactional or self._outcome(header) == _COMMIT
+
     def _outcome(self, header: BatchHeader) -> int:
-        markers = self._markers.get(header.producer_id, [])
-        number = bisect_right(markers, (header.base_offset, NONE))
-        return markers[number][1] if number < len(markers) else NONE
+        markers, offset = self._markers.get(header.producer_id, []), header.base_offset
+        number = bisect_right(markers, (offset, OFFSET_MAX))
+        if number == len(markers):
+            return NONE
+        at, said = markers[number]
+        hole = bisect_right(self._holes, offset)
+        return NONE if hole < len(self._holes) and self._holes[hole] < at else said
 
     def has_data(self, header: BatchHeader) -> bool:
         """Tell of a marker whether data of its transaction is there, or was when the pass began."""
-        return header.base_offset in self._with_data or not self.is_all_known
+        return header.base_offset in self._with_data or bool(self._holes)
 
 
 def _said(entry: Entry) -> int:

@@ -1,6 +1,7 @@
 """The table of keys that are counted, as installed and interpreted, against a dictionary."""
 
 from array import array
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -72,22 +73,38 @@ def test_a_sample_is_of_the_keys_whose_hashes_begin_with_zeros(
     data: bytes, zeros: int, drawn: st.DataObject
 ) -> None:
     lengths = [drawn.draw(st.integers(-1, len(data))) for _ in range(drawn.draw(st.integers(0, 9)))]
+    starts = sorted(drawn.draw(st.integers(0, len(data))) for _ in lengths)
+    sizes = [end - start for start, end in pairwise([*starts, len(data)])]
     rows = columns(*((number, 0, length) for number, length in enumerate(lengths)))
+    for number, start in enumerate(starts):
+        rows.start[number], rows.value_length[number] = start, drawn.draw(st.integers(-1, 0))
     halves = memoryview(hashed(key_hashes, data, rows)).cast("Q")[::2].tolist()
-    keyed = [half for half, length in zip(halves, lengths, strict=True) if length >= 0]
-    expected = [half for half in keyed if half < 1 << (64 - zeros)]
+    expected = [
+        (half, 0 if rows.value_length[number] < 0 else sizes[number])
+        for number, half in enumerate(halves)
+        if lengths[number] >= 0 and half < 1 << (64 - zeros)
+    ]
+    keyed = sum(size for size, length in zip(sizes, lengths, strict=True) if length >= 0)
     for module in (key_hashes, HASHES):
-        out = array("Q", bytes(8 * len(lengths)))
-        assert module.sample(SECRET, data, rows, zeros, out) == (len(expected), len(keyed))
-        assert out[: len(expected)].tolist() == expected
+        out = array("Q", bytes(16 * len(lengths)))
+        assert module.sample(SECRET, data, rows, zeros, out) == (len(expected), keyed)
+        assert (batched(out[: 2 * len(expected)])) == expected
+
+
+def batched(numbers: "array[int]") -> list[tuple[int, int]]:
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def test_a_sample_needs_room_and_keys_that_are_there() -> None:
     for module in (key_hashes, HASHES):
         with pytest.raises(ValueError, match="0 marks for 1 rows"):
-            module.sample(SECRET, b"", columns((0, 0, 0)), 0, array("Q"))
+            module.sample(SECRET, b"", columns((0, 0, 0)), 0, array("Q", [0]))
         with pytest.raises(RecordError, match="record 0: its key lies outside"):
-            module.sample(SECRET, b"a", columns((0, 1, 1)), 0, array("Q", [0]))
+            module.sample(SECRET, b"a", columns((0, 1, 1)), 0, array("Q", [0, 0]))
+        rows = columns((0, 0, 1), (1, 0, 1))
+        rows.start[1] = -1
+        with pytest.raises(RecordError, match="record 0: its key lies outside"):
+            module.sample(SECRET, b"a", rows, 0, array("Q", bytes(32)))
 
 
 @BOTH
