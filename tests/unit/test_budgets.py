@@ -55,7 +55,7 @@ class Budget(NamedTuple):
 BUDGETS = {
     #                                calls  flusher  peak_bytes  kept  syscalls
     "produce":              Budget(     32,       0,     12_000,  0.5,      4.5),
-    "produce on disk":      Budget(     58,      13,     12_000,  0.5,      9.5),  # with an append time for each
+    "produce on disk":      Budget(     58,      13,     16_000,  0.5,      9.5),  # with an append time for each
     "produce of 64 KiB":    Budget(     60,       0,     20_000,  0.5,     10),  # comes in two to four reads
     "fetch":                Budget(     46,       0,     18_000,  0.5,      3.5),
     "fetch of 64 KiB":      Budget(     53,       0,     80_000,  0.5,      4.5),
