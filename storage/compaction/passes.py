@@ -222,9 +222,7 @@ class _Pass:
             yield from copy.fill(what_stays, safe_end)
             copy.segment.sample = survey.merged(group, log.segments, self._keys.end)
             # What a segment that cannot be read has, older ones were not compared with: it may be read some day.
-            clean_to = min(
-                (each for each in self._holes if each > group[-1].base_offset), default=self._keys.end
-            )
+            clean_to = min([self._keys.end, *(each for each in self._holes if each > group[-1].base_offset)])
             if len(group) == 1 and what_stays.changed == changed:
                 copy.drop()
                 met = seen(group, what_stays, clean_to, self._now_ms)

@@ -223,3 +223,15 @@ def test_a_tombstone_behind_damage_and_one_in_it_outlive_what_they_delete(tmp_pa
         if due is not None:
             finished(steps_of(log, due, NOW + 100 * number))
     assert [(row.offset, row.key) for row in rows_of(log)] == [(5, b"c")]
+
+
+def test_before_damage_a_segment_is_clean_as_far_as_the_map_reaches_and_no_further(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0", **COMPACTED)
+    sealed(log, (b"a", b"1"), (b"b", b"1"))
+    sealed(log, (b"c", b"1"), (b"d", b"1"))
+    log, *_ = damaged(log, 2)
+    sealed(log, (b"a", b"2"))
+    due = plan.everything(log, NOW)
+    assert due is not None
+    done = finished(steps_of(log, due, NOW, buffer_bytes=24 * 2))
+    assert log.segments[0].summary.cleaned_to == done.cleaned_to == 1
