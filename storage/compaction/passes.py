@@ -179,9 +179,8 @@ class _Pass:
         for found in chunks(segment):
             for entry in found:
                 if sampler is not None or start <= entry.header.last_offset:
-                    with suppress(
-                        *UNREADABLE
-                    ):  # Nobody can read it: it stays as it is, and replaces nothing.
+                    # What nobody can read stays as it is, and replaces nothing.
+                    with suppress(*UNREADABLE):
                         self._look_at(entry, start, sampler)
             yield self._read(found)
             if sampler is None and found and found[-1].header.last_offset >= self._keys.end:
