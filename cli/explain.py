@@ -31,6 +31,7 @@ from tidelog.config.described import Described, Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import keys
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, read_only, retention
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.compaction import plan as passes
@@ -236,12 +237,7 @@ def _look_at_keys(log: Log, now_ms: int) -> None:
     candidates = [each for each in passes.compactable(log, now_ms) if not each.summary.damage]
     secret = secrets.token_bytes(keys.SECRET_BYTES)
     for segment in candidates:
-        steps = survey.sampled(segment, secret)
-        while segment.sample is None:
-            try:
-                next(steps)
-            except StopIteration as end:
-                segment.sample = end.value
+        segment.sample = at_once(survey.sampled(segment, secret))
     survey.estimate(candidates)
 
 

@@ -21,9 +21,8 @@ class KeySample:
         """Know of no key."""
         self.bits = bits
         self.hashes: array[int] = array("Q")
-        self.sizes: array[int] = array(
-            "I"
-        )  # bytes of the last record of each; 0 of a tombstone, which is to go too
+        # Bytes of the last record of each; 0 of a tombstone, which is to go too.
+        self.sizes: array[int] = array("I")
         self.keyed = 1.0  # the share of bytes that records with a key have
         self.latest = 1.0  # the share of those that the last of each key have in the segment
         self.garbage_bytes = 0  # what later segments had replaced when that was last estimated

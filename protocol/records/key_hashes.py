@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import cython  # type: ignore[import-untyped]
 
-from tidelog.protocol.records import siphash
+from tidelog.protocol.records import keys, siphash
 from tidelog.protocol.records.columns import Columns
 from tidelog.protocol.records.errors import RecordError
 
@@ -59,9 +59,7 @@ def write(secret: bytes, data: Buffer, columns: Columns, out: bytearray | memory
 
     RecordError where the columns are not those of data, ValueError where out has no room: what is in it is then void.
     """
-    room = memoryview(out).cast("B")
-    if room.readonly:
-        raise TypeError("what is to be written into is read-only")
+    room = keys.writable(out)
     columns.check(room.nbytes // HASH_BYTES)
     _walked(secret, data, columns, room[: columns.count * HASH_BYTES].cast("Q"), True, 0)
 

@@ -8,6 +8,7 @@ import pytest
 from tests.support.compaction import COMPACTED, finished, keyed, rows_of, steps_of
 from tests.support.logs import NOW, new_shared, open_log
 from tests.unit.test_compaction_transactions import ABORT, COMMIT, data, kafka_log, marker, sent
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import verification
 from tidelog.storage.compaction import plan, survey
 from tidelog.storage.key_sample import KEYS_MAX
@@ -27,12 +28,7 @@ def told(log: Log, end: int | None = None) -> list[float]:
     """Return which share of each sealed segment is garbage, by fresh samples."""
     segments = log.segments[:-1]
     for segment in segments:
-        steps = survey.sampled(segment, SECRET)
-        while segment.sample is None:
-            try:
-                next(steps)
-            except StopIteration as stop:
-                segment.sample = stop.value
+        segment.sample = at_once(survey.sampled(segment, SECRET))
     survey.estimate(segments, log.log_end_offset if end is None else end)
     return [each.sample.garbage_bytes / each.size for each in segments if each.sample is not None]
 
