@@ -99,8 +99,20 @@ class Later:
         """Give up on the response: its connection is gone. Nothing to do unless something was parked."""
 
 
+# The forms of an answer that is not there yet.
+TO_COME = Later | Elsewhere | NextTurn | OnLoop
+
+
 class ClosesConnection(Exception):
     """A request that cannot be answered: closing its connection is the only way to let its client know."""
+
+
+class CutShort(Exception):
+    """An answer of which no more than this is sent before its connection is closed: a fault that was asked for."""
+
+    def __init__(self, sent: bytes) -> None:
+        super().__init__(f"a fault that was asked for: {len(sent)} bytes of an answer are sent")
+        self.sent = sent
 
 
 class BadRequest(Exception):

@@ -192,6 +192,13 @@ class Cleaners:
         with self._changed:
             return [(log, failure.why) for log, failure in self._failures.items() if failure.is_told]
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether no log is being compacted, and none is to be looked at by now. Any thread."""
+        with self._changed:
+            is_busy = self._is_looking or self._busy or (self._found and self._wanted)
+            return not is_busy and (not self._wanted or self._wait_s() > 0)
+
     # With the lock.
 
     def _look_soon(self) -> None:

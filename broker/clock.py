@@ -46,6 +46,10 @@ class Clock:
         self._held = (self.now_ms() + span_ms, self.monotonic_ms() + max(span_ms, 0))
         self._tell()
 
+    def set(self, at_ms: int) -> None:
+        """Move the clock to a time of day, and hold it: the monotonic one goes on as far, or stays if that is back."""
+        self.advance(milliseconds=at_ms - self.now_ms())
+
     def release(self) -> None:
         """Follow the system's clock again: the time of day is the system's, the monotonic one goes on from here."""
         if self._held is not None:

@@ -66,11 +66,14 @@ class Routes(dict[int, Route]):
     """The routes that were asked for, by api key and version, each made when it first is."""
 
     def __init__(
-        self, encoder_of: Callable[[Api, int], frame.ResponseEncoder] = frame.response_encoder
+        self,
+        encoder_of: Callable[[Api, int], frame.ResponseEncoder] = frame.response_encoder,
+        handle_of: Callable[[Api, Handle], Handle] = lambda _, handle: handle,
     ) -> None:
-        """Have responses encoded by what `encoder_of` makes."""
+        """Have responses encoded, and requests handled, by what these return. Who changes that clears the routes."""
         super().__init__()
         self.encoder_of = encoder_of
+        self.handle_of = handle_of
 
 
 _routes = Routes()
@@ -166,6 +169,7 @@ def _find_route(key_version: int, routes: Routes = _routes) -> Route:
         if key == API_VERSIONS:
             return _unsupported_api_versions(api, routes)
         raise WireError(f"{api.name} v{version} is not served, only v{api.min_version} to v{api.max_version}")
+    served = served._replace(handle=routes.handle_of(api, served.handle))
     encode = routes.encoder_of(api, version)
     route = routes[key_version] = _route(
         api, version, served, api.reader(version), encode, api.is_flexible(version)

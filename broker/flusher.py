@@ -83,6 +83,11 @@ class Flusher:
             self._loop.call_soon(self._signal)
         return commit
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether nothing waits for the disk. Event loop only."""
+        return not self._queue and not self._under_way
+
     def _signal(self) -> None:
         if self._end is not None:
             self._refuse()
@@ -101,9 +106,8 @@ class Flusher:
             os.read(self._wake, 8)  # and not `eventfd_read`, which any signal that comes to this thread ends
             self._signalled = False
             # Copy, then delete as many: both are atomic under the GIL, and an append in between stays queued.
-            commits = self._queue[:]
+            self._under_way = commits = self._queue[:]
             del self._queue[: len(commits)]
-            self._under_way = commits
             if commits:
                 try:
                     failures = self._flush({log for commit in commits for log in commit.logs})

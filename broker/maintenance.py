@@ -149,6 +149,7 @@ class Maintenance:
         self._drops = False
         self._is_stopping = False
         self._has_ended = False
+        self._is_working = False
         self._is_turn_of_queue = True
         self._troubles = Troubles()
         self._thread = new_thread("maintenance", self._run, ended)
@@ -181,6 +182,13 @@ class Maintenance:
                 return job
         self._loop.call_soon(job.resolve, _ended())
         return job
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all is done that was asked for, or was due by now. Any thread."""
+        with self._changed:
+            is_busy = self._is_working or any(map(len, self._queues))
+            return not is_busy and all(periodic.wait_s() > 0 for periodic in self._periodic)
 
     def _clock_moved(self) -> None:
         """Look again at what comes round. The thread that moves the clock."""
@@ -215,15 +223,17 @@ class Maintenance:
     def _next(self) -> "Periodic | tuple[FairQueue[Job], Hashable, Job] | None":
         """Wait for work: the jobs that come round and the queues take turns. None for the end."""
         with self._changed:
+            self._is_working = False
             while True:
                 upcoming = min(self._periodic, key=Periodic.wait_s)
                 # At a stop the jobs that come round are left to the closing of the logs.
                 wait_s = LONGEST_WAIT_S if self._drops else upcoming.wait_s()
                 if wait_s <= 0 and not self._is_turn_of_queue:
-                    self._is_turn_of_queue = True
+                    self._is_turn_of_queue = self._is_working = True
                     return upcoming
                 self._is_turn_of_queue = False
                 if (taken := self._take()) is not None:
+                    self._is_working = True
                     return taken
                 if self._is_stopping:
                     return None

@@ -49,6 +49,15 @@ class Partition:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
+    def raise_leader_epoch(self) -> int:
+        """Begin a new leader epoch, as a new leader would, and return it. Maintenance thread only."""
+        log = self.log
+        with log.lock:
+            log.leader_epoch += 1
+            log.epochs.begin(log.leader_epoch, log.log_end_offset)
+            log.epochs.save(durably=True)
+            return log.leader_epoch
+
     def release(self) -> None:
         """Answer everybody who waits, whatever is there: the partition is going away."""
         self.waiters.release()

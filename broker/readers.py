@@ -79,6 +79,12 @@ class Readers:
             thread.start()
         return submitted
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all is read that was asked for. Any thread."""
+        with self._changed:
+            return self._idle == len(self._threads) and not any(map(len, self._queues.values()))
+
     def drop(self) -> None:
         """Have work end at its next step with what it can say by then: the broker stops."""
         self._drops = True

@@ -1,10 +1,13 @@
 """The broker as a process: its start and its end, its ready file, and what the interpreter is told beforehand."""
 
+import asyncio
 import gc
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tidelog.broker.broker import Broker, BrokerFailed
@@ -18,8 +21,17 @@ from tidelog.storage import files
 SWITCH_INTERVAL_S = 20e-6
 
 
-async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, int]]], None]) -> None:
+async def serve(
+    config: BrokerConfig,
+    ready: Callable[[Broker, list[tuple[str, int]]], None],
+    *,
+    clock: Clock | None = None,
+    test_control: bool = False,
+    stop_at_eof: bool = False,
+) -> None:
     """Run a broker until it is told to stop; `ready` is called once it answers.
+
+    `test_control` lets a test control it (`broker.control`); `stop_at_eof` stops it when standard input ends.
 
     Raises StorageError, CatalogError, OSError or CannotListen when the data folder or an address cannot be used,
     BrokerFailed after it stopped in order because a thread was ended by a fault, or where the disk did not take all.
@@ -27,19 +39,31 @@ async def serve(config: BrokerConfig, ready: Callable[[Broker, list[tuple[str, i
     # The flusher comes back from the disk into an interpreter that is busy: it must not wait 5 ms, Python's default.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     freed_memory.keep_some()
-    broker = Broker(config, Clock())
+    broker = Broker(config, clock or Clock())
     broker.start()
     try:
         # What start-up made stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        await Server(broker).run(lambda addresses: ready(broker, addresses))
+        server = Server(broker, test_control=test_control)
+        if stop_at_eof:
+            threading.Thread(target=_watch_input, args=(broker.loop, server.stop), daemon=True).start()
+        await server.run(lambda addresses: ready(broker, addresses))
     finally:
         broker.stop()
     if broker.failure is not None:
         raise BrokerFailed(
             f"{broker.failure}; the log says how; what was acknowledged with acks=all is on disk: start it again"
         )
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Stop when standard input ends: whoever holds its other end has gone, however that came."""
+    with suppress(OSError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    with suppress(RuntimeError):  # The loop is closed: it has stopped already.
+        loop.call_soon_threadsafe(stop)
 
 
 def ready_file_problem(path: Path, data_folder: Path) -> str | None:

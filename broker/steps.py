@@ -49,7 +49,7 @@ class Steps(Later):
         self._is_working = False  # and does not merely wait
         self._under_way: Later | None = None
 
-    def begin(self, step: Elsewhere | NextTurn | Later) -> Self:
+    def begin(self, step: Elsewhere | NextTurn | OnLoop | Later) -> Self:
         """Take the first step."""
         self._take(step)
         return self

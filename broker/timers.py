@@ -79,6 +79,11 @@ class Timers:
             heapify(self._heap)
             self._cancelled = 0
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all that was due by now is done."""
+        return not self._due and not (self._heap and self._heap[0][0] <= self._clock.monotonic_ms())
+
     def _set(self) -> None:
         """Have the loop wake when the first is due; with a clock that is held, when it is moved."""
         if self._handle is not None:

@@ -89,6 +89,11 @@ class Parked:
         yield from list(self._due[due_ms])
         del self._due[due_ms]
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether none waits that is due."""
+        return not self._waking
+
     def release(self) -> None:
         """Answer all of them with what is there."""
         for due in self._due.values():

@@ -144,6 +144,16 @@ def serve(
         Path | None, typer.Option(help="Write host:port to this file once the broker answers.")
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    test_control: Annotated[
+        bool, typer.Option("--test-control", help="Let a test move the clock and set faults: DATA/.control.")
+    ] = False,
+    test_clock: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help=f"Hold the clock at this time from the start; {TIME_HELP}."),
+    ] = None,
+    stop_at_eof: Annotated[
+        bool, typer.Option("--stop-at-eof", help="Stop when standard input ends, as with its owner.")
+    ] = False,
 ) -> None:
     """Run the broker until SIGTERM, SIGHUP or Ctrl-C."""
     # What is imported stays: looking through it for garbage takes a twentieth of the start.
@@ -151,7 +161,19 @@ def serve(
     from tidelog.cli.serve import run
 
     gc.enable()
-    raise typer.Exit(run(config, override or [], data_dir, port, ready_file, log_level))
+    raise typer.Exit(
+        run(
+            config,
+            override or [],
+            data_dir,
+            port,
+            ready_file,
+            log_level,
+            test_control,
+            test_clock,
+            stop_at_eof,
+        )
+    )
 
 
 @app.command()

@@ -15,11 +15,13 @@ import uvloop
 import tidelog
 from tidelog.broker.broker import Broker, BrokerFailed
 from tidelog.broker.catalog import CatalogError
+from tidelog.broker.clock import Clock
 from tidelog.broker.net.server import CannotListen
 from tidelog.broker.serve import ready_file_problem, serve, write_ready_file
 from tidelog.cli.broker_options import configure
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.text import called, drop_output, note, shown
+from tidelog.config import times
 from tidelog.config.errors import ConfigError
 from tidelog.config.kinds import host_and_port
 from tidelog.config.options import BrokerConfig
@@ -44,6 +46,9 @@ def run(
     port: int | None,
     ready_file: Path | None,
     log_level: str,
+    test_control: bool = False,
+    test_clock: str | None = None,
+    stop_at_eof: bool = False,
 ) -> int:
     """Run the broker; return the exit code: 0 after an orderly stop, 2 for a wrong option, 1 where it cannot go on."""
     if log_level not in LOG_LEVELS:
@@ -56,6 +61,14 @@ def run(
         config = config if port is None else config.on_port(port)
     except ConfigError as error:
         return _complain(str(error), USAGE)
+    clock = Clock()
+    if test_clock is not None:
+        if not test_control:
+            return _complain("--test-clock: it needs --test-control", USAGE)
+        try:
+            clock.hold(times.parse(test_clock, clock.now_ms()))
+        except times.TimeError as error:
+            return _complain(f"--test-clock {test_clock}: {error}", USAGE)
     if ready_file is not None and (problem := ready_file_problem(ready_file, config.log_dir)):
         return _complain(f"--ready-file {ready_file}: {problem}", USAGE)
     for told in config.notes:
@@ -67,7 +80,7 @@ def run(
             _write_ready_file(ready_file, addresses[0])
 
     try:
-        uvloop.run(serve(config, ready))
+        uvloop.run(serve(config, ready, clock=clock, test_control=test_control, stop_at_eof=stop_at_eof))
     except CannotListen as error:
         is_taken = error.error.errno == errno.EADDRINUSE
         return _complain(_address_taken(error, config) if is_taken else str(error))

@@ -131,6 +131,23 @@ class File:
         self.size = size
 
 
+def _refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+_WRITES: Final = {(File, "append"): File.append, (File, "write_at"): File.write_at}
+
+
+def refuse_writes(refused: bool) -> None:
+    """Have files refuse what is written to them from now on as on a full disk, or take it again: for who tests that.
+
+    What is written costs the same as long as nobody asks for it.
+    """
+    for (owner, name), write in _WRITES.items():
+        setattr(owner, name, _refuse if refused else write)
+    globals()["_write_all"] = _refuse if refused else _write
+
+
 class ColdFile(File):
     """A file whose reads come from the disk, whatever is in memory of it, and leave nothing there.
 
@@ -341,10 +358,13 @@ def put_in_place(path: Path) -> None:
     os.replace(temporary_of(path), path)
 
 
-def _write_all(fd: int, data: Readable) -> None:
+def _write(fd: int, data: Readable) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+_write_all: Callable[[int, Readable], None] = _write
 
 
 def sync(path: Path) -> None:

@@ -20,6 +20,7 @@ from tidelog.broker.answers import (
     MAX_UNSENT_BYTES,
     BadRequest,
     ClosesConnection,
+    CutShort,
     Deferred,
     Part,
     Parts,
@@ -257,7 +258,10 @@ class Connection(asyncio.BufferedProtocol):  # noqa: TID251  (here is where sock
     def _fail(self, fault: Exception) -> None:
         """Close the connection: the peer's fault in a line, ours with everything."""
         session = self.session
-        if isinstance(fault, BadRequest):
+        if isinstance(fault, CutShort):
+            self._send([fault.sent])
+            _log.info("connection closed peer=%s reason=%r", session.peer, str(fault))
+        elif isinstance(fault, BadRequest):
             self._admission.bad_requests += 1
             template = "bad request, connection closed peer=%s request=%r error=%r"
             values = session.peer, fault.request, str(fault)

@@ -9,15 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.broker.broker import Broker
+from tidelog.broker.control import Control
 from tidelog.broker.dispatch import Routes, dispatch
+from tidelog.broker.faults import Faults
 from tidelog.broker.net import freed_memory
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.busy_poll import BusyPoll
 from tidelog.broker.net.connection import Connection, Shared
+from tidelog.broker.net.control_socket import ControlSocket
 from tidelog.broker.net.frame_memory import FrameMemory
 from tidelog.broker.net.outbox import Outbox
-from tidelog.broker.tallies import Net, Tallies
+from tidelog.broker.tallies import Dispatch, Net, Tallies
 from tidelog.config.kinds import Listener, host_and_port
+from tidelog.protocol import frame
+from tidelog.protocol.wire.api import Api
 
 if TYPE_CHECKING:
     from tidelog.broker.net.http import Http
@@ -52,15 +57,18 @@ class CannotListen(Exception):
 class Server:
     """Listens, admits connections, and ends them."""
 
-    def __init__(self, broker: Broker) -> None:
-        config, tallies = broker.config, broker.tallies
+    def __init__(self, broker: Broker, *, test_control: bool = False) -> None:
+        """Serve a broker, which a test may control."""
+        config = broker.config
         self.broker = broker
+        self._faults = Faults(broker.loop, broker.clock, broker.timers) if test_control else None
+        self._control: ControlSocket | None = None
         self.shared = Shared(
             Admission(lambda: broker.config),
             Outbox(broker.loop),
             BusyPoll(broker.loop),
             FrameMemory(config.queued_max_request_bytes),
-            dispatch if tallies is None else tallies.timed_dispatch(dispatch, Routes(tallies.encoder_of)),
+            self._dispatch(broker.tallies),
         )
         self.connections = self.shared.admission.connections
         self.addresses: list[tuple[str, int]] = []
@@ -71,6 +79,22 @@ class Server:
         broker.on_failure = self.stop
         if broker.failure is not None:
             self.stop()
+
+    def _dispatch(self, tallies: Tallies | None) -> Dispatch:
+        """Return what dispatches requests: with the faults that are set, and counted, if either is asked for."""
+        encoder_of = frame.response_encoder if tallies is None else tallies.encoder_of
+        faults = self._faults
+        if faults is None:
+            return dispatch if tallies is None else tallies.timed_dispatch(dispatch, Routes(encoder_of))
+
+        def spoiled(api: Api, version: int) -> frame.ResponseEncoder:
+            return faults.encoder_of(api, encoder_of(api, version))
+
+        routes = Routes(spoiled, faults.handle_of)
+        faults.changed = routes.clear
+        if tallies is None:
+            return partial(dispatch, routes=routes)
+        return tallies.timed_dispatch(dispatch, routes)
 
     async def run(self, ready: Callable[[list[tuple[str, int]]], None]) -> None:
         """Serve until SIGTERM, SIGINT, SIGHUP or `stop`; `ready` gets the bound addresses once they answer."""
@@ -84,6 +108,8 @@ class Server:
                 await self._listen(listener)
             if self.broker.tallies is not None:
                 await self._listen_http(self.broker.tallies)
+            if self._faults is not None:
+                await self._listen_to_test(self._faults)
             watchers = [
                 asyncio.create_task(watch(), name=watch.__name__) for watch in (self._sweep, self._watch_pace)
             ]
@@ -97,6 +123,8 @@ class Server:
             await self._shut_down()
             if self._http is not None:
                 await self._http.stop()
+            if self._control is not None:
+                await self._control.stop()
 
     def stop(self) -> None:
         """Begin an orderly stop."""
@@ -137,6 +165,13 @@ class Server:
         self._http = http
         _log.info("listening name=%s address=%s", listener.name, host_and_port(*self.http_address))
 
+    async def _listen_to_test(self, faults: Faults) -> None:
+        control = Control(self.broker, faults, lambda: {each.session.peer for each in self.connections})
+        control.addresses = self.addresses
+        self._control = ControlSocket(control, self.broker.logs.directory)
+        await self._control.listen()
+        _log.warning("under control of a test socket=%s", self._control.path)
+
     def _figures(self) -> Net:
         admission = self.shared.admission
         return Net(
@@ -151,6 +186,8 @@ class Server:
         """Stop accepting, let every answer that is owed go out, close."""
         for server in self._servers:
             server.close()
+        if self._faults is not None:
+            self._faults.clear()
         for connection in list(self.connections):
             connection.finish()
         self.broker.release()

@@ -1,0 +1,107 @@
+"""The socket by which a test controls its broker: DATA/.control, one JSON object a line, and one for an answer.
+
+Owns the socket and its lines; what they do is `broker.control`'s. Only who may open the data folder's files reaches it:
+it is never on a network.
+"""
+
+import asyncio
+import json
+import os
+import socket  # noqa: TID251  (here is where sockets are made)
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tidelog.broker.control import Control
+from tidelog.storage import files
+
+NAME = ".control"
+LINE_BYTES_MAX = 1 << 20
+# The longest path of a socket that the system takes.
+_PATH_MAX = 107
+
+
+class ControlSocket:
+    """Takes commands, several connections at once, each in order."""
+
+    def __init__(self, control: Control, folder: Path) -> None:
+        """Listen nowhere yet; `folder` is the data folder, which this process has locked."""
+        self._control = control
+        self.path = folder / NAME
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def listen(self) -> None:
+        """Begin. Raises OSError, one that says so where another process listens there."""
+        listening = socket.socket(socket.AF_UNIX)
+        try:
+            with reached(self.path) as path:
+                self._remove_stale(path)
+                os.fchmod(listening.fileno(), 0o600)
+                listening.bind(path)
+            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=LINE_BYTES_MAX)
+        except OSError:
+            listening.close()
+            raise
+
+    def _remove_stale(self, path: str) -> None:
+        """Remove what a broker has left that was killed."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except FileNotFoundError:
+                return
+            except ConnectionRefusedError:
+                files.remove(self.path)
+                return
+        raise OSError(f"{self.path}: another process listens there; end it, or name another data folder")
+
+    async def stop(self) -> None:
+        """End, and leave no file."""
+        if self._server is None:
+            return
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        with suppress(FileNotFoundError):
+            files.remove(self.path)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while line := await self._line(reader):
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except ConnectionError:
+            pass  # Whoever asked has gone.
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    @staticmethod
+    async def _line(reader: asyncio.StreamReader) -> bytes:
+        try:
+            return await reader.readline()
+        except ValueError:  # It is longer than allowed, and where the next begins nobody knows.
+            return b""
+
+    async def _answer(self, line: bytes) -> dict[str, object]:
+        try:
+            command = json.loads(line)
+        except ValueError as error:
+            return {"ok": False, "error": f"not a JSON object in one line: {error}"}
+        return await self._control.do(command)
+
+
+@contextmanager
+def reached(path: Path) -> Iterator[str]:
+    """Give a name of a socket that is short enough, however long its path is."""
+    if len(os.fsencode(path)) <= _PATH_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)  # noqa: TID251  (to name it, not to read it)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
