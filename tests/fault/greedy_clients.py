@@ -85,7 +85,7 @@ def read_heavy(client: RawClient) -> None:
     assert client.api_versions()
 
 
-@scenario()
+@scenario(is_slow=True)
 def deaf_fetches(stage: Stage) -> None:
     """Sixty fetches in one packet, whose answers nobody reads for a while."""
     with RawClient(stage.broker, 60) as client:
@@ -278,7 +278,7 @@ def many_elements(what: str) -> Callable[[Stage], None]:
 # Each with whether it is left to `make test-all`.
 for _what, _is_slow in {
     "metadata": False,
-    "create_topics": False,
+    "create_topics": True,
     "fetch": False,
     "list_offsets": True,
     "offset_for_leader_epoch": True,
@@ -525,7 +525,7 @@ def many_names_within(client: RawClient, most_s: float) -> None:
 # -- what is far to find -----------------------------------------------------------------------------------------------
 
 
-@scenario()
+@scenario(is_slow=True)
 def walks_without_an_index(stage: Stage) -> None:
     """A log without index entries: each of hundreds of fetches and thousands of lookups walks through all of it."""
     batch = build_batch([Record(0, START_MS, None, b"v" * 60_000)])

@@ -10,8 +10,8 @@ from tests.fault.crash.explore import explore
 from tests.fault.crash.scenarios import SCENARIOS
 
 SEED = 1
-SHARE = 0.03
-SHARES = {"from Kafka": 0.01}  # whose states take longest
+SHARE = 0.02
+SHARES = {"from Kafka": 0.008}  # whose states take longest
 # Seconds of one processor; a busy machine may take many times that.
 pytestmark = pytest.mark.timeout(300)
 

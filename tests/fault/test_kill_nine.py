@@ -22,7 +22,7 @@ from tests.support.reference_index import differences
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 TOPIC, PARTITIONS, INTERVAL_BYTES = "ledger", 2, 1024
-ROUNDS = 10
+ROUNDS = 5  # `make soak` makes a thousand
 SETTINGS = {"log.retention.ms": "-1", "log.index.interval.bytes": str(INTERVAL_BYTES)}
 # Large segments; rolling often; rolling at every few batches, so that most kills fall near a roll.
 EPISODES: dict[str, Mapping[str, str]] = {

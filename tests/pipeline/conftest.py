@@ -16,11 +16,19 @@ CONNECTOR = Path(__file__).with_name(
 )  # Spark's own, which a session knows from its start, or never
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if _needs_spark(item):
             item.add_marker(needs_java)
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    # One process takes them all, and begins with them: they take longer than a fair share of the others.
+    items.sort(key=lambda item: not _needs_spark(item))
+
+
+def _needs_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +41,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.master": "local[2]",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.jars": ",".join(map(str, sorted(jars(CONNECTOR).glob("*.jar")))),
+        # What runs for minutes pays for no code that is compiled to run for hours: half of the processor's time.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "2",
     }
     made = session(conf)
     yield made

@@ -91,6 +91,7 @@ def test_a_wheel_built_without_a_compiler_holds_the_kernels_source(tree: Path, t
     assert which_kernel(tmp_path / "site")[0] == "False"
 
 
+@pytest.mark.all  # what `make setup` does for every environment, once more
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_with_a_compiler_the_extension_lands_beside_its_source(tree: Path) -> None:
     assert build_in_place(tree, "cc").strip() == ""
