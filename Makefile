@@ -33,10 +33,10 @@ run: setup ## Start the broker until Ctrl-C (PORT=9092, DATA=./data)
 	@exec $(BIN)/python scripts/foreground.py $(BIN)/tidelog serve --data-dir '$(DATA)' --port '$(PORT)'
 
 test: setup-test ## Run the tests (ARGS='-k seek' for some)
-	@exec $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
+	@exec $(BIN)/python -m pytest -n 4 $(ARGS)
 
 test-all: setup-test ## Run the tests, and those that take long (ARGS='-k neighbours' for some)
-	@exec $(BIN)/python -m pytest -n 4 --dist loadgroup -m '' $(ARGS)
+	@exec $(BIN)/python -m pytest -n 4 -m '' $(ARGS)
 
 fault: setup-test ## Crash the storage in 100,000 ways, some minutes (SEED=1; STATE=name meets one again; ARGS=--help)
 	@PYTHONPATH=. exec $(BIN)/python -m tests.fault.crash.enumerate $(if $(SEED),--seed '$(SEED)') \

@@ -65,7 +65,9 @@ def _answer(message: type, version: int, asked: Any, code: int) -> Any:
             parts = _listed(asked, version)
             values[field.name] = [_answer(element, version, part, code) for part in parts]
         else:
-            values[field.name] = _named(field, asked) if field.versions.has(version) else _nothing(field)
+            named = _named(field, asked) if field.versions.has(version) else None
+            is_told = named is not None or field.nullable.has(version)
+            values[field.name] = named if is_told else _nothing(field)
     return message(**values)
 
 
@@ -78,14 +80,14 @@ def _listed(asked: Any, version: int) -> Iterable[Any]:
 
 
 def _named(field: Field, asked: Any) -> Any:
-    """Return what a request calls a thing, where the field is for that; else what stands for nothing."""
+    """Return what a request calls a thing, where the field is for that, or None."""
     if not hasattr(type(asked), "__wire_fields__"):
-        return asked if field.name in _NAMES else _nothing(field)
+        return asked if field.name in _NAMES else None
     called = next((names for names in _SAME if field.name in names), {field.name} & _IDS)
     for each in fields_of(type(asked)):
         if each.name in called and type(each.type) is type(field.type):
             return getattr(asked, each.name)
-    return _nothing(field)
+    return None
 
 
 def _nothing(field: Field) -> Any:

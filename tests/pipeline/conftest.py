@@ -16,19 +16,11 @@ CONNECTOR = Path(__file__).with_name(
 )  # Spark's own, which a session knows from its start, or never
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _needs_spark(item):
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(needs_java)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("spark"))
-    # One process takes them all, and begins with them: they take longer than a fair share of the others.
-    items.sort(key=lambda item: not _needs_spark(item))
-
-
-def _needs_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")
