@@ -65,8 +65,8 @@ class Broker:
     """A broker for tests: `with Broker() as broker:`, `async with`, or `start` and `stop`.
 
     `clock` holds its clock from the start, at a datetime, at milliseconds since the epoch or at ISO text; None follows
-    the system's. `config` are broker options by Kafka's names, beside `DEFAULTS`. `data_dir` None is a folder of its own, which goes with
-    it unless `keep`. `port` 0 takes a free one, which stays the same over restarts.
+    the system's. `config` are broker options by Kafka's names, beside `DEFAULTS`. `data_dir` None is a folder of its
+    own, which goes with it unless `keep`. `port` 0 takes a free one, which stays the same over restarts.
     """
 
     def __init__(
