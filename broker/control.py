@@ -109,19 +109,21 @@ class Control:
         return {"now_ms": self._broker.clock.now_ms(), "held": self._broker.clock.is_held}
 
     async def _hold(self, at_ms: int | None = None) -> Answer:
-        if at_ms is None:
-            self._broker.clock.hold()
-        else:
-            self._broker.clock.set(at_ms)
+        if at_ms is not None:
+            return await self._set(at_ms)
+        self._broker.clock.hold()
         return await self._now()
 
     async def _advance(self, ms: int) -> Answer:
         if ms < 0:
             raise Refused(f"a clock advances by 0 ms or more, not by {ms}; set puts it back")
+        # Who has asked before the clock moves waits from before: he may be connected, and not have been read from.
+        await self._settle()
         self._broker.clock.advance(milliseconds=ms)
         return await self._now()
 
     async def _set(self, at_ms: int) -> Answer:
+        await self._settle()
         self._broker.clock.set(at_ms)
         return await self._now()
 
