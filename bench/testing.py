@@ -69,7 +69,7 @@ def main() -> None:
         show("a topic, made and deleted", topics(arguments.runs * 20))
         for what, code in (("100 tests of pytest with a topic each", TESTS), ("100 tests without", BARE)):
             show(what, measured(max(arguments.runs // 2, 1), lambda code=code: pytest_run(folder, code)))
-        show(f"start from {arguments.gigabytes:g} GB", snapshot(folder, arguments.gigabytes, arguments.runs))
+        show(f"start from {arguments.gigabytes:g} GB", snapshot(arguments.gigabytes, arguments.runs))
     for is_controlled, taken in requests(arguments.runs, arguments.requests).items():
         show(f"produce one record, {'with' if is_controlled else 'without'} control", taken, digits=4)
 
@@ -133,10 +133,10 @@ def pytest_run(folder: Path, code: str) -> float:
     return time.perf_counter() - started
 
 
-def snapshot(folder: Path, gigabytes: float, runs: int) -> list[float]:
+def snapshot(gigabytes: float, runs: int) -> list[float]:
     """Return the seconds to start a broker from a snapshot of so much, until it answers."""
     config = {"log.segment.bytes": SEGMENT_BYTES, "log.retention.ms": -1}
-    with Broker(config=config, data_dir=folder / "data") as broker:
+    with Broker(config=config) as broker:
         broker.topic(TOPIC)
         with Wire(broker.port, 120) as wire:
             data = batch(BATCH_BYTES)

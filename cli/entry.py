@@ -4,10 +4,13 @@ Loads nothing before `run` is on its way: what is loaded at the top would be loa
 """
 
 import sys
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-def run(main: Callable[[], None] | None = None) -> None:
+def run(main: "Callable[[], None] | None" = None) -> None:
     """Run the command, or `main` in its place; Ctrl-C ends it without a word while it is still being loaded, too."""
     try:
         if main is None:

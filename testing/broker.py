@@ -8,12 +8,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.cli.control_client import ControlClient, ControlError, NoControl
+from tidelog.storage import files
 from tidelog.testing import snapshot as snapshots
 from tidelog.testing.clock import Clock
 from tidelog.testing.faults import Faults
@@ -31,6 +33,9 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0
 # How long after the control channel a process that dies is there at most.
 END_TIMEOUT_S = 5.0
+# What a test's broker writes is gone with it: it need not wait for a disk, of which others may make use.
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 2 << 30
 Option = bool | int | float | str
 
 _serial = itertools.count(1)
@@ -314,8 +319,8 @@ class Broker:
             raise
 
     def _beside(self) -> Path | None:
-        """Return where its folder is made: beside a snapshot, whose files it is to share."""
-        return None if self._origin is None else self._origin.folder.parent
+        """Return where its folder is made: beside a snapshot, whose files it is to share, or in memory."""
+        return _roomy_memory() if self._origin is None else self._origin.folder.parent
 
     def _running(self) -> Process:
         process = self._process
@@ -354,6 +359,14 @@ class Broker:
         if self._folder is not None and not self.keep:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def _roomy_memory() -> Path | None:
+    """Return where files are in memory, if there is room; None where `tempfile` is to say, as TMPDIR may tell it."""
+    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK | os.X_OK):
+        with suppress(OSError):
+            return MEMORY if files.free_bytes(MEMORY) >= ROOM_BYTES else None
+    return None
 
 
 def new_name(prefix: str = "topic") -> str:

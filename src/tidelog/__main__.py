@@ -2,20 +2,21 @@
 
 import sys
 
-from tidelog.cli import quick
 from tidelog.cli.entry import run
 
 
 def _main() -> None:
+    from tidelog.cli import quick
+
     # `cli.main` opens what is closed.
     is_open = None not in (sys.stdin, sys.stdout, sys.stderr)
     arguments = quick.told(sys.argv[1:]) if is_open else None
-    if arguments is None:
-        run()
-    else:
-        told = arguments
-        run(lambda: sys.exit(quick.serve(told)))
+    if arguments is not None:
+        sys.exit(quick.serve(arguments))
+    from tidelog.cli.main import main
+
+    main()
 
 
 if __name__ == "__main__":
-    _main()
+    run(_main)
