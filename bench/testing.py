@@ -157,7 +157,8 @@ def requests(runs: int, count: int) -> dict[bool, list[float]]:
     """Return the seconds of a request of one record, with the control channel and without, taken in turns."""
     found: dict[bool, list[float]] = {True: [], False: []}
     data = encode_request(PRODUCE, VERSION, 1, "bench", request(batch(100)))
-    with tempfile.TemporaryDirectory() as folder, Broker() as controlled, plain(Path(folder)) as port:
+    # Beside one another, on the same file system.
+    with Broker() as controlled, plain(controlled.data_dir.parent / "plain") as port:
         controlled.topic(TOPIC)
         for is_controlled in itertools.islice(itertools.cycle(found), 2 * runs + 2):
             with Wire(controlled.port if is_controlled else port) as wire:

@@ -87,6 +87,8 @@ def _print(answer: dict[str, Any], as_json: bool) -> None:
     elif as_json:
         print(to_json(answer))
     elif "now_ms" in answer:
+        if "bootstrap" in answer:
+            print(f"Tidelog {answer['version']} at {answer['bootstrap']}, process {answer['pid']}")
         print(f"{show(answer['now_ms'])}{' (held)' if answer['held'] else ''}")
     elif answer:
         print(" ".join(f"{name}={'-' if value is None else value}" for name, value in answer.items()))

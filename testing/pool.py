@@ -48,9 +48,9 @@ class Pool:
             return  # The test has stopped or killed it: whoever comes next has it started again.
         if broker.faults.is_touched:
             broker.faults.clear(seen=True)
-        # One whose clock is to be held is set when it is asked for.
-        if broker.clock.held_ms is not None and (None in {at for _, at in self._keys(broker)}):
-            broker.clock.release()
+        _, at_ms = self._key(broker)
+        if at_ms is None and broker.clock.held_ms is not None:
+            broker.clock.release()  # One whose clock is to be held is set when it is asked for.
 
     def close(self) -> None:
         """Stop them all. BrokerError for the last one that does not stop in order."""
@@ -64,12 +64,11 @@ class Pool:
         if error is not None:
             raise error
 
-    def _keys(self, broker: Broker) -> list[Key]:
-        return [key for key, each in self._brokers.items() if each is broker]
+    def _key(self, broker: Broker) -> Key:
+        return next(key for key, each in self._brokers.items() if each is broker)
 
     def _drop(self, broker: Broker) -> None:
-        for key in self._keys(broker):
-            del self._brokers[key]
+        del self._brokers[self._key(broker)]
         with suppress(BrokerError):  # that it has died is known
             broker.stop()
 

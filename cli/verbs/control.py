@@ -23,6 +23,14 @@ Milliseconds = Annotated[int, typer.Option(metavar="MS", min=0, max=LONG_MAX)]
 
 
 @app.command()
+def hello(data_dir: DataDir = None, as_json: Json = False) -> int:
+    """Show where the broker listens, and what it is."""
+    from tidelog.cli.control import run
+
+    return run(data_dir, as_json, "hello")
+
+
+@app.command()
 def now(data_dir: DataDir = None, as_json: Json = False) -> int:
     """Show what time it is at the broker, once it has done all that is due."""
     from tidelog.cli.control import run

@@ -15,6 +15,7 @@ from tests.support.workload import CODECS
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.testing import Broker, BrokerDied, BrokerError, ControlError
+from tidelog.testing import broker as broker_module
 
 pytestmark = pytest.mark.e2e
 
@@ -202,3 +203,22 @@ def test_a_broker_that_nobody_tests_cannot_be_controlled(tmp_path: Path) -> None
         broker.start()
         assert not (broker.data_dir / ".control").exists()
         broker.stop()
+
+
+def test_a_folder_whose_path_is_longer_than_a_sockets_may_be_is_controlled_too(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / ("long" * 40) / "data") as broker:
+        assert broker.topic().records() == []
+
+
+def test_data_is_in_memory_only_where_there_is_room_and_nobody_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(broker_module, "MEMORY", tmp_path)
+    monkeypatch.setattr(broker_module, "ROOM_BYTES", 0)
+    assert broker_module._roomy_memory() == tmp_path
+    monkeypatch.setattr(broker_module, "ROOM_BYTES", 1 << 62)
+    assert broker_module._roomy_memory() is None
+    monkeypatch.setattr(broker_module, "ROOM_BYTES", 0)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert broker_module._roomy_memory() is None

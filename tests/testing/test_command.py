@@ -29,6 +29,11 @@ def command(tidelog: Broker, tidelog_clock: Clock) -> Run:
     return command
 
 
+def test_who_is_there(command: Run, tidelog: Broker) -> None:
+    assert f" at {tidelog.bootstrap}, process {tidelog.pid}\n" in command("hello")[1]
+    assert json.loads(command("hello", "--json")[1])["bootstrap"] == tidelog.bootstrap
+
+
 def test_the_clock(command: Run, tidelog_clock: Clock) -> None:
     assert command("set", "2026-03-01T09:00Z", "--json") == (
         OK,
