@@ -173,9 +173,9 @@ sys.stdin.read()
 
 
 def test_a_broker_ends_with_its_owner_however_that_ends(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(tmp_path / "data")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as owner:
+    command = [sys.executable, "-c", OWNER, str(tmp_path / "data")]
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}  # a log stays: nobody is left to remove it
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as owner:
         assert owner.stdout is not None
         process = os.pidfd_open(int(owner.stdout.readline()))
         try:

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Protocol
 
@@ -133,7 +134,11 @@ def test_wrong(tidelog):
     result.stdout.fnmatch_lines(["*write @pytest.mark.tidelog(config={...}, clock=...)*"])
 
 
-def test_a_failure_shows_what_the_broker_logged_meanwhile_and_keep_keeps_it(run: Run) -> None:
+def test_a_failure_shows_what_the_broker_logged_meanwhile_and_keep_keeps_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     result = run(
         """
 def test_before(tidelog):
@@ -164,6 +169,7 @@ def test_fresh(fresh_tidelog):
 def test_nothing_is_kept_unless_it_is_asked_for(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     run("def test_it(tidelog):\n    assert False\n").assert_outcomes(failed=1)
     assert not [name for name in os.listdir(tmp_path) if name.startswith("tidelog")]
