@@ -65,6 +65,7 @@ TESTS = {
     ),
     "config": (["tests/unit/test_config*.py"],),
     "cli": (["tests/unit/test_cli*.py"], ["tests/e2e/test_cli.py"]),
+    "testing": (["tests/testing"],),
 }
 _UNIT_FILES = {"storage": "tests/unit/test_storage_{}.py"}  # of the other rooms: tests/unit/test_{}.py
 _RECOVERED = ["tests/fault/test_recovery.py", "tests/fault/test_damage.py"]
@@ -191,9 +192,14 @@ FIRST = {
     "broker/topics": ["topics", "administration", "handlers"],
     "broker/turns": ["turns"],
     "broker/waiting": ["waiting", "fetch_sessions"],
+    "broker/control": ["tests/testing"],
+    "broker/control_path": ["tests/testing/test_broker.py"],
+    "broker/faults": ["tests/testing/test_faults.py"],
     "broker/work": ["work", "client_answers", "topics"],
     "cli/audit": ["tests/e2e/test_cli_audit.py"],
     "cli/batches": ["tests/e2e/test_cli_audit.py"],
+    "cli/control": ["tests/testing/test_command.py"],
+    "cli/control_client": ["tests/testing"],
     "cli/configs": ["cli", _CLI_ADMINISTERS],
     "cli/consumer_group_api": ["cli_groups", _CLI_GROUPS],
     "cli/delete_records": [_CLI_ADMINISTERS],
@@ -206,6 +212,7 @@ FIRST = {
     "cli/lag": ["cli_groups"],
     "cli/log_dirs": [_CLI_ADMINISTERS],
     "cli/produce": ["cli_produce", "cli"],
+    "cli/quick": ["cli_quick"],
     "cli/serve": ["cli_serve"],
     "cli/tail": ["cli_tail"],
     "cli/times": ["cli_times"],
