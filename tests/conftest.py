@@ -39,7 +39,7 @@ class _OneForSpark(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _OneForSpark(config, log)
+    return _TogetherWhatIsStartedOnce(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -554,13 +554,13 @@ def test_a_topic_that_is_named_very_often_takes_no_longer_than_very_many(world: 
     named = [ProtocolTopicPartitions(topic="a", partitions=[index]) for index in indexes]
     assignment = ASSIGNMENTS.write(ConsumerProtocolAssignment(assigned_partitions=named), 0)
     classic = FakeClassicGroup(FakeClassicMember("m1", assignment))
-    begun_s = time.perf_counter()
+    begun_s = time.thread_time()
     assert owned_of((A, [index]) for index in indexes) == {A: frozenset(indexes)}
-    assert time.perf_counter() - begun_s < 2
-    begun_s = time.perf_counter()
+    assert time.thread_time() - begun_s < 2
+    begun_s = time.thread_time()
     group = consumers.upgraded(classic, JOINING, world.around)  # type: ignore[arg-type]
     assert group.members["m1"].current.assigned == {A: frozenset(indexes)}
-    assert time.perf_counter() - begun_s < 2
+    assert time.thread_time() - begun_s < 2
 
 
 def test_a_group_that_was_upgraded_is_in_its_epoch_after_a_restart(world: World) -> None:

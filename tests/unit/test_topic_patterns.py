@@ -41,9 +41,9 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     """Python's own `re` would be at the first of these for longer than the machine lasts."""
     assert problem(pattern) is None
     names = ["a" * 249] * MATCHED_AT_ONCE
-    begun_s = time.perf_counter()
+    begun_s = time.thread_time()
     assert at_once(matches([pattern], names, 1000)) == {pattern: frozenset()}
-    assert time.perf_counter() - begun_s < 1
+    assert time.thread_time() - begun_s < 1
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_no_pattern_takes_long(pattern: str) -> None:
 def test_what_a_pattern_takes_to_compile_is_bounded(part: str) -> None:
     """A bound on what is compiled bounds that alone: thirty kilobytes took a second and a half, and 386 MB."""
     longest = part * (MOST_LETTERS // len(part))
-    begun_s = time.perf_counter()
+    begun_s = time.thread_time()
     problem(longest)
-    assert time.perf_counter() - begun_s < 0.2
+    assert time.thread_time() - begun_s < 0.2
     assert f"may have {MOST_LETTERS} letters" in (problem(part * (32_000 // len(part))) or "")
-    assert time.perf_counter() - begun_s < 0.3
+    assert time.thread_time() - begun_s < 0.3
 
 
 def test_a_pattern_of_as_many_letters_as_it_may_have_is_taken() -> None:

@@ -52,10 +52,10 @@ class Owner:
 async def test_an_append_looks_at_none_of_those_who_wait_for_more() -> None:
     partition, parked = Waited(), new_parked()
     waiters = [park(partition, 1_000_000, 60_000, parked) for _ in range(40_000)]
-    begin_s = time.monotonic()
+    begin_s = time.thread_time()
     for _ in range(1000):
         partition.grow(100)
-    assert time.monotonic() - begin_s < 0.1, "2 us for each, and 4 ms where each is looked at"
+    assert time.thread_time() - begin_s < 0.1, "2 us for each, and 4 ms where each is looked at"
     await asyncio.sleep(0)
     assert not any(waiter.response for waiter in waiters)
     for waiter in waiters:

@@ -91,10 +91,10 @@ def test_a_varint_ends_after_five_bytes(encoded: bytes) -> None:
 
 
 def test_a_varint_of_200_kb_costs_nothing() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(WireError):
         METADATA.reader(12)(b"\xff" * 200_000, 0, 200_000)
-    assert time.perf_counter() - started < 0.1
+    assert time.thread_time() - started < 0.1
 
 
 # --- bounds
