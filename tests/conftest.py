@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tidelog.storage import files
 
 MEMORY = Path("/dev/shm")
+TOGETHER = ("tests/pipeline/", "tests/conformance/")
 # A disk that others use too may stall a test for minutes. TMPDIR= names another place, a disk for example.
 if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
@@ -27,14 +28,14 @@ settings.register_profile("tidelog", deadline=None, print_blob=True)
 settings.load_profile("tidelog")
 
 
-class _OneForSpark(LoadScopeScheduling):
-    """Gives each test to whoever is free, but all of the pipeline's to one: a Spark of its own costs each a minute.
+class _TogetherWhatIsStartedOnce(LoadScopeScheduling):
+    """Gives each test to whoever is free, but those that share what takes long to start to one: Spark, Apache Kafka.
 
     What belongs together is given out before all else, as it takes longer than a fair share of the others.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "pipeline" if nodeid.startswith("tests/pipeline/") else nodeid
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
