@@ -99,6 +99,13 @@ class Parked:
         for due in self._due.values():
             self.wake(iter(list(due)))
 
+    def make_way(self, owner: Owner) -> None:
+        """Answer what a connection waits for: it asks for more, and no time passes while a test holds the clock."""
+        for due in self._due.values():
+            for waiter in due:
+                if waiter.owner is owner:
+                    self.wake(iter((waiter,)))
+
     def wake(self, due: "Iterator[FetchWaiter | None]") -> None:
         """Answer fetches that are due, from the next turn of the loop on."""
         self._waking.append(due)
@@ -293,6 +300,7 @@ class FetchWaiter(Later):
         "_of",
         "_parked",
         "_share",
+        "owner",
         "round",
     )
 
@@ -312,6 +320,7 @@ class FetchWaiter(Later):
         self._missing_bytes = missing_bytes
         self._parked = parked
         self._hold: Hold | None = None
+        self.owner: Owner | None = None
         self.round = 0  # entries of earlier rounds are not good any more; -1 once nothing is waited for
         # How far each had grown when its growth was last counted.
         self._bases: dict[Waiters, int] = {}
@@ -333,6 +342,7 @@ class FetchWaiter(Later):
 
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the fetch holds while it waits; at the bound it waits no longer."""
+        self.owner = owner
         # Where a single byte is enough it never comes to wait at those that are watched otherwise.
         places = self._of if self._missing_bytes > 1 else len(self._bases)
         if self._in_session and not places:

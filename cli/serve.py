@@ -75,9 +75,9 @@ def run(
         _log.info("%s", told)
 
     def ready(broker: Broker, addresses: list[tuple[str, int]]) -> None:
-        _greet(broker, addresses)
-        if ready_file is not None:
+        if ready_file is not None:  # first: who reads the greeting may look for it
             _write_ready_file(ready_file, addresses[0])
+        _greet(broker, addresses)
 
     try:
         uvloop.run(serve(config, ready, clock=clock, test_control=test_control, stop_at_eof=stop_at_eof))

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.control import Control
@@ -19,6 +19,7 @@ from tidelog.broker.net.connection import Connection, Shared
 from tidelog.broker.net.control_socket import ControlSocket
 from tidelog.broker.net.frame_memory import FrameMemory
 from tidelog.broker.net.outbox import Outbox
+from tidelog.broker.session import Session
 from tidelog.broker.tallies import Dispatch, Net, Tallies
 from tidelog.config.kinds import Listener, host_and_port
 from tidelog.protocol import frame
@@ -91,11 +92,15 @@ class Server:
         def spoiled(api: Api, version: int) -> frame.ResponseEncoder:
             return faults.encoder_of(api, encoder_of(api, version))
 
-        routes = Routes(spoiled, faults.handle_of)
+        routes, clock, parked = Routes(spoiled, faults.handle_of), self.broker.clock, self.broker.parked
         faults.changed = routes.clear
-        if tallies is None:
-            return partial(dispatch, routes=routes)
-        return tallies.timed_dispatch(dispatch, routes)
+
+        def controlled(session: Session, view: memoryview, position: int, end: int, routes: Routes = routes) -> Any:
+            if clock.is_held:
+                parked.make_way(session)
+            return dispatch(session, view, position, end, routes)
+
+        return controlled if tallies is None else tallies.timed_dispatch(controlled, routes)
 
     async def run(self, ready: Callable[[list[tuple[str, int]]], None]) -> None:
         """Serve until SIGTERM, SIGINT, SIGHUP or `stop`; `ready` gets the bound addresses once they answer."""
@@ -189,9 +194,7 @@ class Server:
             server.close()
         if self._faults is not None:
             self._faults.clear()
-            files.refuse_writes(
-                False
-            )  # what is owed to the disk is written: it is full no more than a fault says so
+            files.refuse_writes(False)  # what is owed to the disk is written: only a fault said that it is full
         for connection in list(self.connections):
             connection.finish()
         self.broker.release()
