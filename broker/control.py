@@ -19,6 +19,7 @@ from tidelog.broker.answers import TO_COME
 from tidelog.broker.broker import Broker
 from tidelog.broker.faults import COORDINATED, BadFault, Faults
 from tidelog.broker.maintenance import Task
+from tidelog.broker.partition import Partition
 from tidelog.broker.routes import SERVED
 from tidelog.broker.session import Session
 from tidelog.broker.steps import Steps
@@ -75,6 +76,7 @@ class Control:
             "create_topic": self._create_topic,
             "delete_topic": self._delete_topic,
             "roll": self._roll,
+            "offsets": self._offsets,
         }
 
     async def do(self, command: Any) -> Answer:
@@ -107,19 +109,21 @@ class Control:
         return {"now_ms": self._broker.clock.now_ms(), "held": self._broker.clock.is_held}
 
     async def _hold(self, at_ms: int | None = None) -> Answer:
-        if at_ms is None:
-            self._broker.clock.hold()
-        else:
-            self._broker.clock.set(at_ms)
+        if at_ms is not None:
+            return await self._set(at_ms)
+        self._broker.clock.hold()
         return await self._now()
 
     async def _advance(self, ms: int) -> Answer:
         if ms < 0:
             raise Refused(f"a clock advances by 0 ms or more, not by {ms}; set puts it back")
+        # Who has asked before the clock moves waits from before: he may be connected, and not have been read from.
+        await self._settle()
         self._broker.clock.advance(milliseconds=ms)
         return await self._now()
 
     async def _set(self, at_ms: int) -> Answer:
+        await self._settle()
         self._broker.clock.set(at_ms)
         return await self._now()
 
@@ -197,10 +201,7 @@ class Control:
         return {"fault": number}
 
     async def _raise_leader_epoch(self, topic: str, partition: int = 0) -> Answer:
-        found = self._broker.topics.by_name.get(topic)
-        its = None if found is None else found.partition(partition)
-        if its is None:
-            raise Refused(f"there is no partition {partition} of a topic {topic!r}")
+        its = self._partition(topic, partition)
 
         def raise_epoch() -> Task[int]:
             yield
@@ -257,6 +258,18 @@ class Control:
 
         await self._maintained(roll())
         return {}
+
+    async def _offsets(self, topic: str, partition: int = 0) -> Answer:
+        """Say where a log begins, and where the next record goes."""
+        log = self._partition(topic, partition).log
+        return {"log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset}
+
+    def _partition(self, topic: str, number: int) -> Partition:
+        found = self._broker.topics.by_name.get(topic)
+        partition = None if found is None else found.partition(number)
+        if partition is None:
+            raise Refused(f"there is no partition {number} of a topic {topic!r}")
+        return partition
 
     @staticmethod
     def _check(result: Any, what: str) -> None:

@@ -4,14 +4,18 @@ Loads nothing before `run` is on its way: what is loaded at the top would be loa
 """
 
 import sys
+from collections.abc import Callable
 
 
-def run() -> None:
-    """Run the command; Ctrl-C ends it without a word while it is still being loaded, too."""
+def run(main: Callable[[], None] | None = None) -> None:
+    """Run the command, or `main` in its place; Ctrl-C ends it without a word while it is still being loaded, too."""
     try:
-        from tidelog.cli.main import main
+        if main is None:
+            from tidelog.cli.main import main as command
 
-        main()
+            command()
+        else:
+            main()
     except KeyboardInterrupt:
         from tidelog.cli.exit_codes import INTERRUPTED
 

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 import tidelog
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.text import called, drop_output, note
-from tidelog.cli.verbs import audit, configs, explain, groups, topics
+from tidelog.cli.verbs import audit, configs, control, explain, groups, topics
 from tidelog.cli.verbs.arguments import (
     LOCAL,
     TIME_HELP,
@@ -103,6 +103,7 @@ for name, verbs in (
     ("groups", groups),
     ("audit", audit),
     ("explain", explain),
+    ("test-control", control),
 ):
     app.add_typer(verbs.app, name=name)
 

@@ -8,17 +8,12 @@ import asyncio
 import json
 import os
 import socket  # noqa: TID251  (here is where sockets are made)
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from tidelog.broker.control import Control
+from tidelog.broker.control_path import LINE_BYTES_MAX, NAME, reached
 from tidelog.storage import files
-
-NAME = ".control"
-LINE_BYTES_MAX = 1 << 20
-# The longest path of a socket that the system takes.
-_PATH_MAX = 107
 
 
 class ControlSocket:
@@ -92,16 +87,3 @@ class ControlSocket:
         except ValueError as error:
             return {"ok": False, "error": f"not a JSON object in one line: {error}"}
         return await self._control.do(command)
-
-
-@contextmanager
-def reached(path: Path) -> Iterator[str]:
-    """Give a name of a socket that is short enough, however long its path is."""
-    if len(os.fsencode(path)) <= _PATH_MAX:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)  # noqa: TID251  (to name it, not to read it)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

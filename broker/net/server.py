@@ -23,6 +23,7 @@ from tidelog.broker.tallies import Dispatch, Net, Tallies
 from tidelog.config.kinds import Listener, host_and_port
 from tidelog.protocol import frame
 from tidelog.protocol.wire.api import Api
+from tidelog.storage import files
 
 if TYPE_CHECKING:
     from tidelog.broker.net.http import Http
@@ -188,6 +189,9 @@ class Server:
             server.close()
         if self._faults is not None:
             self._faults.clear()
+            files.refuse_writes(
+                False
+            )  # what is owed to the disk is written: it is full no more than a fault says so
         for connection in list(self.connections):
             connection.finish()
         self.broker.release()

@@ -19,7 +19,7 @@ README = ROOT / "README.md"
 ADDRESS = "127.0.0.1:9092"
 
 
-KAFKA, SPARK = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+KAFKA, SPARK, PYTEST = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
 def keeps_its_promises(snippet: str, folder: Path | None = None) -> None:
@@ -35,6 +35,13 @@ def keeps_its_promises(snippet: str, folder: Path | None = None) -> None:
 def test_snippet_prints_what_its_comments_promise(shared_broker: Running) -> None:
     assert ADDRESS in KAFKA
     keeps_its_promises(KAFKA.replace(ADDRESS, shared_broker.address))
+
+
+def test_a_test_runs_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(f"from kafka import KafkaProducer\n\n\n{PYTEST}")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.all

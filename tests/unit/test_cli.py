@@ -314,6 +314,7 @@ def test_serve_and_version_load_no_client_and_no_other_verb(code: str) -> None:
         "tidelog.cli.verbs.arguments",
         "tidelog.cli.verbs.audit",
         "tidelog.cli.verbs.configs",
+        "tidelog.cli.verbs.control",
         "tidelog.cli.verbs.explain",
         "tidelog.cli.verbs.groups",
         "tidelog.cli.verbs.topics",

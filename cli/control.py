@@ -1,0 +1,98 @@
+"""`tidelog test-control`: a command of the control channel, and how its answer reads.
+
+Owns the words. Refuses to know what a command does: names and values go to the broker as they are, and its answer comes
+back.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tidelog.cli.broker_options import configure
+from tidelog.cli.control_client import ControlClient, ControlError, NoControl
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
+from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.cli.time_options import time_ms
+from tidelog.config.errors import ConfigError
+from tidelog.config.times import show
+
+SEEN = (
+    Column("fault", "fault", is_number=True),
+    Column("at_ms", "at", show),
+    Column("api", "api"),
+    Column("client_id", "client", lambda name: "-" if name is None else str(name)),
+    Column("did", "did"),
+)
+# What an entry of those that were applied says of the request, and not of the fault.
+_ABOUT = ("fault", "at_ms", "api", "version", "client_id")
+
+
+def run(data_dir: Path | None, as_json: bool, command: str, **arguments: Any) -> int:
+    """Have a broker do a command, and print the answer; return the exit code."""
+    with _Connected(data_dir) as control:
+        _print(control.ask(command, **arguments), as_json)
+    return OK
+
+
+def run_at(data_dir: Path | None, as_json: bool, command: str, time: str) -> int:
+    """Do as `run` does, at a time that may be told from what time it is at the broker."""
+    with _Connected(data_dir) as control:
+        at_ms = time_ms("TIME", time, control.ask("now")["now_ms"])
+        _print(control.ask(command, at_ms=at_ms), as_json)
+    return OK
+
+
+def settings(words: Sequence[str]) -> dict[str, str]:
+    """Return the options that are given as name=value. CommandError for what is none."""
+    options = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise CommandError(f"--option {word}: write it as name=value", USAGE)
+        options[name.strip()] = value.strip()
+    return options
+
+
+class _Connected:
+    """The broker of a data folder, for a block; what it refuses is a `CommandError`."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self._data_dir = data_dir
+        self._client: ControlClient | None = None
+
+    def __enter__(self) -> ControlClient:
+        try:
+            # The folder that `serve` would take, for the same words and the same environment.
+            self._client = ControlClient(configure(None, (), self._data_dir).log_dir)
+        except ConfigError as error:
+            raise CommandError(str(error), USAGE) from error
+        except NoControl as error:
+            raise CommandError(str(error), UNREACHABLE) from error
+        return self._client
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        assert self._client is not None
+        self._client.close()
+        if isinstance(error, ControlError):
+            raise CommandError(str(error), FAILED) from error
+        if isinstance(error, NoControl):
+            raise CommandError(str(error), UNREACHABLE) from error
+
+
+def _print(answer: dict[str, Any], as_json: bool) -> None:
+    if "seen" in answer:
+        rows = answer["seen"] if as_json else map(_row, answer["seen"])
+        print_rows(SEEN, rows, as_json=as_json)
+    elif as_json:
+        print(to_json(answer))
+    elif "now_ms" in answer:
+        print(f"{show(answer['now_ms'])}{' (held)' if answer['held'] else ''}")
+    elif answer:
+        print(" ".join(f"{name}={'-' if value is None else value}" for name, value in answer.items()))
+
+
+def _row(seen: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with what the fault did in one column."""
+    did = [f"{name}={value}" for name, value in seen.items() if name not in _ABOUT]
+    return {**{name: seen.get(name) for name in _ABOUT}, "did": " ".join(did)}

@@ -1,0 +1,381 @@
+"""`Broker`: a broker of a test's own, as a process, with a clock that can be held and faults on demand.
+
+Owns the process, its folder and its log. Any thread may use it. Whoever uses one that has died hears of it at once.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from tidelog.cli.control_client import ControlClient, ControlError, NoControl
+from tidelog.testing import snapshot as snapshots
+from tidelog.testing.clock import Clock
+from tidelog.testing.faults import Faults
+from tidelog.testing.process import BrokerDied, BrokerError, Process
+from tidelog.testing.snapshot import Snapshot
+from tidelog.testing.times import Moment, to_datetime, to_ms
+
+if TYPE_CHECKING:
+    from tidelog.protocol.records.build import Record
+
+# What clients send bears the system's time, while the broker's clock may be held long before.
+DEFAULTS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
+START_TIMEOUT_S = 30.0
+# Longer than a broker takes that waits for clients which read nothing.
+STOP_TIMEOUT_S = 60.0
+# How long after the control channel a process that dies is there at most.
+END_TIMEOUT_S = 5.0
+Option = bool | int | float | str
+
+_serial = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of a broker."""
+
+    name: str
+    partitions: int
+    broker: "Broker"
+
+    @property
+    def bootstrap(self) -> str:
+        """Where its broker is reached: "127.0.0.1:PORT"."""
+        return self.broker.bootstrap
+
+    def records(self, partition: int = 0) -> "Sequence[Record]":
+        """Return what is in its log, as `Broker.records` does."""
+        return self.broker.records(self, partition)
+
+    def delete(self) -> None:
+        """Delete it. ControlError if it is not there."""
+        self.broker.ask("delete_topic", name=self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Broker:
+    """A broker for tests: `with Broker() as broker:`, `async with`, or `start` and `stop`.
+
+    `clock` holds its clock from the start, at a datetime, at milliseconds since the epoch or at ISO text; None follows
+    the system's. `config` are broker options by Kafka's names, beside `DEFAULTS`. `data_dir` None is a folder of its
+    own, which goes with it unless `keep`. `port` 0 takes a free one, which stays the same over restarts.
+    """
+
+    def __init__(
+        self,
+        clock: Moment | None = None,
+        config: Mapping[str, Option] | None = None,
+        data_dir: Path | str | None = None,
+        port: int = 0,
+        *,
+        keep: bool = False,
+        log_level: str = "info",
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """Start nothing yet. ValueError for a clock that is no time."""
+        self.config = DEFAULTS | {name: _text(value) for name, value in (config or {}).items()}
+        self.keep = keep
+        self.clock = Clock(self.ask)
+        self.faults = Faults(self.ask)
+        self._clock_ms = None if clock is None else to_ms(clock)
+        self._data_dir = None if data_dir is None else Path(data_dir).absolute()
+        self._origin: Snapshot | None = None
+        self._folder: Path | None = None  # its own: the log, and the data unless they lie elsewhere
+        self._port = port
+        self._log_level = log_level
+        self._start_timeout_s = start_timeout_s
+        self._bootstrap = ""
+        self._process: Process | None = None
+        self._control: ControlClient | None = None
+        self._why_not = "has not been started: start() it, or say `with Broker() as broker:`"
+
+    @classmethod
+    def from_snapshot(
+        cls,
+        snapshot: Snapshot,
+        clock: Moment | None = None,
+        config: Mapping[str, Option] | None = None,
+        **how: Any,
+    ) -> "Broker":
+        """Return a broker, to be started, that finds what was in a snapshot; `how` is as for `Broker`.
+
+        It has the options that the snapshot's had, and `config` beside them. Its clock is held where that one's was
+        held, unless `clock` says otherwise.
+        """
+        at = snapshot.held_ms if clock is None else clock
+        broker = cls(at, {**snapshot.config, **(config or {})}, **how)
+        broker._origin = snapshot
+        return broker
+
+    # -- its life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start it, and return once it answers. BrokerError, with the end of its log, if that fails."""
+        if self._process is not None:
+            raise BrokerError(f"the broker runs already: {self._bootstrap}")
+        is_first = self._folder is None
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="tidelog-", dir=self._beside()))
+        try:
+            if self._origin is not None:
+                snapshots.double(self._origin.folder, self.data_dir)
+                self._origin = None
+            self._process, self._control = self._started()
+            about = self.ask("hello")
+        except BaseException:
+            if is_first:
+                self._remove()
+            raise
+        self._bootstrap = about["bootstrap"]
+        self._port = int(self._bootstrap.rpartition(":")[2])
+        self.clock.follow(about)
+        return self
+
+    def stop(self) -> None:
+        """Stop it in order, and remove its folder unless it is to be kept; nothing if it is not running.
+
+        BrokerError if it does not stop, or its exit code is not 0; BrokerDied if it had ended before.
+        """
+        try:
+            self._stop()
+        finally:
+            self._remove()
+
+    def restart(self) -> Self:
+        """Stop it in order if it runs, and start it on the same folder and port; a clock that was held stays held.
+
+        Faults that were set are gone.
+        """
+        self._stop()
+        return self._start_again()
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would; `restart` starts it again."""
+        process = self._running()
+        self._let_go("was killed: restart() it")
+        process.kill()
+
+    def snapshot(self) -> Snapshot:
+        """Take a snapshot of all that it holds, from which `from_snapshot` starts brokers within milliseconds.
+
+        It is restarted meanwhile. All its logs begin a new segment.
+        """
+        self.ask("roll")
+        held_ms = self.clock.held_ms
+        self._stop()
+        # Where it goes with neither folder, on the same file system.
+        place = self.data_dir.parent if self._folder != self.data_dir.parent else self._folder.parent
+        try:
+            return snapshots.take(self.data_dir, place, self.config, held_ms)
+        finally:
+            self._start_again()
+
+    def check(self) -> None:
+        """Raise BrokerDied if it has ended by itself, BrokerError if it was never started, was stopped or killed."""
+        self._running()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.status is None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except BrokerError:
+            if error is None:  # else that is what has to be heard of
+                raise
+
+    async def __aenter__(self) -> Self:
+        await _in_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await _in_thread(lambda: self.__exit__(kind, error, trace))
+
+    # -- what a test uses ----------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients reach it: "127.0.0.1:PORT"."""
+        self._running()
+        return self._bootstrap
+
+    @property
+    def port(self) -> int:
+        """The port of its first listener; 0 before it was started."""
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._running().pid
+
+    @property
+    def data_dir(self) -> Path:
+        """Its data folder."""
+        if self._data_dir is not None:
+            return self._data_dir
+        if self._folder is None:
+            raise BrokerError(f"the broker {self._why_not}")
+        return self._folder / "data"
+
+    @property
+    def log_file(self) -> Path:
+        """The file that its log goes to."""
+        if self._folder is None:
+            raise BrokerError(f"the broker {self._why_not}")
+        return self._folder / "broker.log"
+
+    def log(self) -> str:
+        """Return its log, of all its starts."""
+        return self.log_file.read_text(errors="replace")
+
+    def topic(self, name: str | None = None, partitions: int = 1, **config: Option) -> Topic:
+        """Make a topic, by a name that no other has unless one is given. ControlError if that cannot be.
+
+        Options go by Kafka's names: `broker.topic(**{"retention.ms": 1000})`.
+        """
+        name = new_name() if name is None else name
+        answer = self.ask("create_topic", name=name, partitions=partitions, config=config)
+        return Topic(answer["name"], answer["partitions"], self)
+
+    def records(self, topic: Topic | str, partition: int = 0) -> "Sequence[Record]":
+        """Return the records in a partition's log from its start, each with offset, timestamp, key, value and headers.
+
+        Read from the files, whether the broker runs or not; of transactions all records, without what marks their ends.
+        ControlError if there is no such partition.
+        """
+        # What reads records takes a while to load.
+        from tidelog.testing import records
+
+        name = str(topic)
+        folder = self.data_dir / f"{name}-{partition}"
+        start, end = records.log_start(self.data_dir, name, partition), None
+        if self._process is not None:
+            offsets = self.ask("offsets", topic=name, partition=partition)
+            start, end = offsets["log_start_offset"], offsets["log_end_offset"]
+        try:
+            return records.read_log(folder, start, end)
+        except FileNotFoundError:
+            raise ControlError(f"there is no partition {partition} of a topic {name!r}: {folder}") from None
+
+    def ask(self, do: str, /, **arguments: Any) -> dict[str, Any]:
+        """Have it do a command of the control channel, and return the answer. ControlError if it is refused."""
+        process = self._running()
+        assert self._control is not None
+        try:
+            return self._control.ask(do, **arguments)
+        except NoControl as why:
+            if process.ends_within(END_TIMEOUT_S):
+                self._running()
+            raise BrokerError(f"the broker does not answer: {why}{process.tail()}") from why
+
+    # -- how -----------------------------------------------------------------------------------------------------
+
+    def _arguments(self) -> list[str]:
+        arguments = [
+            "--data-dir",
+            str(self.data_dir),
+            "--port",
+            str(self._port),
+            "--log-level",
+            self._log_level,
+        ]
+        arguments += ["--test-control", "--stop-at-eof"]
+        if self._clock_ms is not None:
+            arguments += ["--test-clock", to_datetime(self._clock_ms).isoformat()]
+        for name, value in self.config.items():
+            arguments += ["--override", f"{name}={value}"]
+        return arguments
+
+    def _started(self) -> tuple[Process, ControlClient]:
+        process = Process(self._arguments(), self.log_file)
+        try:
+            process.wait_ready(self._start_timeout_s)
+            return process, ControlClient(self.data_dir)
+        except BaseException:
+            process.kill()
+            raise
+
+    def _beside(self) -> Path | None:
+        """Return where its folder is made: beside a snapshot, whose files it is to share."""
+        return None if self._origin is None else self._origin.folder.parent
+
+    def _running(self) -> Process:
+        process = self._process
+        if process is None:
+            raise BrokerError(f"the broker {self._why_not}")
+        if process.status is not None:
+            raise BrokerDied(f"the broker has died: {_how(process.status)}{process.tail()}")
+        return process
+
+    def _stop(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        try:
+            self._running()
+        finally:
+            self._let_go("was stopped: start() it")
+            if process.status is not None:
+                process.close()
+        status = process.stop(STOP_TIMEOUT_S)
+        if status != 0:
+            raise BrokerError(f"the broker did not stop in order: {_how(status)}{process.tail()}")
+
+    def _let_go(self, why: str) -> None:
+        self._process, self._why_not = None, why
+        self._clock_ms = self.clock.held_ms
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def _start_again(self) -> Self:
+        self.faults.is_touched = False
+        return self.start()
+
+    def _remove(self) -> None:
+        if self._folder is not None and not self.keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def new_name(prefix: str = "topic") -> str:
+    """Return a name for a topic that none has had before."""
+    # Of a folder that was there before another process may have named topics.
+    return f"{prefix[:60]}-{next(_serial)}-{os.urandom(4).hex()}"
+
+
+def _text(value: Option) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _how(status: int) -> str:
+    return f"exit code {status}" if status >= 0 else f"signal {-status}"
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    """Do what takes a while beside the event loop: asyncio's; another one waits."""
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    return await asyncio.to_thread(call)

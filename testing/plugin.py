@@ -1,0 +1,168 @@
+"""The pytest plugin: a broker, a topic, a clock and faults as fixtures. Nothing is started before a test asks for it.
+
+Owns the brokers of a test run (of each worker of pytest-xdist), which tests share by the options they ask for; what
+becomes of them between two tests, and what is told of them when one fails. It loads with every run of pytest, so
+what it needs is loaded by the fixtures.
+"""
+
+import re
+import sys
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tidelog.testing import Broker, Clock, Faults, Topic
+    from tidelog.testing.pool import Pool, Use
+
+MARK = "tidelog"
+_USES: "pytest.StashKey[list[Use]]" = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the plugin's options."""
+    parser.addini(
+        "tidelog_config", "options of the brokers that tests use: name=value, a line each", "linelist"
+    )
+    parser.addini("tidelog_start_timeout", "seconds within which a broker is to be ready (30)", default="30")
+    parser.getgroup("tidelog").addoption(
+        "--tidelog-keep",
+        action="store_true",
+        help="keep the folder and the log of the broker of a test that fails",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers", "tidelog(config={...}, clock=...): have the test's broker run with these options"
+    )
+
+
+@pytest.fixture(scope="session")
+def _tidelog_pool(pytestconfig: pytest.Config) -> "Iterator[Pool]":
+    from tidelog.testing.pool import Pool
+
+    pool = Pool(_ini_config(pytestconfig), _ini_timeout_s(pytestconfig))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def tidelog_session(_tidelog_pool: "Pool") -> "Broker":
+    """The broker of all tests without a mark, for fixtures of a wider scope; a test asks for `tidelog`."""
+    return _tidelog_pool.broker({}, None)
+
+
+@pytest.fixture(name="tidelog")
+def _tidelog(request: pytest.FixtureRequest, _tidelog_pool: "Pool") -> "Iterator[Broker]":
+    """A broker, shared by the tests that ask for the same options; the clock and faults are put back after each."""
+    config, clock = _marked(request.node)
+    broker = _tidelog_pool.broker(config, clock)
+    _used(request, broker)
+    _hand(request, "tidelog", broker)
+    yield broker
+    _tidelog_pool.put_back(broker)
+
+
+@pytest.fixture
+def tidelog_topic(request: pytest.FixtureRequest, tidelog: "Broker") -> "Iterator[Topic]":
+    """A new topic, deleted after the test."""
+    from tidelog.testing.broker import new_name
+    from tidelog.testing.pool import delete
+
+    topic = tidelog.topic(new_name(_plain(request.node.name)))
+    _hand(request, "tidelog_topic", topic)
+    yield topic
+    delete(topic)
+
+
+@pytest.fixture
+def tidelog_clock(request: pytest.FixtureRequest, tidelog: "Broker") -> "Clock":
+    """The clock of the test's broker, held; it goes on after the test."""
+    if tidelog.clock.held_ms is None:
+        tidelog.clock.hold()
+    _hand(request, "tidelog_clock", tidelog.clock)
+    return tidelog.clock
+
+
+@pytest.fixture
+def tidelog_faults(request: pytest.FixtureRequest, tidelog: "Broker") -> "Faults":
+    """The faults of the test's broker; after the test there are none."""
+    _hand(request, "tidelog_faults", tidelog.faults)
+    return tidelog.faults
+
+
+@pytest.fixture
+def fresh_tidelog(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> "Iterator[Broker]":
+    """A broker of the test's own, which it may stop, kill and restart."""
+    from tidelog.testing.pool import Pool
+
+    pool = Pool(_ini_config(pytestconfig), _ini_timeout_s(pytestconfig))
+    try:
+        broker = pool.broker(*_marked(request.node))
+        _used(request, broker)
+        _hand(request, "fresh_tidelog", broker)
+        yield broker
+    finally:
+        pool.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what a test's brokers have logged meanwhile to the report of its failure."""
+    report = yield
+    if report.failed:
+        for use in item.stash.get(_USES, ()):
+            report.sections += use.told(keep=item.config.getoption("tidelog_keep"))
+    return report
+
+
+def _used(request: pytest.FixtureRequest, broker: "Broker") -> None:
+    """Take note that a test uses a broker from now on."""
+    from tidelog.testing.pool import Use
+
+    request.node.stash.setdefault(_USES, []).append(Use(broker))
+
+
+def _hand(request: pytest.FixtureRequest, name: str, value: object) -> None:
+    """Have a test of unittest, which takes no arguments, find a fixture's value as an attribute."""
+    unittest = sys.modules.get("unittest")
+    if unittest is not None and isinstance(request.instance, unittest.TestCase):
+        setattr(request.instance, name, value)
+
+
+def _plain(name: str) -> str:
+    """Return a test's name as that of a topic may be."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+
+
+def _marked(node: pytest.Item) -> tuple[dict[str, Any], Any]:
+    """Return the options and the clock that the marks of a test ask for, the nearest first."""
+    config: dict[str, Any] = {}
+    clock = None
+    for mark in node.iter_markers(MARK):
+        if mark.args or mark.kwargs.keys() - {"config", "clock"}:
+            raise pytest.UsageError(f"{node.nodeid}: write @pytest.mark.tidelog(config={{...}}, clock=...)")
+        config = {**(mark.kwargs.get("config") or {}), **config}
+        clock = mark.kwargs.get("clock") if clock is None else clock
+    return config, clock
+
+
+def _ini_config(config: pytest.Config) -> dict[str, str]:
+    options = {}
+    for line in config.getini("tidelog_config"):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"tidelog_config: {line}: write it as name=value")
+        options[name.strip()] = value.strip()
+    return options
+
+
+def _ini_timeout_s(config: pytest.Config) -> float:
+    text = config.getini("tidelog_start_timeout")
+    try:
+        return float(text)
+    except ValueError:
+        raise pytest.UsageError(f"tidelog_start_timeout: {text!r} is no number of seconds") from None

@@ -1,0 +1,113 @@
+"""The brokers that the tests of one process share, by the options that they ask for, and what is told of one.
+
+Owns what becomes of a broker between two tests: one that has died is thrown away, one that was killed is started again,
+its clock goes on, its faults are gone.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tidelog.cli.control_client import ControlError
+from tidelog.testing.broker import Broker, Option, Topic
+from tidelog.testing.process import BrokerDied, BrokerError
+from tidelog.testing.times import Moment, to_ms
+
+Key = tuple[frozenset[tuple[str, str]], int | None]
+
+
+class Pool:
+    """Brokers by what they were asked for with; each is started when it is asked for first."""
+
+    def __init__(self, config: Mapping[str, Option], start_timeout_s: float) -> None:
+        """Start nothing yet; `config` are options that all brokers have."""
+        self._config = dict(config)
+        self._start_timeout_s = start_timeout_s
+        self._brokers: dict[Key, Broker] = {}
+
+    def broker(self, config: Mapping[str, Option], clock: Moment | None) -> Broker:
+        """Return a broker that runs with these options; `clock` is where its clock is held, None where it goes."""
+        at_ms = None if clock is None else to_ms(clock)
+        made = Broker(at_ms, {**self._config, **config}, start_timeout_s=self._start_timeout_s)
+        key = (frozenset(made.config.items()), at_ms)
+        broker = self._brokers.setdefault(key, made)
+        if not broker.is_running:
+            broker.start()
+        if at_ms is not None and broker.clock.held_ms != at_ms:
+            broker.clock.set(at_ms)
+        return broker
+
+    def put_back(self, broker: Broker) -> None:
+        """Undo what a test has done to a broker that others use too. BrokerDied if it has died, and nobody gets it."""
+        try:
+            broker.check()
+        except BrokerDied:
+            self._drop(broker)
+            raise
+        except BrokerError:
+            return  # The test has stopped or killed it: whoever comes next has it started again.
+        if broker.faults.is_touched:
+            broker.faults.clear(seen=True)
+        # One whose clock is to be held is set when it is asked for.
+        if broker.clock.held_ms is not None and (None in {at for _, at in self._keys(broker)}):
+            broker.clock.release()
+
+    def close(self) -> None:
+        """Stop them all. BrokerError for the last one that does not stop in order."""
+        error: BrokerError | None = None
+        for broker in self._brokers.values():
+            try:
+                broker.stop()
+            except BrokerError as why:
+                error = why
+        self._brokers.clear()
+        if error is not None:
+            raise error
+
+    def _keys(self, broker: Broker) -> list[Key]:
+        return [key for key, each in self._brokers.items() if each is broker]
+
+    def _drop(self, broker: Broker) -> None:
+        for key in self._keys(broker):
+            del self._brokers[key]
+        with suppress(BrokerError):  # that it has died is known
+            broker.stop()
+
+
+class Use:
+    """The use of a broker by one test."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Begin here in its log."""
+        self._broker = broker
+        self._log = broker.log_file
+        self._start = self._log.stat().st_size
+
+    def told(self, *, keep: bool) -> list[tuple[str, str]]:
+        """Return sections for the report of a test that has failed; with `keep`, its folder stays."""
+        if not self._log.exists():  # The broker has ended, and its end has been told.
+            return []
+        lines = []
+        try:
+            self._broker.check()
+        except BrokerDied as why:
+            lines.append(str(why).partition(";")[0])
+        except BrokerError as why:
+            lines.append(str(why))
+        if keep:
+            self._broker.keep = True
+            lines.append(f"kept: the data in {self._broker.data_dir}, the log in {self._log}")
+        lines.append(_read_from(self._log, self._start).rstrip() or "(its log has nothing new)")
+        return [("tidelog", "\n".join(lines))]
+
+
+def delete(topic: Topic) -> None:
+    """Delete a topic, if it and its broker are still there."""
+    with suppress(BrokerError, ControlError):
+        topic.delete()
+
+
+def _read_from(path: Path, position: int) -> str:
+    with path.open("rb") as file:
+        file.seek(position)
+        return file.read().decode("utf-8", "replace")

@@ -1,0 +1,204 @@
+"""`Broker` as a test uses it: its start and end, its topics, what is in its logs, snapshots, its death."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.tested import batch_at, raw, values
+from tests.support.workload import CODECS
+from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.message_set import build_message_set
+from tidelog.testing import Broker, BrokerDied, BrokerError, ControlError
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def test_a_topic_has_a_name_of_its_own_and_the_options_that_were_asked_for(broker: Broker) -> None:
+    one, other = broker.topic(), broker.topic(partitions=3, **{"cleanup.policy": "compact"})
+    assert one.name != other.name
+    assert (one.partitions, other.partitions) == (1, 3)
+    assert one.bootstrap == broker.bootstrap == f"127.0.0.1:{broker.port}"
+    with raw(broker) as client:
+        assert {len(topic.partitions) for topic in client.metadata(one.name, other.name).topics} == {1, 3}
+    one.delete()
+    with raw(broker) as client:
+        assert client.metadata(one.name, create=False).topics[0].error_code != 0
+
+
+def test_what_cannot_be_made_is_refused_in_the_brokers_words(broker: Broker) -> None:
+    with pytest.raises(ControlError, match=r"retention\.msec"):
+        broker.topic(**{"retention.msec": 5})
+    with pytest.raises(ControlError, match="INVALID_TOPIC_EXCEPTION"):
+        broker.topic("a/b")
+    with pytest.raises(ControlError, match="no partition 1 of a topic"):
+        broker.records(broker.topic(), 1)
+
+
+@pytest.mark.parametrize("codec", range(len(CODECS)), ids=CODECS)
+def test_records_are_read_from_the_files_whatever_their_codec(broker: Broker, codec: int) -> None:
+    topic = broker.topic()
+    sent = [
+        Record(n, 1_700_000_000_000 + n, b"k" if n else None, b"v%d" % n, (("h", b"1"),)) for n in range(3)
+    ]
+    with raw(broker) as client:
+        assert client.produce(topic.name, build_batch(sent, codec=codec)).error_code == 0
+        assert client.produce(topic.name, build_batch(sent[:1], codec=codec)).error_code == 0
+    assert list(broker.records(topic))[:3] == sent
+    assert [record.offset for record in topic.records()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_older_formats_are_read_too(broker: Broker, magic: int) -> None:
+    topic = broker.topic(**{"message.format.version": str(magic)})
+    sent = [Record(n, 1_700_000_000_000 if magic else -1, b"k", b"v%d" % n) for n in range(3)]
+    with raw(broker) as client:
+        for codec in (0, 1):
+            assert (
+                client.produce(
+                    topic.name, build_message_set(sent, magic=magic, codec=codec), version=2
+                ).error_code
+                == 0
+            )
+    assert values(topic.records()) == [b"v0", b"v1", b"v2"] * 2
+    assert [record.offset for record in topic.records()] == list(range(6))
+
+
+def test_records_begin_where_the_log_does(broker: Broker) -> None:
+    from kafka import KafkaAdminClient, TopicPartition
+
+    topic = broker.topic()
+    with raw(broker) as client:
+        client.produce(topic.name, batch_at(broker.clock.now_ms, 4))
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.delete_records({TopicPartition(topic.name, 0): 3})
+    admin.close()
+    assert [record.offset for record in topic.records()] == [3]
+
+
+def test_a_broker_is_restarted_and_killed_on_the_same_port_with_its_clock_where_it_was() -> None:
+    with Broker(clock="2026-03-01T09:00Z") as broker:
+        topic, port = broker.topic(), broker.port
+        with raw(broker) as client:
+            client.produce(topic.name, batch_at(broker.clock.now_ms))
+        broker.clock.advance(hours=1)
+        broker.restart()
+        assert (broker.port, broker.clock.now().isoformat()) == (port, "2026-03-01T10:00:00+00:00")
+        broker.clock.advance(minutes=30)
+        broker.kill()
+        assert not broker.is_running
+        assert len(topic.records()) == 1
+        with pytest.raises(BrokerError, match="was killed: restart"):
+            broker.topic()
+        broker.restart()
+        assert (broker.port, broker.clock.now().isoformat()) == (port, "2026-03-01T10:30:00+00:00")
+        assert len(topic.records()) == 1
+        assert broker.log().count("listening") == 3
+        folder = broker.data_dir.parent
+    assert not folder.exists()
+
+
+def test_a_snapshot_starts_brokers_that_know_what_the_first_knew_and_nothing_of_one_another(
+    tmp_path: Path,
+) -> None:
+    with Broker(data_dir=tmp_path / "data", config={"log.retention.ms": -1}) as broker:
+        topic = broker.topic(partitions=2)
+        with raw(broker) as client:
+            client.produce(topic.name, batch_at(1_700_000_000_000, 3))
+            broker.clock.set(1_700_000_000_000)
+        with broker.snapshot() as snapshot:
+            sealed = snapshot.folder / f"{topic.name}-0" / f"{0:020d}.log"
+            assert sealed.samefile(broker.data_dir / sealed.parent.name / sealed.name)
+            with raw(broker) as client:
+                assert client.produce(topic.name, batch_at(1_700_000_000_000)).base_offset == 3
+            with Broker.from_snapshot(snapshot) as one, Broker.from_snapshot(snapshot) as other:
+                assert one.clock.now_ms == broker.clock.now_ms == 1_700_000_000_000
+                for each in (one, other):
+                    with raw(each) as client:
+                        assert client.produce(topic.name, batch_at(1_700_000_000_000, 2)).base_offset == 3
+                one.ask("delete_topic", name=topic.name)
+                other.kill()
+                other.restart()
+                assert [len(each.records(topic.name)) for each in (broker, other)] == [4, 5]
+            assert len(topic.records()) == 4
+        assert not snapshot.folder.exists()
+    assert (tmp_path / "data").exists()  # whose folder it is keeps it
+
+
+def test_a_broker_that_died_says_so_whatever_is_asked_of_it() -> None:
+    broker = Broker().start()
+    topic = broker.topic()
+    os.kill(broker.pid, signal.SIGKILL)
+    for use in (
+        broker.topic,
+        topic.records,
+        broker.clock.hold,
+        broker.faults.seen,
+        broker.check,
+        broker.restart,
+    ):
+        with pytest.raises(BrokerDied, match=r"the broker has died: signal 9; the end of its log"):
+            use()
+        if not broker.is_running and broker._process is None:
+            break
+    broker.stop()
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing() -> None:
+    broker = Broker(config={"log.retention.mz": 5})
+    with pytest.raises(BrokerError, match=r"did not start: exit code 2(?s:.)*log\.retention\.mz"):
+        broker.start()
+    with pytest.raises(BrokerError, match="has not been started"):
+        broker.topic()
+    with pytest.raises(BrokerError):
+        _ = broker.data_dir
+
+
+async def test_a_broker_is_started_beside_an_event_loop() -> None:
+    async with Broker() as broker:
+        assert broker.topic().records() == []
+
+
+OWNER = """
+import sys
+from tidelog.testing import Broker
+broker = Broker(data_dir=sys.argv[1]).start()
+print(broker.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_broker_ends_with_its_owner_however_that_ends(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path / "data")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None
+        process = os.pidfd_open(int(owner.stdout.readline()))
+        try:
+            owner.kill()
+            poll = select.poll()
+            poll.register(process, select.POLLIN)
+            assert poll.poll(60_000)
+        finally:
+            os.close(process)
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_that_nobody_tests_cannot_be_controlled(tmp_path: Path) -> None:
+    from tests.support import broker as plain
+
+    with plain.Broker(tmp_path / "data") as broker:
+        broker.start()
+        assert not (broker.data_dir / ".control").exists()
+        broker.stop()

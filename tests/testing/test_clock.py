@@ -1,0 +1,102 @@
+"""The clock in a test's hand: all that was due by then has been done when a call returns."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.raw_client import FETCH, RawClient
+from tests.support.tested import batch_at, member, raw
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.testing import Broker, Clock, ControlError, Topic
+
+pytestmark = pytest.mark.e2e
+EARLIEST = -2
+
+
+@pytest.fixture
+def client(tidelog: Broker, tidelog_clock: Clock):  # type: ignore[no-untyped-def]
+    with raw(tidelog) as client:
+        yield client
+
+
+def test_a_clock_is_held_moved_and_let_go(tidelog: Broker) -> None:
+    clock = tidelog.clock
+    held = clock.hold()
+    assert held.tzinfo is UTC
+    assert clock.now() == held
+    assert (clock.advance(hours=48) - held).total_seconds() == 48 * 3600
+    assert clock.set(datetime(2026, 3, 1, 9, tzinfo=UTC)).isoformat() == "2026-03-01T09:00:00+00:00"
+    assert clock.now_ms == clock.held_ms == 1_772_355_600_000
+    with pytest.raises(ControlError, match="set puts it back"):
+        clock.advance(hours=-1)
+    assert abs((clock.release() - held).total_seconds()) < 600
+    assert clock.held_ms is None
+
+
+def test_retention_has_run_when_advance_returns(
+    tidelog: Broker, tidelog_clock: Clock, client: RawClient
+) -> None:
+    topic = tidelog.topic(**{"retention.ms": 3_600_000})
+    client.produce(topic.name, batch_at(tidelog_clock.now_ms, 3))
+    tidelog_clock.advance(minutes=59)
+    assert client.list_offsets(topic.name, EARLIEST).offset == 0
+    tidelog_clock.advance(hours=1)
+    assert client.list_offsets(topic.name, EARLIEST).offset == 3
+    assert topic.records() == []
+
+
+def test_a_segment_is_rolled_by_time(tidelog: Broker, tidelog_clock: Clock, client: RawClient) -> None:
+    topic = tidelog.topic(**{"segment.ms": 60_000})
+    client.produce(topic.name, batch_at(tidelog_clock.now_ms))
+    tidelog_clock.advance(minutes=10)
+    folder = tidelog.data_dir / f"{topic.name}-0"
+    assert sorted(path.name for path in folder.glob("*.log")) == [f"{0:020d}.log", f"{1:020d}.log"]
+
+
+async def test_a_member_that_is_silent_for_its_session_timeout_is_gone(
+    tidelog_topic: Topic, tidelog_clock: Clock, client: RawClient
+) -> None:
+    one = member(client, f"g-{tidelog_topic}")
+    await one.join_and_sync()
+    tidelog_clock.advance(seconds=9)
+    assert await one.heartbeat() == ErrorCode.NONE
+    tidelog_clock.advance(seconds=11)
+    assert await one.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_committed_offsets_expire(
+    tidelog_topic: Topic, tidelog_clock: Clock, client: RawClient
+) -> None:
+    one = member(client, f"g-{tidelog_topic}")
+    assert await one.commit(tidelog_topic.name, 5) == [ErrorCode.NONE]
+    tidelog_clock.advance(days=6)
+    assert await one.offsets(**{tidelog_topic.name: 1}) == {(tidelog_topic.name, 0): 5}
+    tidelog_clock.advance(days=2)
+    assert await one.offsets(**{tidelog_topic.name: 1}) == {(tidelog_topic.name, 0): -1}
+
+
+def test_who_waits_for_records_is_answered_when_his_time_has_passed(
+    tidelog: Broker, tidelog_topic: Topic, tidelog_clock: Clock
+) -> None:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    wanted = [FetchTopic(topic=tidelog_topic.name, partitions=[part])]
+    request = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=wanted)
+    for _ in range(10):  # each over a connection that the broker has not seen when the clock is moved
+        with raw(tidelog) as client:
+            client.send(FETCH, 12, request)
+            # More than its time: an answer that is empty may come later by an eighth.
+            tidelog_clock.advance(seconds=120)
+            _, response = client.receive(FETCH, 12)
+        assert not response.responses or not response.responses[0].partitions[0].records
+
+
+def test_append_times_do_not_go_back_with_the_clock(
+    tidelog: Broker, tidelog_clock: Clock, client: RawClient
+) -> None:
+    topic = tidelog.topic(**{"message.timestamp.type": "LogAppendTime"})
+    start_ms = tidelog_clock.now_ms
+    for step_ms in (0, -3_600_000, 0, 5_000):
+        tidelog_clock.set(start_ms + step_ms)
+        client.produce(topic.name, batch_at(start_ms))
+    assert [record.timestamp - start_ms for record in topic.records()] == [0, 0, 0, 5_000]
