@@ -22,50 +22,27 @@ from typing import Any, NamedTuple, Self
 import pytest
 
 from tests.support.broker import wait_until
-from tests.support.java import BUILD, QUICK, _digest, _exclusive, _run, classes, jars, needs_java
+from tests.support.builds import go_built, needs_go, needs_node, npm_installed
+from tests.support.java import BUILD, QUICK, _exclusive, _run, classes, jars, needs_java
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "e2e" / "members"
 # As long as a busy machine may keep a process waiting.
 SESSION_MS = 8000
 PATIENCE_S = 40.0
-needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="needs Go")
 # It takes its copy of six apart in a way that Python has not had since 3.12.
 needs_python_of_old = pytest.mark.skipif(sys.version_info >= (3, 12), reason="needs Python 3.11")
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or shutil.which("npm") is None, reason="needs Node and npm"
-)
 
 
 @cache
 def go_program() -> Path:
     """Return the program in Go, built the first time."""
-    sources = sorted((PROGRAMS / "go").iterdir())
-    path = BUILD.with_name("go") / f"member-{_digest(sources)}"
-    with _exclusive():
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _run(["go", "build", "-C", str(PROGRAMS / "go"), "-o", f"{path}.partial", "."])
-            Path(f"{path}.partial").rename(path)
-    return path
+    return go_built("member", PROGRAMS / "go")
 
 
 @cache
 def node_program() -> Path:
     """Return the program for Node, with what it needs beside it."""
-    sources = [path for path in sorted((PROGRAMS / "node").iterdir()) if path.is_file()]
-    folder = BUILD.with_name("node") / f"member-{_digest(sources)}"
-    with _exclusive():
-        if not folder.exists():
-            partial = folder.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            for path in sources:
-                shutil.copy(path, partial)
-            # What fails is tried again in seconds: by default npm waits for more than a minute, for each package.
-            quick = ["--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=2000"]
-            _run(["npm", "ci", "--silent", "--no-audit", "--no-fund", *quick, "--prefix", str(partial)])
-            partial.rename(folder)
-    return folder / "member.mjs"
+    return npm_installed("member", PROGRAMS / "node") / "member.mjs"
 
 
 @cache
