@@ -19,8 +19,8 @@ from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 
 SWITCH_INTERVAL_S = 20e-6
-# How many objects are new before the collector looks at them. Five hundred fetches that wait are some 7,500, none of them
-# garbage: with Python's 700 it looked at each again and again, for a twelfth of what a poll costs.
+# How many objects are new before the collector looks at them. Five hundred fetches that wait are some 7,500, none of
+# them garbage: with Python's 700 it looked at each again and again, for a tenth of what a poll costs.
 NEW_OBJECTS = 10_000
 
 

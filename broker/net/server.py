@@ -95,7 +95,9 @@ class Server:
         routes, clock, parked = Routes(spoiled, faults.handle_of), self.broker.clock, self.broker.parked
         faults.changed = routes.clear
 
-        def controlled(session: Session, view: memoryview, position: int, end: int, routes: Routes = routes) -> Any:
+        def controlled(
+            session: Session, view: memoryview, position: int, end: int, routes: Routes = routes
+        ) -> Any:
             if clock.is_held:
                 parked.make_way(session)
             return dispatch(session, view, position, end, routes)
@@ -194,7 +196,9 @@ class Server:
             server.close()
         if self._faults is not None:
             self._faults.clear()
-            files.refuse_writes(False)  # what is owed to the disk is written: only a fault said that it is full
+            files.refuse_writes(
+                False
+            )  # what is owed to the disk is written: only a fault said that it is full
         for connection in list(self.connections):
             connection.finish()
         self.broker.release()

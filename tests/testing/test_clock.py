@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.raw_client import FETCH, RawClient
+from tests.support.raw_client import FETCH, LIST_OFFSETS, RawClient
 from tests.support.tested import batch_at, member, raw
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.list_offsets import ListOffsetsRequest
 from tidelog.testing import Broker, Clock, ControlError, Topic
 
 pytestmark = pytest.mark.e2e
@@ -89,6 +90,23 @@ def test_who_waits_for_records_is_answered_when_his_time_has_passed(
             tidelog_clock.advance(seconds=120)
             _, response = client.receive(FETCH, 12)
         assert not response.responses or not response.responses[0].partitions[0].records
+
+
+def test_a_fetch_that_waits_on_a_held_clock_lets_its_client_ask_for_more(
+    tidelog_topic: Topic, tidelog_clock: Clock, client: RawClient
+) -> None:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    wanted = [FetchTopic(topic=tidelog_topic.name, partitions=[part])]
+    request = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=wanted)
+    with raw(tidelog_topic.broker) as other:
+        other.send(FETCH, 12, request)
+        client.send(FETCH, 12, request)
+        assert client.send(LIST_OFFSETS, 1, ListOffsetsRequest(replica_id=-1, topics=[]))
+        assert client.receive(FETCH, 12)[1].error_code == 0
+        assert client.receive(LIST_OFFSETS, 1)[1].topics == []
+        # Who asks for nothing else waits on.
+        client.produce(tidelog_topic.name, batch_at(tidelog_clock.now_ms))
+        assert other.receive(FETCH, 12)[1].responses[0].partitions[0].high_watermark == 1
 
 
 def test_append_times_do_not_go_back_with_the_clock(
