@@ -3,10 +3,12 @@
 Prints, in milliseconds unless it says otherwise, the median of some runs: from importing `tidelog.testing` to the first
 record that is acknowledged; a topic for a test, made and deleted; a hundred tests with a topic each, by pytest; a
 broker from a snapshot of a gigabyte; and what a request of one record takes with the control channel and without it.
+With `--kafka`, which needs Java and Maven, Apache Kafka stands beside the first two.
 """
 
 import argparse
 import itertools
+import os
 import statistics
 import subprocess
 import sys
@@ -62,11 +64,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--requests", type=int, default=5_000)
+    parser.add_argument("--kafka", action="store_true", help="measure Apache Kafka too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         show("import to first acknowledged record", measured(arguments.runs, lambda: first_record(folder)))
         show("a topic, made and deleted", topics(arguments.runs * 20))
+        if arguments.kafka:
+            kafka(folder, arguments.runs)
         for what, code in (("100 tests of pytest with a topic each", TESTS), ("100 tests without", BARE)):
             show(what, measured(max(arguments.runs // 2, 1), lambda code=code: pytest_run(folder, code)))
         show(f"start from {arguments.gigabytes:g} GB", snapshot(arguments.gigabytes, arguments.runs))
@@ -79,7 +84,7 @@ def show(what: str, taken_s: list[float], digits: int = 1) -> None:
     shown = [
         f"{value * 1000:.{digits}f}" for value in (statistics.median(taken_s), min(taken_s), max(taken_s))
     ]
-    print(f"{what:45} {shown[0]:>9} ms  ({shown[1]} to {shown[2]}, {len(taken_s)} runs)", flush=True)
+    print(f"{what:48} {shown[0]:>9} ms  ({shown[1]} to {shown[2]}, {len(taken_s)} runs)", flush=True)
 
 
 def measured(runs: int, once: Callable[[], float]) -> list[float]:
@@ -124,12 +129,43 @@ def topics(count: int) -> list[float]:
         return measured(count, once)
 
 
+def kafka(folder: Path, runs: int) -> None:
+    """Print what Apache Kafka takes, on a JVM told to start soon: a start to the first record, a hundred topics."""
+    from bench.kafka import QUICK_JVM, ApacheKafka
+    from tests.support.java import jars  # needs Java and Maven
+
+    def started() -> float:
+        begun = time.perf_counter()
+        with ApacheKafka(jars(), QUICK_JVM) as broker:
+            broker.start(0, Path(tempfile.mkdtemp(dir=folder)) / "data")
+            with Wire(broker.port) as wire:
+                wire.create_topics([TOPIC])
+                wire.ask(PRODUCE, VERSION, request(batch(100)))
+                return time.perf_counter() - begun
+
+    def once() -> float:
+        begun = time.perf_counter()
+        name = f"topic-{next(numbers)}"
+        wire.create_topics([name])
+        wire.delete_topics([name])
+        return time.perf_counter() - begun
+
+    show("Apache Kafka: start to first acknowledged record", [started() for _ in range(max(runs // 2, 1))])
+    numbers = itertools.count()
+    with ApacheKafka(jars(), QUICK_JVM) as broker:
+        broker.start(0, Path(tempfile.mkdtemp(dir=folder)) / "data")
+        with Wire(broker.port) as wire:
+            show("Apache Kafka: a topic, made and deleted", measured(100, once))
+
+
 def pytest_run(folder: Path, code: str) -> float:
     """Return the seconds that pytest takes for these tests, from its start to its end."""
     (folder / "test_it.py").write_text(code)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tidelog.testing.plugin", "test_it.py"]
+    # Without the other plugins of this environment, which take longer than all the tests.
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     started = time.perf_counter()
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=alone)
     return time.perf_counter() - started
 
 
