@@ -1,6 +1,7 @@
 """Faults on demand: each kind of them, whom they are for, and what clients make of them."""
 
 import select
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -337,6 +338,15 @@ def test_a_leader_epoch_is_raised(
         ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "times": 0}, "times is 1 or more"),
         ({"api": "heartbeat", "error": "UNKNOWN_SERVER_ERROR", "topic": "t"}, "names no topics"),
         ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "partition": 1}, "needs its topic"),
+        ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "topic": "t", "partition": -1}, "0 or more"),
+        (
+            {"api": "create_topics", "error": "UNKNOWN_SERVER_ERROR", "topic": "t", "partition": 0},
+            "whole topics",
+        ),
+        ({"api": "produce", "throttle_ms": 2**31}, "0 to 2147483647"),
+        ({"api": "produce", "delay_ms": -1}, "0 to 2147483647"),
+        ({"api": [], "error": "UNKNOWN_SERVER_ERROR"}, "name an API"),
+        ({"api": [1], "error": "UNKNOWN_SERVER_ERROR"}, "the name of an API cannot be 1"),
     ],
 )
 def test_what_is_no_fault_is_refused_at_once(tidelog_faults: Faults, what: dict[str, Any], why: str) -> None:
@@ -344,6 +354,38 @@ def test_what_is_no_fault_is_refused_at_once(tidelog_faults: Faults, what: dict[
         tidelog_faults.next(**what)
     with pytest.raises(ControlError, match="between 0 and 1"):
         tidelog_faults.chance("produce", 1.5, error="UNKNOWN_SERVER_ERROR")
+
+
+def _waits(topic: Topic) -> FetchRequest:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic=topic.name, partitions=[part])]
+    return FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=topics)
+
+
+@pytest.mark.parametrize(
+    "what", [{"unanswered": True}, {"delay_ms": 1000}, {"unanswered": True, "delay_ms": 1000}]
+)
+def test_nobody_who_waits_holds_up_a_stop(fresh_tidelog: Broker, what: dict[str, Any]) -> None:
+    fresh_tidelog.clock.hold()
+    topic = fresh_tidelog.topic()
+    fresh_tidelog.faults.always("fetch", **what)
+    with raw(fresh_tidelog) as client:
+        client.send(FETCH, 12, _waits(topic))
+        fresh_tidelog.clock.now()
+        began_s = time.monotonic()
+        fresh_tidelog.stop()
+        assert time.monotonic() - began_s < 20
+
+
+def test_who_waits_when_the_faults_are_cleared_is_not_left_without_an_end(
+    tidelog_topic: Topic, tidelog_faults: Faults, tidelog_clock: Clock, client: RawClient
+) -> None:
+    tidelog_faults.always("fetch", unanswered=True)
+    client.send(FETCH, 12, _waits(tidelog_topic))
+    tidelog_clock.now()
+    tidelog_faults.clear()
+    tidelog_clock.advance(seconds=60)
+    assert client.is_closed_by_peer()
 
 
 def test_a_producer_that_gives_up_hears_the_error(
