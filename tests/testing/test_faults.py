@@ -453,3 +453,12 @@ async def test_nothing_is_held_for_a_client_that_has_left() -> None:
         each.hurry()
         await asyncio.sleep(0)
         assert each.response is None
+
+
+def test_a_disk_is_free_once_the_faults_are_cleared(
+    tidelog_topic: Topic, tidelog_faults: Faults, client: RawClient
+) -> None:
+    tidelog_faults.fill_disk()
+    assert _produce(client, tidelog_topic) == ErrorCode.KAFKA_STORAGE_ERROR
+    tidelog_faults.clear()
+    assert _produce(client, tidelog_topic) == 0
