@@ -192,6 +192,11 @@ class Cleaners:
         with self._changed:
             return [(log, failure.why) for log, failure in self._failures.items() if failure.is_told]
 
+    def look_soon(self) -> None:
+        """Look at all logs next. Any thread."""
+        with self._changed:
+            self._look_soon()
+
     @property
     def is_settled(self) -> bool:
         """Tell whether no log is being compacted, and none is to be looked at by now. Any thread."""

@@ -42,13 +42,16 @@ class Clock:
 
     def advance(self, **span: float) -> None:
         """Move the clock by a span in the words of `timedelta`, as in `advance(hours=48)`; holds it."""
-        span_ms = timedelta(**span) // timedelta(milliseconds=1)
-        self._held = (self.now_ms() + span_ms, self.monotonic_ms() + max(span_ms, 0))
-        self._tell()
+        now_ms = self.now_ms()
+        self._move(now_ms, now_ms + timedelta(**span) // timedelta(milliseconds=1))
 
     def set(self, at_ms: int) -> None:
         """Move the clock to a time of day, and hold it: the monotonic one goes on as far, or stays if that is back."""
-        self.advance(milliseconds=at_ms - self.now_ms())
+        self._move(self.now_ms(), at_ms)
+
+    def _move(self, from_ms: int, to_ms: int) -> None:
+        self._held = (to_ms, self.monotonic_ms() + max(to_ms - from_ms, 0))
+        self._tell()
 
     def release(self) -> None:
         """Follow the system's clock again: the time of day is the system's, the monotonic one goes on from here."""

@@ -44,8 +44,14 @@ _OF_SESSIONS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
+# Of which none is asked about its partitions.
+_WHOLE_TOPICS = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions", "DescribeTopicPartitions"})
+# What an answer can say of a throttle time: some 24 days.
+MS_MAX = 2**31 - 1
 # Of what was applied the last are remembered.
 SEEN_MAX = 10_000
+
+NO_ANSWER = "a fault that was asked for: there is no answer"
 
 
 class BadFault(ValueError):
@@ -125,6 +131,8 @@ class Faults:
     ) -> int:
         """Set a fault, and return its number; the other arguments are those of `Fault`. Raises BadFault."""
         apis = [_api(name) for name in ([api] if isinstance(api, str) else api)]
+        if not apis:
+            raise BadFault("name an API, or several")
         code = _error(error)
         if drop not in ("", "before", "after"):
             raise BadFault(f"drop is 'before' or 'after', not {drop!r}")
@@ -132,11 +140,13 @@ class Faults:
             raise BadFault(f"times is 1 or more, or null for always, not {times}")
         if not 0 < probability <= 1:
             raise BadFault(f"probability lies between 0 and 1, not at {probability}")
-        if partition is not None and topic is None:
-            raise BadFault("a partition needs its topic")
+        if partition is not None and (topic is None or partition < 0):
+            raise BadFault("a partition needs its topic, and is 0 or more")
         for each in apis:
             if topic is not None and each.name not in _BY_TOPIC:
                 raise BadFault(f"a {each.name} request names no topics: leave topic out")
+            if partition is not None and each.name in _WHOLE_TOPICS:
+                raise BadFault(f"a {each.name} request is for whole topics: leave partition out")
         fault = Fault(
             number=self._numbers + 1,
             apis=frozenset(each.key for each in apis),
@@ -151,8 +161,8 @@ class Faults:
         )
         if not (code or drop or fault.delay_ms or fault.truncate or fault.throttle_ms or fault.unanswered):
             raise BadFault("say what goes wrong: error, delay_ms, drop, truncate, throttle_ms or unanswered")
-        if fault.delay_ms < 0 or fault.throttle_ms < 0:
-            raise BadFault("a time in milliseconds is 0 or more")
+        if not (0 <= fault.delay_ms <= MS_MAX and 0 <= fault.throttle_ms <= MS_MAX):
+            raise BadFault(f"a time in milliseconds is 0 to {MS_MAX}")
         for each in apis:
             if fault.throttle_ms and not hasattr(each.response, "throttle_time_ms"):
                 raise BadFault(f"a {each.name} response has no throttle time")
@@ -170,6 +180,7 @@ class Faults:
 
     def release(self) -> None:
         """Hold up nothing any more: the faults are over, or the broker stops."""
+        self._held.releases += 1
         for answer in list(self._held.answers):
             answer.hurry()
 
@@ -194,7 +205,7 @@ class Faults:
             if api.key == FETCH and request.session_epoch > 0 and (rule.topic is not None or rule.error):
                 # It does not name all that it asks for. Without its session the client asks anew, for everything.
                 return refusal(api, version, request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-            named = _Named(session, api, version, rule)
+            named = _Named(session, api, version, rule, self._held.releases)
             if rule.topic is not None and not named.any_of(request):
                 continue
             if rule.probability < 1 and rule.random.random() >= rule.probability:
@@ -226,16 +237,18 @@ class Faults:
         else:
             form = handle(session, request, named.version)
         if rule.drop or rule.truncate or rule.throttle_ms or rule.unanswered:
-            return _after(session, form, partial(self._after, rule))
+            return _after(session, form, partial(self._after, rule, named))
         return form
 
-    def _after(self, rule: Fault, response: Any) -> Any:
+    def _after(self, rule: Fault, named: "_Named", response: Any) -> Any:
         """Return what becomes of a response, None of one that nobody waits for."""
         if rule.drop:
             raise ClosesConnection("a fault that was asked for: the connection is dropped after all is done")
         if response is None:
             return None
         if rule.unanswered:
+            if named.since < self._held.releases:
+                raise ClosesConnection(NO_ANSWER)  # It was carried out when the faults were over.
             return _Unanswered(self._held)
         if rule.throttle_ms:
             response.throttle_time_ms = rule.throttle_ms
@@ -264,8 +277,9 @@ class Faults:
 class _Named:
     """Which of the topics and partitions in a request of one version, and in its response, a fault is for."""
 
-    def __init__(self, session: Session, api: Api, version: int, rule: Fault) -> None:
+    def __init__(self, session: Session, api: Api, version: int, rule: Fault, since: int) -> None:
         self.api, self.version = api, version
+        self.since = since  # so many times the faults were over when the request came
         self._topics = session.broker.topics
         self._topic, self._partition = rule.topic, rule.partition
 
@@ -326,8 +340,10 @@ class _Named:
         return response
 
 
-def _api(name: str) -> Api:
+def _api(name: Any) -> Api:
     """Return the API of a name, as in `produce`, `list_offsets` or `ListOffsets`."""
+    if not isinstance(name, str):
+        raise BadFault(f"the name of an API cannot be {name!r}")
     names = {APIS[key].name.lower(): APIS[key] for key in SERVED}
     api = names.get(name.replace("_", "").lower())
     if api is None:
@@ -452,6 +468,7 @@ class _Held:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.answers: set[_HeldBack] = set()
+        self.releases = 0  # how often all were let go
 
 
 class _HeldBack(Later):
@@ -503,7 +520,7 @@ class _Unanswered(_HeldBack):
 
     def hurry(self) -> bool:
         """Close the connection instead."""
-        self.end(ClosesConnection("a fault that was asked for: there is no answer"))
+        self.end(ClosesConnection(NO_ANSWER))
         return True
 
 

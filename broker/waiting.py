@@ -63,6 +63,8 @@ class Parked:
         self._due: dict[int, dict[FetchWaiter, None]] = {}
         # Each yields a fetch that is due, or None where it only looked at one.
         self._waking: deque[Iterator[FetchWaiter | None]] = deque()
+        self.is_exact = False  # Whoever moves the clock by a fetch's time expects that to be up.
+        self._is_released = False
 
     def __len__(self) -> int:
         """Return how many fetches wait."""
@@ -70,15 +72,19 @@ class Parked:
 
     def add(self, waiter: "FetchWaiter", max_wait_ms: int) -> "dict[FetchWaiter, None]":
         """Let a fetch wait so long; return those that wait with it, of which it is to be taken when it does no more."""
-        step_ms = max_wait_ms // ROUNDED_BY or 1
-        if step_ms > ROUNDED_MS:
-            step_ms = ROUNDED_MS
-        due_ms = (self._now_ms() + max_wait_ms) // step_ms * step_ms + step_ms
+        due_ms = self._now_ms() + max_wait_ms
+        if not self.is_exact:
+            step_ms = max_wait_ms // ROUNDED_BY or 1
+            if step_ms > ROUNDED_MS:
+                step_ms = ROUNDED_MS
+            due_ms = due_ms // step_ms * step_ms + step_ms
         due = self._due.get(due_ms)
         if due is None:
             due = self._due[due_ms] = {}
             self._timers.call_at(due_ms, partial(self._time_is_up, due_ms))
         due[waiter] = None
+        if self._is_released:
+            self.wake(iter([waiter]))
         return due
 
     def _time_is_up(self, due_ms: int) -> None:
@@ -95,7 +101,8 @@ class Parked:
         return not self._waking
 
     def release(self) -> None:
-        """Answer all of them with what is there."""
+        """Answer all of them with what is there, and whoever comes: the broker stops."""
+        self._is_released = True
         for due in self._due.values():
             self.wake(iter(list(due)))
 

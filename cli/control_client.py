@@ -5,6 +5,7 @@ thread may ask; commands are done one after the other.
 """
 
 import json
+import os
 import socket
 from pathlib import Path
 from threading import Lock
@@ -30,8 +31,13 @@ class ControlClient:
 
     def __init__(self, data_dir: Path) -> None:
         """Connect; NoControl if no broker runs there with --test-control."""
+        self._path = data_dir.absolute() / NAME
+        self._connect()
+
+    def _connect(self) -> None:
+        path = self._path
+        self._process = os.getpid()
         self._lock = Lock()
-        path = data_dir.absolute() / NAME
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(ANSWERED_WITHIN_S)
         try:
@@ -47,6 +53,8 @@ class ControlClient:
     def ask(self, do: str, **arguments: Any) -> Answer:
         """Have a command done; return the answer. ControlError if it is refused, NoControl if nobody is there."""
         line = json.dumps({"do": do, **arguments}).encode() + b"\n"
+        if self._process != os.getpid():
+            self._connect()  # A fork that shared the connection would read answers of its parent's.
         with self._lock:
             try:
                 self._socket.sendall(line)

@@ -134,14 +134,13 @@ class Broker:
                 snapshots.double(self._origin.folder, self.data_dir)
                 self._origin = None
             self._process, self._control = self._started()
-            about = self.ask("hello")
+            about = self.ask("hello")  # and see where its clock is
         except BaseException:
             if is_first:
                 self._remove()
             raise
         self._bootstrap = about["bootstrap"]
         self._port = int(self._bootstrap.rpartition(":")[2])
-        self.clock.follow(about)
         return self
 
     def stop(self) -> None:
@@ -149,6 +148,8 @@ class Broker:
 
         BrokerError if it does not stop, or its exit code is not 0; BrokerDied if it had ended before.
         """
+        if self._process is not None:
+            self._process.check_owner()
         try:
             self._stop()
         finally:
@@ -159,12 +160,14 @@ class Broker:
 
         Faults that were set are gone.
         """
+        self._see_clock()
         self._stop()
-        return self._start_again()
+        return self.start()
 
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would; `restart` starts it again."""
         process = self._running()
+        process.check_owner()
         self._let_go("was killed: restart() it")
         process.kill()
 
@@ -174,6 +177,7 @@ class Broker:
         It is restarted meanwhile. All its logs begin a new segment.
         """
         self.ask("roll")
+        self._see_clock()
         held_ms = self.clock.held_ms
         self._stop()
         # Where it goes with neither folder, on the same file system.
@@ -181,7 +185,7 @@ class Broker:
         try:
             return snapshots.take(self.data_dir, place, self.config, held_ms)
         finally:
-            self._start_again()
+            self.start()
 
     def check(self) -> None:
         """Raise BrokerDied if it has ended by itself, BrokerError if it was never started, was stopped or killed."""
@@ -285,11 +289,14 @@ class Broker:
         process = self._running()
         assert self._control is not None
         try:
-            return self._control.ask(do, **arguments)
+            answer = self._control.ask(do, **arguments)
         except NoControl as why:
             if process.ends_within(END_TIMEOUT_S):
                 self._running()
             raise BrokerError(f"the broker does not answer: {why}{process.tail()}") from why
+        if "held" in answer:
+            self.clock.follow(answer)
+        return answer
 
     # -- how -----------------------------------------------------------------------------------------------------
 
@@ -334,6 +341,7 @@ class Broker:
         process = self._process
         if process is None:
             return
+        process.check_owner()
         try:
             self._running()
         finally:
@@ -351,9 +359,12 @@ class Broker:
             self._control.close()
             self._control = None
 
-    def _start_again(self) -> Self:
-        self.faults.is_touched = False
-        return self.start()
+    def _see_clock(self) -> None:
+        """Look where the clock is held, whoever has held it there: another process may have."""
+        if self._process is not None:
+            # It does not come to rest, or has died, which the end that follows tells: what was seen last has to do.
+            with suppress(ControlError, BrokerError):
+                self.ask("now")
 
     def _remove(self) -> None:
         if self._folder is not None and not self.keep:

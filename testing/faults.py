@@ -49,8 +49,6 @@ class Faults:
     def __init__(self, ask: Ask) -> None:
         """Ask nothing yet."""
         self._ask = ask
-        # Whether anything is to be put back after a test.
-        self.is_touched = False
 
     def next(
         self,
@@ -123,13 +121,11 @@ class Faults:
     def _set(self, api: Apis, *, topic: TopicLike, **what: Any) -> Fault:
         apis = api if isinstance(api, str) else list(api)
         answer = self._ask("fault", api=apis, topic=_name(topic), **what)
-        self.is_touched = True
         return Fault(answer["fault"], self)
 
     def move_coordinator(self, group: str | None = None) -> None:
         """Have each connected client that asks for a group, or that one, be told once to look for its coordinator."""
         self._ask("move_coordinator", group=group)
-        self.is_touched = True
 
     def raise_leader_epoch(self, topic: Named | str, partition: int = 0) -> int:
         """Have a partition begin a new leader epoch, as after an election; return it."""
@@ -138,7 +134,6 @@ class Faults:
 
     def fill_disk(self) -> None:
         """Have whatever is written be refused as on a full disk."""
-        self.is_touched = True
         self._ask("fill_disk")
 
     def free_disk(self) -> None:
@@ -152,7 +147,6 @@ class Faults:
     def clear(self, *, seen: bool = False) -> None:
         """Take all faults back, a full disk too: what they hold up goes on. With `seen`, forget what was applied."""
         self._ask("clear_faults", seen=seen)
-        self.is_touched = self.is_touched and not seen
 
     def seen(self) -> list[dict[str, Any]]:
         """Return an entry for each fault that was applied, the latest 10,000, in order.

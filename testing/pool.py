@@ -31,9 +31,17 @@ class Pool:
         made = Broker(at_ms, {**self._config, **config}, start_timeout_s=self._start_timeout_s)
         key = (frozenset(made.config.items()), at_ms)
         broker = self._brokers.setdefault(key, made)
-        if not broker.is_running:
+        try:
+            broker.check()
+        except BrokerDied:  # between two tests, or in one that had it by `tidelog_session`
+            self._drop(broker)
+            broker = self._brokers[key] = made
             broker.start()
-        if at_ms is not None and broker.clock.held_ms != at_ms:
+        except BrokerError:  # stopped, killed, or not started yet
+            broker.start()
+        if at_ms is None and broker.clock.held_ms is not None:
+            broker.clock.release()  # It was held when a test stopped it.
+        elif at_ms is not None and broker.clock.held_ms != at_ms:
             broker.clock.set(at_ms)
         return broker
 
@@ -46,11 +54,9 @@ class Pool:
             raise
         except BrokerError:
             return  # The test has stopped or killed it: whoever comes next has it started again.
-        if broker.faults.is_touched:
-            broker.faults.clear(seen=True)
-        _, at_ms = self._key(broker)
-        if at_ms is None and broker.clock.held_ms is not None:
-            broker.clock.release()  # One whose clock is to be held is set when it is asked for.
+        # Whoever has reached its control channel may have done this: another process, by `tidelog test-control`.
+        broker.faults.clear(seen=True)
+        broker.clock.release()  # One whose clock is to be held is set when it is asked for.
 
     def close(self) -> None:
         """Stop them all. BrokerError for the last one that does not stop in order."""

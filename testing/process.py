@@ -29,6 +29,7 @@ class Process:
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         """Start it; its log is appended to a file."""
         self.log = log
+        self._owner = os.getpid()
         # Started where the tests are, it must not take a folder of theirs for a module of its own: -P.
         command = [sys.executable, "-P", "-m", "tidelog", "serve", *arguments]
         with log.open("ab") as stderr:
@@ -48,7 +49,21 @@ class Process:
     @property
     def status(self) -> int | None:
         """The exit code, the number of a signal below 0; None while it runs."""
+        if os.getpid() != self._owner and not self._has_ended():
+            return None  # A fork of its owner is not told how its child fares.
         return self._process.poll()
+
+    def check_owner(self) -> None:
+        """Raise BrokerError in a fork of the process that has started it: that one ends it."""
+        if os.getpid() != self._owner:
+            raise BrokerError(
+                f"the broker belongs to process {self._owner}: that one stops it, no fork of it"
+            )
+
+    def _has_ended(self) -> bool:
+        poll = select.poll()
+        poll.register(self._stdout, 0)
+        return bool(poll.poll(0))
 
     def wait_ready(self, timeout_s: float) -> None:
         """Return once it answers clients. BrokerError, and the process is gone, if it ends or takes too long."""

@@ -4,6 +4,7 @@ Owns how a folder is doubled: the logs of sealed segments are never written agai
 is copied. A file that is removed from one stays in the other.
 """
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -48,7 +49,7 @@ def take(data_dir: Path, place: Path, config: Mapping[str, str], held_ms: int | 
     """Take a snapshot, in a folder at a place, of a data folder that no broker has open."""
     folder = Path(tempfile.mkdtemp(prefix="tidelog-snapshot-", dir=place))
     snapshot = Snapshot(folder, dict(config), held_ms)
-    weakref.finalize(snapshot, shutil.rmtree, folder, ignore_errors=True)
+    weakref.finalize(snapshot, _remove, folder, os.getpid())
     double(data_dir, folder)
     return snapshot
 
@@ -67,6 +68,11 @@ def double(source: Path, target: Path) -> None:
             _share(source / name, target / name)
         else:
             shutil.copy2(source / name, target / name)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # A fork of it has the same objects, and they end when it does.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _share(source: Path, target: Path) -> None:

@@ -447,6 +447,15 @@ class Coordinator:
         self._timers.call_later(self._config.offsets_retention_check_interval_ms, self._clean_again)
         self._clean(with_groups=True)
 
+    def clean_soon(self) -> None:
+        """Forget what has expired by now. Event loop only."""
+        self._clean(with_groups=False)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether nothing is being forgotten. Event loop only."""
+        return self._cleaning is None
+
     def _clean(self, *, with_groups: bool) -> None:
         """Forget what has expired, and what was committed of topics that are gone; in time groups of nothing, too."""
         self._with_groups |= with_groups

@@ -15,6 +15,9 @@ from tidelog.broker.control import Control
 from tidelog.broker.control_path import LINE_BYTES_MAX, NAME, reached
 from tidelog.storage import files
 
+# How many may connect in a turn of the loop: who finds no place has his connection refused at once.
+BACKLOG = 1024
+
 
 class ControlSocket:
     """Takes commands, several connections at once, each in order."""
@@ -34,7 +37,9 @@ class ControlSocket:
                 self._remove_stale(path)
                 os.fchmod(listening.fileno(), 0o600)
                 listening.bind(path)
-            self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=LINE_BYTES_MAX)
+            self._server = await asyncio.start_unix_server(
+                self._serve, sock=listening, limit=LINE_BYTES_MAX, backlog=BACKLOG
+            )
         except OSError:
             listening.close()
             raise
@@ -84,6 +89,6 @@ class ControlSocket:
     async def _answer(self, line: bytes) -> dict[str, object]:
         try:
             command = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return {"ok": False, "error": f"not a JSON object in one line: {error}"}
         return await self._control.do(command)

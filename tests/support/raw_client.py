@@ -5,6 +5,7 @@ Refuses to know: retries, metadata, batching. What the broker answers is what th
 """
 
 import itertools
+import select
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -98,6 +99,10 @@ class RawClient:
         except PeerClosedError:
             return True
         return False
+
+    def is_answered(self, timeout_s: float) -> bool:
+        """Wait so long for anything that comes, and tell whether it did."""
+        return bool(select.select([self._socket], [], [], timeout_s)[0])
 
     # -- requests --------------------------------------------------------------------------------------------
 

@@ -1,17 +1,21 @@
 """`Broker` as a test uses it: its start and end, its topics, what is in its logs, snapshots, its death."""
 
+import multiprocessing
 import os
 import select
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.tested import batch_at, raw, values
 from tests.support.workload import CODECS
+from tidelog.cli.control_client import ControlClient
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.testing import Broker, BrokerDied, BrokerError, ControlError
@@ -214,3 +218,47 @@ def test_data_is_in_memory_only_where_there_is_room_and_nobody_says_otherwise(
     monkeypatch.setattr(broker_module, "ROOM_BYTES", 0)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert broker_module._roomy_memory() is None
+
+
+def _tell(broker: Broker, told: "multiprocessing.Queue[object]") -> None:
+    asked = [broker.clock.now_ms for _ in range(50)]
+    try:
+        broker.stop()
+    except BrokerError as why:
+        told.put((broker.bootstrap, broker.is_running, len(asked), str(why)))
+
+
+def test_a_fork_uses_a_broker_and_does_not_end_it() -> None:
+    fork = multiprocessing.get_context("fork")
+    with Broker() as broker:
+        told: multiprocessing.Queue[object] = fork.Queue()
+        process = fork.Process(target=_tell, args=(broker, told))
+        process.start()
+        asked = [broker.clock.now_ms for _ in range(50)]  # and neither reads the other's answers
+        why = f"the broker belongs to process {os.getpid()}: that one stops it, no fork of it"
+        assert told.get(timeout=30) == (broker.bootstrap, True, len(asked), why)
+        process.join()
+        assert broker.data_dir.exists()
+        assert broker.ask("now")
+
+
+def test_a_fork_does_not_remove_what_its_parent_has() -> None:
+    with Broker() as broker, broker.snapshot() as snapshot:
+        child = os.fork()
+        if not child:
+            registry: Any = weakref.finalize._registry  # type: ignore[attr-defined]
+            # As the end of the interpreter does, and only for this.
+            [mine] = [each for each in list(registry) if (each.peek() or (None,))[0] is snapshot]
+            mine()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert snapshot.folder.exists()
+
+
+def test_a_clock_that_another_process_has_held_is_held_after_a_restart(broker: Broker) -> None:
+    control = ControlClient(broker.data_dir)
+    control.ask("set", at_ms=1_000)
+    control.close()
+    broker.restart()
+    assert broker.clock.held_ms == broker.clock.now_ms == 1_000
+    broker.clock.release()

@@ -1,6 +1,8 @@
 """Faults on demand: each kind of them, whom they are for, and what clients make of them."""
 
+import asyncio
 import select
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +12,14 @@ from kafka.errors import KafkaError
 
 from tests.support.raw_client import FETCH, METADATA, PRODUCE, PeerClosedError, RawClient, produce_request
 from tests.support.tested import batch_at, member, raw, values
+from tidelog.broker import faults
+from tidelog.broker.answers import OnLoop
+from tidelog.broker.clock import Clock as BrokerClock
+from tidelog.broker.timers import Timers
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tidelog.protocol.messages.heartbeat import HEARTBEAT as HEARTBEAT_API
+from tidelog.protocol.messages.heartbeat import HeartbeatRequest
 from tidelog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from tidelog.testing import Broker, Clock, ControlError, Faults, Topic
@@ -19,6 +27,7 @@ from tidelog.testing import Broker, Clock, ControlError, Faults, Topic
 pytestmark = pytest.mark.e2e
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NOW_MS = 1_700_000_000_000
+HEARTBEAT = HEARTBEAT_API.key
 
 
 @pytest.fixture
@@ -337,6 +346,15 @@ def test_a_leader_epoch_is_raised(
         ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "times": 0}, "times is 1 or more"),
         ({"api": "heartbeat", "error": "UNKNOWN_SERVER_ERROR", "topic": "t"}, "names no topics"),
         ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "partition": 1}, "needs its topic"),
+        ({"api": "produce", "error": "UNKNOWN_SERVER_ERROR", "topic": "t", "partition": -1}, "0 or more"),
+        (
+            {"api": "create_topics", "error": "UNKNOWN_SERVER_ERROR", "topic": "t", "partition": 0},
+            "whole topics",
+        ),
+        ({"api": "produce", "throttle_ms": 2**31}, "0 to 2147483647"),
+        ({"api": "produce", "delay_ms": -1}, "0 to 2147483647"),
+        ({"api": [], "error": "UNKNOWN_SERVER_ERROR"}, "name an API"),
+        ({"api": [1], "error": "UNKNOWN_SERVER_ERROR"}, "the name of an API cannot be 1"),
     ],
 )
 def test_what_is_no_fault_is_refused_at_once(tidelog_faults: Faults, what: dict[str, Any], why: str) -> None:
@@ -344,6 +362,38 @@ def test_what_is_no_fault_is_refused_at_once(tidelog_faults: Faults, what: dict[
         tidelog_faults.next(**what)
     with pytest.raises(ControlError, match="between 0 and 1"):
         tidelog_faults.chance("produce", 1.5, error="UNKNOWN_SERVER_ERROR")
+
+
+def _waits(topic: Topic) -> FetchRequest:
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic=topic.name, partitions=[part])]
+    return FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=topics)
+
+
+@pytest.mark.parametrize(
+    "what", [{"unanswered": True}, {"delay_ms": 1000}, {"unanswered": True, "delay_ms": 1000}]
+)
+def test_nobody_who_waits_holds_up_a_stop(fresh_tidelog: Broker, what: dict[str, Any]) -> None:
+    fresh_tidelog.clock.hold()
+    topic = fresh_tidelog.topic()
+    fresh_tidelog.faults.always("fetch", **what)
+    with raw(fresh_tidelog) as client:
+        client.send(FETCH, 12, _waits(topic))
+        fresh_tidelog.clock.now()
+        began_s = time.monotonic()
+        fresh_tidelog.stop()
+        assert time.monotonic() - began_s < 20
+
+
+def test_who_waits_when_the_faults_are_cleared_is_not_left_without_an_end(
+    tidelog_topic: Topic, tidelog_faults: Faults, tidelog_clock: Clock, client: RawClient
+) -> None:
+    tidelog_faults.always("fetch", unanswered=True)
+    client.send(FETCH, 12, _waits(tidelog_topic))
+    tidelog_clock.now()
+    tidelog_faults.clear()
+    tidelog_clock.advance(seconds=60)
+    assert client.is_closed_by_peer()
 
 
 def test_a_producer_that_gives_up_hears_the_error(
@@ -355,3 +405,60 @@ def test_a_producer_that_gives_up_hears_the_error(
         producer.send(tidelog_topic.name, b"x").get(30)
     producer.close()
     assert tidelog_topic.records() == []
+
+
+def test_a_fault_for_a_group_leaves_the_others_alone(tidelog_faults: Faults, client: RawClient) -> None:
+    tidelog_faults.always("heartbeat", error="REQUEST_TIMED_OUT", group="its")
+    codes = [
+        client.ask(HEARTBEAT, 4, HeartbeatRequest(group_id=group, generation_id=1, member_id="m")).error_code
+        for group in ("its", "other", "its")
+    ]
+    assert codes[0] == codes[2] == ErrorCode.REQUEST_TIMED_OUT
+    assert codes[1] == ErrorCode.UNKNOWN_MEMBER_ID
+    assert len(tidelog_faults.seen()) == 2
+
+
+def test_chance_is_as_great_as_it_was_asked_for(tidelog_faults: Faults, client: RawClient) -> None:
+    tidelog_faults.chance("heartbeat", 0.9, error="REQUEST_TIMED_OUT")
+    for _ in range(100):
+        client.ask(HEARTBEAT, 4, HeartbeatRequest(group_id="its", generation_id=1, member_id="m"))
+    assert 75 < len(tidelog_faults.seen()) < 100
+
+
+def test_a_fetch_by_id_that_fails_is_not_waited_for(
+    tidelog_topic: Topic, tidelog_faults: Faults, tidelog_clock: Clock, client: RawClient
+) -> None:
+    topic_id = client.metadata(tidelog_topic.name).topics[0].topic_id
+    tidelog_faults.next("fetch", error="NOT_LEADER_OR_FOLLOWER", topic=tidelog_topic)
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic_id=topic_id, partitions=[part])]
+    client.send(FETCH, 13, FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=topics))
+    assert client.is_answered(10)  # the clock is held
+    _, response = client.receive(FETCH, 13)
+    assert response.responses[0].partitions[0].error_code == NOT_LEADER
+
+
+async def test_nothing_is_held_for_a_client_that_has_left() -> None:
+    loop, clock = asyncio.get_running_loop(), BrokerClock()
+    timers = Timers(loop, clock)
+    held = faults._Held(loop)
+    delayed = faults._Delay(held, timers, 1000, OnLoop(list))
+    unanswered = faults._Unanswered(held)
+    assert held.answers == {delayed, unanswered}
+    delayed.cancel()
+    unanswered.cancel()
+    assert not held.answers
+    assert delayed._timer.callback is None
+    for each in (delayed, unanswered):
+        each.hurry()
+        await asyncio.sleep(0)
+        assert each.response is None
+
+
+def test_a_disk_is_free_once_the_faults_are_cleared(
+    tidelog_topic: Topic, tidelog_faults: Faults, client: RawClient
+) -> None:
+    tidelog_faults.fill_disk()
+    assert _produce(client, tidelog_topic) == ErrorCode.KAFKA_STORAGE_ERROR
+    tidelog_faults.clear()
+    assert _produce(client, tidelog_topic) == 0
