@@ -102,7 +102,9 @@ def upsert(
     format_name: Format = "parquet",
     available_now: AvailableNow = False,
     group: CommitTo = "",
-    max_records: MaxRecords = 0,
+    max_records: Annotated[
+        int, typer.Option(min=1, help="Of how many records a batch is, at most.")
+    ] = 1_000_000,
 ) -> int:
     """Keep a table of the latest value of each key of a topic; a tombstone takes its key out."""
     from tidelog.pipeline.jobs import upsert

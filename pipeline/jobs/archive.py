@@ -58,10 +58,11 @@ class Found(NamedTuple):
 
 def run(asked: Asked, out: str, is_to_verify: bool) -> int:
     """Ship what is new, or look at what is there; return the exit code."""
+    asked.demand_no_times("an archive has all sealed segments")
     if is_to_verify:
+        if not out:
+            raise WrongOption("--out is missing; name the archive that is to be read")
         return _verify(asked, place("--out", out))
-    if asked.from_time or asked.to_time:
-        raise WrongOption("--from, --to: an archive has all sealed segments; leave them out")
     chosen = asked.chosen(now_ms())
     if chosen.kind != "segments" or remote.is_remote(chosen.place):
         raise WrongOption(

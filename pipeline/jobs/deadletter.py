@@ -54,6 +54,7 @@ class Batch(NamedTuple):
 
 def run(asked: Asked, folder: str, name: str, is_redrive: bool) -> int:
     """List, look into one, or send; return the exit code."""
+    asked.demand_no_times("what is kept is listed and sent in all of it")
     if not folder:
         raise WrongOption("--folder is missing; name the folder of --bad quarantine:FOLDER")
     notes = list(kept(Path(folder)))

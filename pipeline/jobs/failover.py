@@ -92,8 +92,7 @@ def _check(asked: Asked, target: str, is_applied: bool) -> None:
         raise WrongOption(
             "--apply: only a broker keeps the offsets of groups; write --target broker:HOST:PORT"
         )
-    if asked.from_time or asked.to_time:
-        raise WrongOption("--from, --to: the largest latency is that of all records; leave them out")
+    asked.demand_no_times("the largest latency is that of all records")
     if asked.bad != FAIL:
         raise WrongOption(f"--bad {asked.bad}: how late damaged records were is not known; leave it out")
 
@@ -110,10 +109,14 @@ def _committed(place: str, topic: str, group: str) -> dict[Reads, int]:
         raise PipelineError(
             f"{place}: group {gone[0].group} has read {topic}-{gone[0].partition}, which is not there any more"
         )
+    if not found and group:
+        raise PipelineError(
+            f"{place}: group {group} has committed nothing of {topic}; without --group all groups are shown that have"
+        )
     if not found:
         raise PipelineError(
-            f"{place}: {f'group {group}' if group else 'no group'} has committed {'nothing' if group else 'anything'} "
-            f"of {topic}; without --group all groups are shown that have"
+            f"{place}: no group has committed anything of {topic}; name the data folder of the broker that has the "
+            "groups"
         )
     return found
 

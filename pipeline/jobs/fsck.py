@@ -22,6 +22,7 @@ COLUMNS: Final = ("kind", "file", "position", "finding")
 
 def run(asked: Asked, is_deep: bool) -> int:
     """Print what is found; return the exit code."""
+    asked.demand_no_times("a log is checked in all of it")
     kind, _, where = asked.source.partition(":")
     if kind != "segments" or not where or remote.is_remote(where):
         raise WrongOption(

@@ -38,6 +38,10 @@ _NAME: Final = "tidelog-ingest"
 def run(asked: Asked, out: str, form: Form, is_available_now: bool, group: str, max_records: int) -> int:
     """Write the topic until Ctrl-C, or until all is read that is there; return the exit code."""
     begun = monotonic()
+    if "://" in out and not asked.checkpoint:
+        raise WrongOption(
+            "--checkpoint is missing; name a folder: Spark itself does not write to an object store here"
+        )
     chosen = asked.chosen(now_ms(), group=group)
     if form.time == "append_time" and chosen.kind == "broker":
         from_broker.demand_append_time(chosen)
@@ -45,7 +49,7 @@ def run(asked: Asked, out: str, form: Form, is_available_now: bool, group: str, 
         output.print_scan(scan(chosen), as_json=asked.as_json)
         return OK
     target = place("--out", out)
-    checkpoint = asked.checkpoint or _default_checkpoint(target)
+    checkpoint = asked.checkpoint or target.under("_checkpoint")
     table_out.demand_form(target, form)
     _demand_no_backfill(target, chosen, form)
     most = max_records or _records_a_batch(chosen)
@@ -157,11 +161,3 @@ def _stream_id(spark: "SparkSession") -> str:
     """Return the id that the checkpoint gives the stream."""
     found = [each for each in spark.streams.active if each.name == _NAME]
     return str(found[0].id)
-
-
-def _default_checkpoint(target: Place) -> str:
-    if "://" in target.uri:
-        raise WrongOption(
-            "--checkpoint is missing; name a folder: Spark itself does not write to an object store here"
-        )
-    return target.under("_checkpoint")

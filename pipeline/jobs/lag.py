@@ -28,6 +28,7 @@ COLUMNS: Final = ("group", "topic", "partition", "committed", "end", "lag", "lag
 
 def run(asked: Asked, group: str, html: str) -> int:
     """Print the lag of all groups, or of one; return the exit code."""
+    asked.demand_no_times("a group is as far behind as it is now")
     kind, _, where = asked.source.partition(":")
     if asked.clock not in (RECORD, APPEND):
         raise WrongOption(f"--clock: {asked.clock!r} is none of {RECORD}, {APPEND}")

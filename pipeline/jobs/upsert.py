@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("key", "value", "offset", "partition", "create_time")
 TRIGGER: Final = "1 second"
-# A batch costs a look at the table: larger ones than where rows are only added.
-BATCH_RECORDS: Final = 1_000_000
 _NAME: Final = "tidelog-upsert"
 _FILE: Final = "latest.parquet"
 _SAME: Final = "t.partition = s.partition AND t.key = s.key"
@@ -45,24 +43,23 @@ def run(
     one_of("--format", format_name, FORMATS)
     if asked.from_time or asked.to_time:
         raise WrongOption("--from: the latest value of a key may lie outside of it; leave out the times")
+    if remote.is_remote(out) and format_name == PARQUET:
+        raise WrongOption(
+            "--out: Parquet is replaced by renaming, in a folder; write --format delta to an object store"
+        )
+    if remote.is_remote(out) and not asked.checkpoint:
+        raise WrongOption(
+            "--checkpoint is missing; name a folder: Spark itself does not write to an object store here"
+        )
     chosen = asked.chosen(now_ms(), group=group)
     if asked.dry_run:
         output.print_scan(scan(chosen), as_json=asked.as_json)
         return OK
     target = place("--out", out)
-    if remote.is_remote(target.uri) and format_name == PARQUET:
-        raise WrongOption(
-            "--out: Parquet is replaced by renaming, in a folder; write --format delta to an object store"
-        )
-    if remote.is_remote(target.uri) and not asked.checkpoint:
-        raise WrongOption(
-            "--checkpoint is missing; name a folder: Spark itself does not write to an object store here"
-        )
     checkpoint = asked.checkpoint or target.under("_checkpoint")
     _demand_table(target, format_name, chosen.topic)
     spark = asked.session()
-    most = str(max_records or BATCH_RECORDS)
-    frame = asked.stream(spark, group=group, maxRecordsPerTrigger=most)
+    frame = asked.stream(spark, group=group, maxRecordsPerTrigger=str(max_records))
     stop = Stop()
     kept = Kept(
         target,

@@ -483,7 +483,8 @@ def test_a_dry_run_counts_what_is_new_and_makes_nothing(here: Here, capsys: Capt
             "no topic u is in it; there are: t",
         ),
         (("--source", "segments:{}", "--topic", "t", "--from", "@1", "--out", "x"), 2, "--from, --to"),
-        (("--verify",), 2, "--out is missing"),
+        (("--verify",), 2, "--out is missing; name the archive that is to be read"),
+        (("--verify", "--out", "{}", "--to", "@1"), 2, "--from, --to"),
         (("--verify", "--out", "{}"), 1, "no manifest is in it"),
     ],
 )

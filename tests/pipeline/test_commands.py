@@ -129,6 +129,27 @@ def test_a_range_that_ends_before_it_begins(capsys: Captured, job: str) -> None:
     )
 
 
+@pytest.mark.parametrize("job", ["lag", "fsck", "deadletter", "archive", "failover"])
+@pytest.mark.parametrize("flag", ["--from", "--to"])
+def test_a_job_without_a_range_takes_no_times(capsys: Captured, tmp_path: Path, job: str, flag: str) -> None:
+    a_topic(tmp_path, partitions=1)
+    source = f"segments:{tmp_path}"
+    own = {"deadletter": ("--folder", str(tmp_path)), "failover": ("--target", source)}.get(job, ())
+    ran = run(capsys, job, "--source", source, "--topic", "t", *own, flag, "1 hour ago", "--dry-run")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "--from, --to: " in ran.err
+
+
+def test_a_stream_to_an_object_store_wants_a_checkpoint_in_a_dry_run_too(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    a_topic(tmp_path, partitions=1)
+    flags = ("--source", f"segments:{tmp_path}", "--topic", "t", "--out", "s3://b/t")
+    ran = run(capsys, "ingest", *flags, "--dry-run")
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "--checkpoint is missing" in ran.err
+
+
 @pytest.mark.parametrize("job", ["audit", "latency", "lag"])
 @pytest.mark.parametrize("name", ["none/a.html", "t-0"])
 def test_a_page_that_cannot_be_written_is_said_before_the_work(

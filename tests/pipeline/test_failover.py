@@ -339,7 +339,7 @@ def test_the_job_on_a_broker_commits_what_it_shows(
         (
             ("--source", "segments:{}/a", "--target", "segments:{}/b"),
             1,
-            "no group has committed anything of t",
+            "no group has committed anything of t; name the data folder of the broker that has the groups",
         ),
     ],
 )

@@ -183,10 +183,16 @@ def test_upsert_keeps_the_latest_value_of_each_key_whatever_is_done_again(
 def test_upsert_asks_for_what_it_needs(capsys: Captured, tmp_path: Path) -> None:
     folder = a_topic(tmp_path / "data")
     flags = ["upsert", "--source", f"segments:{folder}", "--topic", "t"]
-    assert run(capsys, *flags, "--out", "s3://b/t", "--format", "parquet").status == 2
-    assert run(capsys, *flags, "--out", "s3://b/t", "--format", "delta").status == 2
+    for more in ((), ("--dry-run",)):
+        ran = run(capsys, *flags, "--out", "s3://b/t", "--format", "parquet", *more)
+        assert (ran.status, ran.out) == (2, "")
+        ran = run(capsys, *flags, "--out", "s3://b/t", "--format", "delta", *more)
+        assert (ran.status, ran.out, "--checkpoint is missing" in ran.err) == (2, "", True)
     assert run(capsys, *flags, "--out", str(tmp_path), "--from", "now").status == 2
     assert run(capsys, *flags).status == 2
+    assert run(capsys, *flags, "--out", str(tmp_path), "--max-records", "0").status == 2
+    assert "takes a second" not in run(capsys, "upsert", "--help").out
+    assert "1000000" in run(capsys, "upsert", "--help").out
     assert run(capsys, *flags, "--dry-run", "--json").rows[0]["records_at_most"] == 13
 
 

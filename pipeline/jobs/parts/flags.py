@@ -112,6 +112,11 @@ class Asked:
         as_told = tuple((flag.removeprefix("--"), text) for _, flag, text in given if text)
         return dataclasses.replace(self, from_time=first, to_time=end, as_told=as_told)
 
+    def demand_no_times(self, why: str) -> None:
+        """Raise WrongOption where a range of times is given to a job that has no use for it, and say why."""
+        if self.from_time or self.to_time:
+            raise WrongOption(f"--from, --to: {why}; leave them out")
+
     def options(self, **more: str) -> dict[str, str]:
         """Return the options of the source; WrongOption where the source or the topic is not named."""
         for flag, text in (("--source", self.source), ("--topic", self.topic)):
