@@ -192,7 +192,7 @@ def snapshot(gigabytes: float, runs: int) -> list[float]:
 def requests(runs: int, count: int) -> dict[bool, list[float]]:
     """Return the seconds of a request of one record, with the control channel and without, taken in turns."""
     found: dict[bool, list[float]] = {True: [], False: []}
-    data = encode_request(PRODUCE, VERSION, 1, "bench", request(batch(100)))
+    data = batch(100)
     # Beside one another, on the same file system.
     with Broker() as controlled, plain(controlled.data_dir.parent / "plain") as port:
         controlled.topic(TOPIC)
@@ -200,8 +200,8 @@ def requests(runs: int, count: int) -> dict[bool, list[float]]:
             with Wire(controlled.port if is_controlled else port) as wire:
                 started = time.perf_counter()
                 for _ in range(count):
-                    wire._socket.sendall(data)
-                    wire.receive(PRODUCE, VERSION)
+                    wire.send_batch(TOPIC, data, acks=-1)
+                    wire.receive_ack()
                 found[is_controlled].append((time.perf_counter() - started) / count)
     return {is_controlled: taken[1:] for is_controlled, taken in found.items()}
 

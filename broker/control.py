@@ -9,7 +9,6 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from difflib import get_close_matches
 from inspect import Parameter, signature
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -22,8 +21,9 @@ from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
 from tidelog.broker.routes import SERVED
 from tidelog.broker.session import Session
-from tidelog.broker.steps import Steps
+from tidelog.broker.steps import unencoded
 from tidelog.config.kinds import host_and_port
+from tidelog.config.nearest import guess
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CREATE_TOPICS,
@@ -89,10 +89,8 @@ class Control:
                 raise Refused('a command is an object as {"do": "advance", "ms": 1000}')
             name = command["do"]
             if name not in self._commands:
-                near = get_close_matches(name, self._commands, 1)
-                hint = (
-                    f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(self._commands))}"
-                )
+                near = guess(name, self._commands)
+                hint = f"did you mean {near!r}?" if near else f"there are {', '.join(sorted(self._commands))}"
                 raise Refused(f"there is nothing to do by the name of {name!r}; {hint}")
             arguments = {key: value for key, value in command.items() if key != "do"}
             _check(name, self._commands[name], arguments)
@@ -134,11 +132,7 @@ class Control:
         self._broker.clock.set(at_ms)
         await self._settle()
 
-        def retain() -> Task[None]:
-            yield
-            self._broker.retain_soon()
-
-        await self._maintained(retain())
+        await self._maintained(self._broker.retain_soon)
         self._broker.groups.clean_soon()
         self._broker.cleaners.look_soon()
         return await self._now()
@@ -199,7 +193,6 @@ class Control:
     async def _clear_faults(self, fault: int | None = None, seen: bool = False) -> Answer:
         self._faults.clear(fault)
         if fault is None:
-            files.refuse_writes(False)
             await self._look_at_disk()
         if seen:
             self._faults.seen.clear()
@@ -218,13 +211,8 @@ class Control:
         return {"fault": number}
 
     async def _raise_leader_epoch(self, topic: str, partition: int = 0) -> Answer:
-        its = self._partition(topic, partition)
-
-        def raise_epoch() -> Task[int]:
-            yield
-            return its.raise_leader_epoch()
-
-        return {"leader_epoch": await self._maintained(raise_epoch())}
+        raised = self._partition(topic, partition).raise_leader_epoch
+        return {"leader_epoch": await self._maintained(raised)}
 
     async def _fill_disk(self) -> Answer:
         files.refuse_writes(True)
@@ -236,11 +224,7 @@ class Control:
         return {}
 
     async def _look_at_disk(self) -> None:
-        def look() -> Task[None]:
-            yield
-            self._broker.logs.disk.look()
-
-        await self._maintained(look())
+        await self._maintained(self._broker.logs.disk.look)
 
     # -- topics --------------------------------------------------------------------------------------------------
 
@@ -273,7 +257,7 @@ class Control:
                     partition.log.roll(self._broker.clock.now_ms())
                     yield
 
-        await self._maintained(roll())
+        await self._submitted(roll())
         return {}
 
     async def _offsets(self, topic: str, partition: int = 0) -> Answer:
@@ -302,9 +286,18 @@ class Control:
         form = SERVED[key].handle(session, request, version)
         if not isinstance(form, TO_COME):
             return form
-        return await _come(Steps(session, lambda response: response).begin(form))
+        return await _come(unencoded(session, form))
 
-    async def _maintained(self, task: Task[Any]) -> Any:
+    async def _maintained(self, call: Callable[[], Any]) -> Any:
+        """Return what a call on the maintenance thread does."""
+
+        def task() -> Task[Any]:
+            yield
+            return call()
+
+        return await self._submitted(task())
+
+    async def _submitted(self, task: Task[Any]) -> Any:
         return await _come(self._broker.maintenance.submit(task, owner=self))
 
 

@@ -9,7 +9,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from random import Random
 from typing import Any
@@ -18,8 +17,9 @@ from tidelog.broker.answers import TO_COME, ClosesConnection, CutShort, Later, O
 from tidelog.broker.clock import Clock
 from tidelog.broker.routes import SERVED, Handle
 from tidelog.broker.session import Session
-from tidelog.broker.steps import Steps
+from tidelog.broker.steps import Steps, unencoded
 from tidelog.broker.timers import Timers
+from tidelog.config.nearest import guess
 from tidelog.protocol import frame
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.registry import APIS
@@ -27,6 +27,7 @@ from tidelog.protocol.wire.api import Api
 from tidelog.protocol.wire.refusal import refusal, refuses_as_a_whole
 from tidelog.protocol.wire.schema import fields_of
 from tidelog.protocol.wire.types import Array
+from tidelog.storage import files
 from tidelog.storage.files import FileSlice
 
 FETCH, METADATA = 1, 3
@@ -172,10 +173,11 @@ class Faults:
         return fault.number
 
     def clear(self, number: int | None = None) -> None:
-        """Take one fault back, or all of them; requests that are held up go on."""
+        """Take one fault back, or all of them, a full disk too; requests that are held up go on."""
         self._rules = [rule for rule in self._rules if number is not None and rule.number != number]
         self.changed()
         if number is None:
+            files.refuse_writes(False)
             self.release()
 
     def release(self) -> None:
@@ -347,8 +349,8 @@ def _api(name: Any) -> Api:
     names = {APIS[key].name.lower(): APIS[key] for key in SERVED}
     api = names.get(name.replace("_", "").lower())
     if api is None:
-        near = get_close_matches(name.replace("_", "").lower(), names, 1)
-        hint = f"did you mean {names[near[0]].name}?" if near else "docs/compatibility.md lists them"
+        near = guess(name.replace("_", "").lower(), names)
+        hint = f"did you mean {names[near].name}?" if near else "docs/compatibility.md lists them"
         raise BadFault(f"no API {name!r} is served; {hint}")
     return api
 
@@ -359,8 +361,8 @@ def _error(error: str | int | None) -> ErrorCode:
     try:
         return ErrorCode(error) if isinstance(error, int) else ErrorCode[error.upper()]
     except (KeyError, ValueError):
-        near = get_close_matches(str(error).upper(), ErrorCode.__members__, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = guess(str(error).upper(), ErrorCode.__members__)
+        hint = f"; did you mean {near}?" if near else ""
         raise BadFault(f"Kafka has no error {error!r}{hint}") from None
 
 
@@ -524,15 +526,11 @@ class _Unanswered(_HeldBack):
         return True
 
 
-def _same(response: Any) -> Any:
-    return response
-
-
 def _after(session: Session, form: Any, then: Callable[[Any], Any]) -> Any:
     """Return what `then` makes of a response, whenever it comes, in whichever form a handler has returned it."""
     if not isinstance(form, TO_COME):
         return then(form)
-    return _Then(Steps(session, _same).begin(form), then)
+    return _Then(unencoded(session, form), then)
 
 
 class _Then(Later):

@@ -19,6 +19,11 @@ from tidelog.broker.turns import TURN_S
 from tidelog.broker.work import Work, as_work
 
 
+def unencoded(session: Session, form: Elsewhere | NextTurn | OnLoop | Later) -> "Steps":
+    """Return the response to come of a form that a handler has returned, as a message."""
+    return Steps(session, lambda response: response).begin(form)
+
+
 class Steps(Later):
     """An answer in the making, encoded when it is there. Its connection takes no other request until what is left to do
     is to wait.

@@ -10,6 +10,7 @@ from typing import Any, Final
 from tidelog.cli import client
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
+from tidelog.cli.named_values import parse_options
 from tidelog.cli.output import Column, print_rows, to_json
 
 # Where a value comes from, by Kafka's numbers.
@@ -91,17 +92,6 @@ def told(wanted: Changes) -> dict[str, Any]:
 def in_words(wanted: Changes) -> list[str]:
     """Return changes as they are told to people."""
     return [f"{name} deleted" if value is None else f"{name}={value}" for name, value in wanted.items()]
-
-
-def parse_options(texts: Sequence[str], flag: str = "--option") -> dict[str, str]:
-    """Return options from name=value texts."""
-    options: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise CommandError(f"{flag} {text}: write it as name=value, such as segment.bytes=1000000", USAGE)
-        options[name.strip()] = value.strip()
-    return options
 
 
 def _resource(topic: str | None, broker: int | None) -> client.Resource:

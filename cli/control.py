@@ -4,7 +4,6 @@ Owns the words. Refuses to know what a command does: names and values go to the 
 back.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +40,6 @@ def run_at(data_dir: Path | None, as_json: bool, command: str, time: str) -> int
         at_ms = time_ms("TIME", time, control.ask("now")["now_ms"])
         _print(control.ask(command, at_ms=at_ms), as_json)
     return OK
-
-
-def settings(words: Sequence[str]) -> dict[str, str]:
-    """Return the options that are given as name=value. CommandError for what is none."""
-    options = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise CommandError(f"--option {word}: write it as name=value", USAGE)
-        options[name.strip()] = value.strip()
-    return options
 
 
 class _Connected:

@@ -12,6 +12,7 @@ from tidelog.broker.importing import Imported, import_partition
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.fsck import quiet
+from tidelog.cli.named_values import parse_options
 from tidelog.cli.text import counted, note
 from tidelog.config.errors import ConfigError
 from tidelog.config.load import load
@@ -37,7 +38,7 @@ def run(
     try:
         config = load(config_file, os.environ, {"log.dir": str(data_dir)})
         with quiet():
-            imported = import_partition(config, clock, folder, topic, number, _options(options))
+            imported = import_partition(config, clock, folder, topic, number, parse_options(options))
     except ConfigError as error:
         raise CommandError(str(error), USAGE) from error
     except (StorageError, CatalogError) as error:
@@ -64,16 +65,6 @@ def _number(folder: Path) -> int:
             f"{folder}: its name does not end in -N; say which partition with --partition", USAGE
         )
     return named[1]
-
-
-def _options(words: list[str]) -> dict[str, str]:
-    options = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise CommandError(f"--option {word}: write it as name=value", USAGE)
-        options[name.strip()] = value.strip()
-    return options
 
 
 def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) -> None:

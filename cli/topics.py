@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tidelog.cli import client, configs, offsets
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, USAGE
+from tidelog.cli.named_values import parse_options
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import confirm, counted
 from tidelog.storage.log_names import OFFSETS_TOPIC
@@ -26,7 +27,7 @@ def create(name: str, partitions: int | None, options: Sequence[str], bootstrap:
     wanted = {
         "num_partitions": BROKER_DEFAULT if partitions is None else partitions,
         "replication_factor": BROKER_DEFAULT,
-        "configs": configs.parse_options(options),
+        "configs": parse_options(options),
     }
     with client.admin(bootstrap) as session:
         (answer,) = session.create_topics({name: wanted}, raise_errors=False)["topics"]

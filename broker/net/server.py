@@ -9,14 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.control import Control
 from tidelog.broker.dispatch import Routes, dispatch
-from tidelog.broker.faults import Faults
 from tidelog.broker.net import freed_memory
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.busy_poll import BusyPoll
 from tidelog.broker.net.connection import Connection, Shared
-from tidelog.broker.net.control_socket import ControlSocket
 from tidelog.broker.net.frame_memory import FrameMemory
 from tidelog.broker.net.outbox import Outbox
 from tidelog.broker.session import Session
@@ -24,9 +21,10 @@ from tidelog.broker.tallies import Dispatch, Net, Tallies
 from tidelog.config.kinds import Listener, host_and_port
 from tidelog.protocol import frame
 from tidelog.protocol.wire.api import Api
-from tidelog.storage import files
 
 if TYPE_CHECKING:
+    from tidelog.broker.faults import Faults
+    from tidelog.broker.net.control_socket import ControlSocket
     from tidelog.broker.net.http import Http
 
 _log = logging.getLogger(__name__)
@@ -63,7 +61,7 @@ class Server:
         """Serve a broker, which a test may control."""
         config = broker.config
         self.broker = broker
-        self._faults = Faults(broker.loop, broker.clock, broker.timers) if test_control else None
+        self._faults = _no_faults(broker) if test_control else None
         self._control: ControlSocket | None = None
         self.shared = Shared(
             Admission(lambda: broker.config),
@@ -173,7 +171,10 @@ class Server:
         self._http = http
         _log.info("listening name=%s address=%s", listener.name, host_and_port(*self.http_address))
 
-    async def _listen_to_test(self, faults: Faults) -> None:
+    async def _listen_to_test(self, faults: "Faults") -> None:
+        from tidelog.broker.control import Control
+        from tidelog.broker.net.control_socket import ControlSocket
+
         control = Control(self.broker, faults, lambda: {each.session.peer for each in self.connections})
         control.addresses = self.addresses
         self._control = ControlSocket(control, self.broker.logs.directory)
@@ -195,10 +196,7 @@ class Server:
         for server in self._servers:
             server.close()
         if self._faults is not None:
-            self._faults.clear()
-            files.refuse_writes(
-                False
-            )  # what is owed to the disk is written: only a fault said that it is full
+            self._faults.clear()  # what is owed to a disk is written that only a fault has filled
         for connection in list(self.connections):
             connection.finish()
         self.broker.release()
@@ -235,3 +233,10 @@ class Server:
             now_s, others_wait = loop.time(), frame_memory.is_waited_for
             for connection in self.connections.copy():
                 connection.look_after(now_s, others_wait)
+
+
+def _no_faults(broker: Broker) -> "Faults":
+    """Return what a test sets faults by, with none set yet."""
+    from tidelog.broker.faults import Faults  # which nobody needs who is under no test's control
+
+    return Faults(broker.loop, broker.clock, broker.timers)

@@ -185,10 +185,16 @@ def create_topic(
     as_json: Json = False,
 ) -> int:
     """Create a topic."""
-    from tidelog.cli.control import run, settings
+    from tidelog.cli.control import run
+    from tidelog.cli.named_values import parse_options
 
     return run(
-        data_dir, as_json, "create_topic", name=topic, partitions=partitions, config=settings(option or [])
+        data_dir,
+        as_json,
+        "create_topic",
+        name=topic,
+        partitions=partitions,
+        config=parse_options(option or []),
     )
 
 

@@ -78,12 +78,17 @@ async def test_committed_offsets_expire(
     assert await one.offsets(**{tidelog_topic.name: 1}) == {(tidelog_topic.name, 0): -1}
 
 
+def for_a_minute(topic: Topic) -> FetchRequest:
+    """Ask for records of a topic, and wait for them so long."""
+    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    wanted = [FetchTopic(topic=topic.name, partitions=[part])]
+    return FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=wanted)
+
+
 def test_who_waits_for_records_is_answered_when_his_time_has_passed(
     tidelog: Broker, tidelog_topic: Topic, tidelog_clock: Clock
 ) -> None:
-    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    wanted = [FetchTopic(topic=tidelog_topic.name, partitions=[part])]
-    request = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=wanted)
+    request = for_a_minute(tidelog_topic)
     for _ in range(10):  # each over a connection that the broker has not seen when the clock is moved
         with raw(tidelog) as client:
             client.send(FETCH, 12, request)
@@ -95,9 +100,7 @@ def test_who_waits_for_records_is_answered_when_his_time_has_passed(
 def test_a_fetch_that_waits_on_a_held_clock_lets_its_client_ask_for_more(
     tidelog_topic: Topic, tidelog_clock: Clock, client: RawClient
 ) -> None:
-    part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    wanted = [FetchTopic(topic=tidelog_topic.name, partitions=[part])]
-    request = FetchRequest(max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, topics=wanted)
+    request = for_a_minute(tidelog_topic)
     with raw(tidelog_topic.broker) as other:
         other.send(FETCH, 12, request)
         client.send(FETCH, 12, request)
