@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance.test_broker_like_kafka import SETTINGS, Sides, await_code, compare, made, sides, topic
 from tests.support.java import needs_java
-from tests.support.raw_client import PRODUCE, RawClient, produce_request
+from tests.support.raw_client import RawClient
 from tests.support.workload import START_MS
 from tidelog.protocol.messages import alter_configs as alter
 from tidelog.protocol.messages import alter_partition_reassignments as reassign
@@ -87,7 +87,7 @@ def test_delete_records_answers(sides: Sides, topic: str) -> None:
         made(client, f"{topic}-compact", cleanup_policy="compact")
         made(client, f"{topic}-both", cleanup_policy="compact,delete")
         for _ in range(2):
-            client.ask(PRODUCE, 9, produce_request(topic, two_records(), 0))
+            assert client.produce(topic, two_records()).error_code == 0
 
         def delete(name: str, *wanted: tuple[int, int]) -> Any:
             asked = [
@@ -239,7 +239,7 @@ def test_options_are_set_anew(sides: Sides, topic: str) -> None:
 def test_what_one_node_tells(sides: Sides, topic: str) -> None:
     def script(client: RawClient) -> Any:
         made(client, topic, 2)
-        client.ask(PRODUCE, 9, produce_request(topic, two_records(), 0))
+        assert client.produce(topic, two_records()).error_code == 0
         none = f"{topic}-none"
         wanted = [
             reassign.ReassignablePartition(partition_index=index, replicas=nodes)

@@ -114,10 +114,10 @@ def as_answered(message: Any, *leave_out: str) -> Any:
 
 
 def made(client: RawClient, topic: str, partitions: int = 1, **options: str) -> None:
-    """Make a topic and wait for it: Kafka answers before its partitions have a leader, we do not."""
+    """Make a topic and wait for all of it: Kafka answers before its partitions have a leader, we do not."""
     configs = {name.replace("_", "."): value for name, value in options.items()}
     assert client.create(topic, partitions, configs).error_code == 0
-    await_code(0, lambda: client.list_offsets(topic, -1, partitions - 1).error_code)
+    await_code(0, lambda: max(client.list_offsets(topic, -1, i).error_code for i in range(partitions)))
 
 
 def await_code(code: int, ask: Callable[[], int]) -> None:
