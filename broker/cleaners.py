@@ -6,8 +6,9 @@ other than it was is done on the maintenance thread (`Errands`).
 
 A thread looks at all logs when there is nothing left that a look has found: not before `log.cleaner.backoff.ms` are
 over, unless something was found, or a topic or an option has changed. So a broker without compacted topics never looks.
-One log is worked on by one thread at a time. A pass is made in steps of some milliseconds, and a stop ends it at its
-next one. Nobody holds the lock for longer than it takes to look at a few things, so the event loop may take it.
+One log is worked on by one thread at a time. A pass is made in steps of a millisecond or two, with a rest after each in
+which whoever waits for a processor gets this one; a stop ends it at its next step. Nobody holds the lock longer than it
+takes to look at a few things, so the event loop may take it.
 """
 
 import logging
@@ -36,6 +37,10 @@ DONE, GIVEN_UP, FAILED = OUTCOMES = ("done", "given_up", "failed")
 LONGEST_RETRY_MS = 600_000
 # Shorter than that nobody waits, whatever the options say: a look takes time, too.
 SHORTEST_WAIT_MS = 100
+# After each step of a pass. With more to do than there are processors, the kernel lets a thread run for 3 ms before the
+# event loop has its turn, unless it sleeps; a lower priority would not do, as whoever waits for the interpreter's lock
+# would wait for a thread that hardly runs. By the real clock: it gives time to others, and waits for none.
+REST_S = 0.0002
 LONGEST_WAIT_S = 3600.0
 # So many passes in a row may find that their log has changed meanwhile before that is said to be a failure.
 PASSING = 3
@@ -385,6 +390,7 @@ class Cleaners:
                 except StopIteration as end:
                     cleaned: Cleaned = end.value
                     return cleaned
+                time.sleep(REST_S)
                 if not self._paced(log, size_bytes):
                     return None
 

@@ -27,6 +27,7 @@ from tidelog.broker.groups.member import (
     restored_members,
     stored_members,
     subscribed,
+    unfit,
 )
 from tidelog.broker.groups.memory import Taken, text_bytes
 from tidelog.broker.groups.states import (
@@ -116,8 +117,8 @@ class ClassicGroup:
             answer(refused_join("", ErrorCode.GROUP_MAX_SIZE_REACHED))
         elif self.state is DEAD:
             answer(refused_join(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        elif not self._supports(asked):
-            answer(refused_join(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif code := unfit(asked, self.members, self._is_of, self._supported):
+            answer(refused_join(member_id, code))
         elif not member_id:
             self._join_new(asked, answer)
         elif member_id in self._pending and asked.instance_id is None:
@@ -235,13 +236,10 @@ class ClassicGroup:
             return (member is not None and member.join is not None) or self._joining < max_size
         return self.state in (EMPTY, DEAD) or member is not None or len(self.members) < max_size
 
-    def _supports(self, asked: Joining) -> bool:
-        if self.state is EMPTY:
-            return bool(asked.protocol_type and asked.protocols)
-        count = len(self.members)
-        return asked.protocol_type == self.protocol_type and any(
-            self._supported[name] == count for name, _ in asked.protocols
-        )
+    @property
+    def _is_of(self) -> str | None:
+        """The type that members have to be of, None where the next one says so."""
+        return None if self.state is EMPTY else self.protocol_type
 
     def _join_new(self, asked: Joining, answer: Joined) -> None:
         """Let in one that has no member id."""

@@ -17,6 +17,8 @@ from tidelog.protocol.messages.sync_group import SyncGroupResponse
 # What a member takes in memory, about, beside what it says; a protocol beside its name and what is said for it.
 MEMBER_BYTES: Final = 1200
 PROTOCOL_BYTES: Final = 150
+# What is said to a group is stored as one record, with what is assigned, and has to fit a batch of 1 MiB.
+SAID_BYTES_MAX: Final = 768 << 10
 
 Joined = Callable[[JoinGroupResponse], None]
 Synced = Callable[[SyncGroupResponse], None]
@@ -183,6 +185,36 @@ def chosen(members: Iterable[Knows], supported: Mapping[str, int]) -> str:
     common = {name for name, known in supported.items() if known == len(everybody)}
     votes = Counter(next(name for name, _ in member.protocols if name in common) for member in everybody)
     return votes.most_common(1)[0][0]
+
+
+def unfit(
+    asked: Joining, members: Mapping[str, Member], protocol_type: str | None, supported: Mapping[str, int]
+) -> ErrorCode:
+    """Return why one may not be a member of a group of this type, if it has one yet; NONE if it may."""
+    if protocol_type is None:
+        is_like_them = bool(asked.protocol_type and asked.protocols)
+    else:
+        is_like_them = asked.protocol_type == protocol_type and any(
+            supported.get(name) == len(members) for name, _ in asked.protocols
+        )
+    if not is_like_them:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    # What cannot be stored Kafka answers so, but to all members, and again and again, once one has joined.
+    return ErrorCode.NONE if _can_be_stored(asked, members.values()) else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _can_be_stored(asked: Joining, members: Iterable[Member]) -> bool:
+    """Tell whether there is room for what all say, where one says this; it may be one of them, or take its place."""
+    others = (
+        each.protocols
+        for each in members
+        if each.id != asked.member_id and (asked.instance_id is None or each.instance_id != asked.instance_id)
+    )
+    return sum(map(_longest, (asked.protocols, *others))) <= SAID_BYTES_MAX
+
+
+def _longest(protocols: Protocols) -> int:
+    return max((len(metadata) for _, metadata in protocols), default=0)
 
 
 def subscribed(

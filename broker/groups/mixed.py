@@ -8,7 +8,7 @@ each is to read the broker says.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from tidelog.broker.groups.assignors import Assignment
 from tidelog.broker.groups.consumer import ConsumerGroup
@@ -20,7 +20,7 @@ from tidelog.broker.groups.consumer_member import (
     Subscription,
 )
 from tidelog.broker.groups.consumer_parts import Member, Refused, of_member, owned_of
-from tidelog.broker.groups.member import Joined, Joining, Protocols, Synced, refused_join
+from tidelog.broker.groups.member import SAID_BYTES_MAX, Joined, Joining, Protocols, Synced, refused_join
 from tidelog.protocol.coordinator.consumer_protocol import (
     ConsumerProtocolSubscription,
     ProtocolTopicPartitions,
@@ -34,9 +34,6 @@ from tidelog.protocol.messages.sync_group import SyncGroupResponse
 from tidelog.protocol.wire.errors import WireError
 
 __all__ = ["MixedGroup", "is_too_large"]
-
-# What a member says for all of its protocols is stored with its topics, as one record that has to fit a batch of 1 MiB.
-LARGEST_SAID: Final = 768 << 10
 
 
 class MixedGroup(ConsumerGroup):
@@ -264,9 +261,9 @@ class MixedGroup(ConsumerGroup):
 
 def is_too_large(protocols: Protocols) -> bool:
     """Tell whether what a classic member says cannot be stored of a member of a consumer group."""
-    # The topics are stored by themselves as well.
+    # It is one record, for all of the protocols, and the topics are stored by themselves as well.
     topics_bytes = max((len(metadata) for _, metadata in protocols), default=0)
-    return topics_bytes + sum(len(name) + len(metadata) for name, metadata in protocols) > LARGEST_SAID
+    return topics_bytes + sum(len(name) + len(metadata) for name, metadata in protocols) > SAID_BYTES_MAX
 
 
 def _said(asked: Joining) -> ConsumerProtocolSubscription:

@@ -7,9 +7,11 @@ on a leader that comes back need not assign anew (KIP-814).
 Departures from Kafka: memory for groups is bounded (`group.state.max.bytes`, of one address half of it); a member for
 whom there is no room is answered GROUP_MAX_SIZE_REACHED, one that joins again with more to say
 COORDINATOR_NOT_AVAILABLE: it stays a member, and tries again. More than 100 protocols are answered
-INCONSISTENT_GROUP_PROTOCOL. Who joins again while an earlier join of its waits gets that one answered with
-REBALANCE_IN_PROGRESS, where Kafka leaves it without an answer. A join that is refused leaves an empty consumer group
-what it is, where Kafka makes it a classic one first.
+INCONSISTENT_GROUP_PROTOCOL. One that says more than can be stored with what the others say, 768 KiB in all, is
+answered UNKNOWN_SERVER_ERROR and does not join, where Kafka answers so whoever waits for an assignment. Who joins
+again while an earlier join of its waits gets that one answered with REBALANCE_IN_PROGRESS, where Kafka leaves it
+without an answer. A join that is refused leaves an empty consumer group what it is, where Kafka makes it a classic one
+first.
 """
 
 from collections.abc import Callable

@@ -24,6 +24,8 @@ from tidelog.storage.segment import LOG, Mismatch, Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
 CHUNK_BYTES: Final = 4 * blocks.BLOCK_BYTES
+# Compressed, a chunk may hold ten times as many records as it would else: what is done at a time is bounded by both.
+CHUNK_RECORDS: Final = 2048
 # What is raised for records that nobody can read, though the checksum over them is right.
 UNREADABLE: Final = (RecordsError, RecordError)
 
@@ -36,7 +38,7 @@ class Entry(NamedTuple):
 
 
 def chunks(segment: Segment) -> Iterator[list[Entry]]:
-    """Yield the entries of a sealed segment without damage, as many at a time as end in the next chunk of its log.
+    """Yield the entries of a sealed segment without damage, some at a time: none may be, where one is long.
 
     Mismatch where its bytes are not what they were: it is to be judged.
     """
@@ -44,10 +46,15 @@ def chunks(segment: Segment) -> Iterator[list[Entry]]:
     for position in range(0, segment.size, CHUNK_BYTES):
         data = held + _verified(segment, position)
         view, at = memoryview(data), 0
-        found = []
+        found: list[Entry] = []
+        records = 0
         while (entry := _entry(view, at)) is not None:
             found.append(entry)
             at += len(entry.data)
+            records += entry.header.record_count
+            if records >= CHUNK_RECORDS:
+                yield found
+                found, records = [], 0
         held = data[at:]
         yield found
     if held:

@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import itertools
 import logging
+import resource
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -14,6 +16,7 @@ import pytest
 
 from tests.support.logs import open_log
 from tests.support.served import until
+from tidelog.broker import cleaners
 from tidelog.broker.cleaners import DONE, FAILED, GIVEN_UP, LONGEST_RETRY_MS, Cleaners, Passes
 from tidelog.broker.clock import Clock
 from tidelog.broker.errands import Errands, Stopping
@@ -595,6 +598,28 @@ def test_a_stop_ends_a_pass_at_its_next_step(begin: Begin) -> None:
     assert setup.passes(GIVEN_UP) == 1
     setup.cleaners.configure(replace(setup.config, log_cleaner_threads=9))
     assert len(setup.cleaners._threads) == 1
+
+
+def test_after_each_step_of_a_pass_its_processor_is_free_for_others(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        cleaners, "REST_S", 0.01
+    )  # A shorter one may be over before a busy kernel has begun it.
+    slept: list[int] = []
+
+    def steps(log: Log, structural: Callable[..., Any]) -> Generator[int, None, Came]:
+        for _ in range(6):
+            slept.append(resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw)
+            yield 1
+        return Came()
+
+    setup = begin()
+    setup.work.urgency, setup.work.steps = {setup.logs[0]: 1}, {setup.logs[0]: steps}
+    setup.cleaners.start()
+    seen(lambda: setup.passes(DONE))
+    assert len(slept) == 6
+    assert all(after > before for before, after in itertools.pairwise(slept))
 
 
 # -- what is done on the maintenance thread ----------------------------------------------------------------------

@@ -515,7 +515,7 @@ async def test_an_instance_whose_name_leaves_no_room_for_an_id_is_refused(
     assert (await one.join()).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_metadata_of_ten_megabytes_is_refused_and_the_group_goes_on(
+async def test_metadata_that_is_too_long_is_refused_and_the_group_goes_on(
     serve: Serve, connect: Connect
 ) -> None:
     served = await serve()
@@ -523,10 +523,8 @@ async def test_metadata_of_ten_megabytes_is_refused_and_the_group_goes_on(
     await make_topic(one.client, "t", 2)
     await one.join_and_sync()
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
-    for version, size in ((7, 4_097), (9, 10 << 20)):
-        if version == 7 or size < 32_768:
-            assert await one.commit("t", 5, version=version, metadata="x" * size) == [too_large]
-    assert await one.commit("t", 5, version=9, metadata="x" * 20_000) == [too_large]
+    assert await one.commit("t", 5, version=7, metadata="x" * 4_097) == [too_large]
+    assert await one.commit("t", 5, version=9, metadata="x" * 32_000) == [too_large]
     held = served.broker.groups.memory.held_bytes
     assert await one.commit("t", 6, metadata="x" * 4_096) == [NONE]
     assert held < served.broker.groups.memory.held_bytes < held + 10_000
@@ -546,6 +544,29 @@ async def test_a_member_with_ten_megabytes_to_say_finds_no_room_and_the_group_go
     assert (await one.heartbeat(), await one.commit("t", 5)) == (NONE, [NONE])
     one.protocols = [("range", b"y" * 1000)]
     assert (await one.join()).error_code == NONE
+
+
+@pytest.mark.parametrize("size", [1 << 20, 10 << 20])
+async def test_a_member_with_more_to_say_than_can_be_stored_does_not_join_and_the_group_goes_on(
+    serve: Serve, connect: Connect, size: int
+) -> None:
+    served = await serve()
+    one, liar = await member(served, connect), await member(served, connect)
+    await one.join_and_sync()
+    honest, liar.protocols = liar.protocols, [("range", b"x" * size)]
+    for _ in range(2):
+        assert (await liar.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert await one.heartbeat() == NONE
+
+    liar.protocols = honest
+    joining = asyncio.create_task(liar.join())
+    await until(lambda: served.broker.groups.groups[one.group].state is State.PREPARING_REBALANCE)
+    await one.join()
+    assert (await joining).error_code == NONE
+    assert (await one.sync(**{one.id: b"1", liar.id: b"2"})).error_code == NONE
+    liar.protocols = [("range", b"x" * size)]
+    assert (await liar.join()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "nor does it grow"
+    assert await one.heartbeat() == NONE
 
 
 async def test_an_assignment_of_ten_megabytes_is_not_stored_and_the_group_goes_on(
