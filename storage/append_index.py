@@ -272,6 +272,13 @@ def bound_ms(summary: Summary, modified_ms: int, now_ms: int) -> int:
     return max(summary.last_append_ms, min(modified_ms, max(now_ms, summary.max_timestamp)))
 
 
+def first_ms(path: Path, base_offset: int) -> int | None:
+    """Return when the first batch of a segment was appended, by its file; None where that does not say so."""
+    data = (files.load(path) or b"")[:ENTRY_BYTES]
+    entry = next(sound_entries(data, base_offset), None)
+    return None if entry is None or entry.is_bound else entry.time_ms
+
+
 def is_whole(data: Data, summary: Summary) -> bool:
     """Tell whether a file holds what a summary vouches for, and nothing else."""
     return len(data) == summary.append_entries * ENTRY_BYTES and is_vouched(data, summary)
@@ -285,6 +292,20 @@ def is_vouched(data: Data, summary: Summary) -> bool:
 
 def _vouched_bytes(summary: Summary) -> int:
     return max(summary.append_entries, 0) * ENTRY_BYTES
+
+
+def is_cut(data: Data, log: Described, *, is_newer: bool) -> bool:
+    """Tell whether a file has lost entries from its end, as far as anybody can tell.
+
+    An entry is written before its batch. So where the file `is_newer` than the log somebody has changed it since, and
+    it ends with an entry for a batch that was not written any more, or it was cut. Compaction writes it last.
+    """
+    if len(data) % ENTRY_BYTES or len(data) < _vouched_bytes(log.summary):
+        return True
+    if not is_newer or tells_of_compaction(data, log.base_offset):
+        return False
+    end = log.summary.next_offset - log.base_offset
+    return not data or _entry(data, len(data) // ENTRY_BYTES - 1).relative_offset < end
 
 
 def _is_of_another_log(data: Data, log: Described) -> bool:
@@ -339,9 +360,10 @@ def rest_of(
 
 
 def _bound(entries: list[AppendTime], time_ms: int, before_offset: int) -> list[AppendTime]:
-    """Return an entry that bounds what comes after the first offset of the last entry, if that leaves any offset."""
+    """Return an entry that bounds what comes after the first offset of the last entry; none if that does so already."""
     first = entries[-1].relative_offset + 1 if entries else 0
-    return [AppendTime(time_ms, first, True)] if first < before_offset else []
+    is_bound = bool(entries) and entries[-1].is_bound and entries[-1].time_ms == time_ms
+    return [] if is_bound or first >= before_offset else [AppendTime(time_ms, first, True)]
 
 
 def _stamps(log: Described, start: int) -> Iterator[tuple[int, int | None]]:

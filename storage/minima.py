@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from tidelog.protocol.records.batch import BatchHeader
+from tidelog.protocol.records.record_times import BEYOND, UNKNOWN
 
-UNKNOWN: Final = -(1 << 63)
-BEYOND: Final = (1 << 63) - 1
+__all__ = ["BEYOND", "STRETCHES_MAX", "STRETCH_BYTES", "UNKNOWN", "Minima", "Stretch", "Taken"]
+
 STRETCH_BYTES: Final = 4 << 10
 STRETCHES_MAX: Final = 2048
 _HEAD = Struct(">qq")
@@ -131,11 +131,3 @@ def _swapped(times: "array[int]") -> "array[int]":
     if sys.byteorder == "little":
         swapped.byteswap()
     return swapped
-
-
-def least_time(header: BatchHeader) -> int:
-    """Return the smallest time in a batch as far as its header tells; one without records has none."""
-    if not header.record_count:
-        return BEYOND
-    is_said = header.is_log_append_time or header.record_count == 1
-    return header.max_timestamp if is_said else UNKNOWN

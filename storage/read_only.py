@@ -199,4 +199,4 @@ def _end_before_torn(segment: Segment) -> None:
 def _date(segment: Segment, modified_ms: int, now_ms: int) -> None:
     if segment.summary.batch_count:
         bound_ms = append_index.bound_ms(segment.summary, modified_ms, now_ms)
-        segment.mend_append_index(bound_ms, is_tail_lost=False)
+        segment.mend_append_index(bound_ms, modified_ms)

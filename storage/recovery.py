@@ -353,8 +353,8 @@ def _open_segment(
         segment.is_active = True
         if size:
             _begin_to_read(segment, 0, size)
-            segment.rebuild(refuses and _leaves_a_gap_in(segment))
-        _dated(segment, modified_ms, now_ms, known, owed)
+            segment.rebuild(refuses and _leaves_a_gap_in(segment), _epoch_at(folder))
+        _dated(segment, modified_ms, now_ms, known, None if is_last else end_offset, owed)
         return Opened(segment, flushed_to)
     is_whole = summary.log_bytes == size
     # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
@@ -372,8 +372,8 @@ def _open_segment(
     if not is_whole:
         segment.size = size
         _begin_to_read(segment, summary.log_bytes, size)
-        segment.scan(refuses)
-        _dated(segment, modified_ms, now_ms, known, owed)
+        segment.scan(refuses, _epoch_at(folder))
+        _dated(segment, modified_ms, now_ms, known, None if is_last else end_offset, owed)
     return Opened(segment, flushed_to)
 
 
@@ -474,15 +474,21 @@ def _epoch_at(folder: Path) -> Callable[[int], int]:
     return LeaderEpochs(folder).at if epochs is None else epochs.at
 
 
-def _dated(segment: Segment, modified_ms: int, now_ms: int, known: Known, owed: Owed) -> None:
+def _dated(
+    segment: Segment, modified_ms: int, now_ms: int, known: Known, next_base: int | None, owed: Owed
+) -> None:
     """Find out when what was scanned was appended; the time by which all of it was stands in where nothing tells.
 
+    That is the time of the file, or the first append to the segment that begins with `next_base`, if that came before.
     What tells of batches that are not there goes, before others get their offsets.
     """
     # Nobody was told when what came from elsewhere was appended: there the file is what says it.
     latest_ms = files.latest_ms(modified_ms) if known.ours else modified_ms
     bound_ms = append_index.bound_ms(segment.summary, latest_ms, now_ms)
-    mended = segment.mend_append_index(bound_ms, is_tail_lost=known.was_cut_off)
+    if next_base is not None:
+        next_ms = append_index.first_ms(segment.folder / f"{next_base:020d}{APPEND_INDEX}", next_base)
+        bound_ms = bound_ms if next_ms is None else min(bound_ms, next_ms)
+    mended = segment.mend_append_index(bound_ms, modified_ms, is_tail_lost=known.was_cut_off)
     if mended is not None:
         owed.write(mended.replace_file)
 

@@ -15,16 +15,15 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from tidelog.protocol.records import entries
-from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANSACTIONAL, BatchHeader, Buffer
+from tidelog.protocol.records import entries, record_times
+from tidelog.protocol.records.batch import CONTROL, DELETE_HORIZON, MAGIC, TRANSACTIONAL, Buffer
 from tidelog.protocol.records.search import tally_messages
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import append_index, files, walk
-from tidelog.storage.append_index import AppendIndex
+from tidelog.storage.append_index import AppendIndex, Described
 from tidelog.storage.blocks import Digests, Unverified
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
 from tidelog.storage.key_sample import KeySample
-from tidelog.storage.minima import least_time
 from tidelog.storage.offset_index import OffsetIndex
 from tidelog.storage.segment_files import (
     APPEND_INDEX,
@@ -278,7 +277,7 @@ class Segment(SegmentFiles):
             stop = min(unindexed_end, summary.minima.stretch_end(place)) - position
             if stop <= at or not summary.batch_count:
                 header = entries.peek(data, at)
-                self._note_header(place, header)
+                self._note_stored(place, record_times.by_header(header))
                 at += header.size_bytes
                 continue
             at, *tally = tally_messages(data, at, stop)
@@ -466,15 +465,21 @@ class Segment(SegmentFiles):
                 self.shared.open_segments.note(self)
         return index
 
-    def mend_append_index(self, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex | None:
+    def mend_append_index(
+        self, bound_ms: int, modified_ms: int | None = None, *, is_tail_lost: bool = False
+    ) -> AppendIndex | None:
         """Have append times for what was found in the log, after a stop that may have taken some.
 
-        All was appended by `bound_ms`. What nobody wrote down is bounded by that, or by what came after. Return them if
-        the file has yet to be replaced, or the summary vouches for entries that are gone: it would do so for others in
-        their place, and have them taken for those of another log.
+        All was appended by `bound_ms`; the log's file was last written to at `modified_ms`, by its own word. What
+        nobody wrote down is bounded by the first, or by what came after. Return them if the file has yet to be
+        replaced, or the summary vouches for entries that are gone: it would do so for others in their place, and have
+        them taken for those of another log.
         """
-        data, summary = files.map_readonly(self.path(APPEND_INDEX)), self.summary
-        index = self._append_index = self._mended(data, bound_ms, is_tail_lost=is_tail_lost)
+        path, summary = self.path(APPEND_INDEX), self.summary
+        status, data = files.status(path), files.map_readonly(path)
+        is_newer = modified_ms is not None and status is not None and status.modified_ms > modified_ms
+        is_cut = append_index.is_cut(data, self._described, is_newer=is_newer)
+        index = self._append_index = self._mended(data, bound_ms, is_tail_lost=is_tail_lost or is_cut)
         if index.data:
             summary.first_append_ms = index.entry(0).time_ms
             summary.last_append_ms = max(summary.last_append_ms, index.entry(len(index) - 1).time_ms)
@@ -486,8 +491,12 @@ class Segment(SegmentFiles):
         self._append_index = self._append_index_of(files.load(self.path(APPEND_INDEX)) or b"")
 
     def _mended(self, data: bytes | files.Map, bound_ms: int, *, is_tail_lost: bool) -> AppendIndex:
-        log = append_index.Described(self.file, self.size, self.base_offset, self.summary)
-        return self._append_index_of(append_index.mended(data, log, bound_ms, is_tail_lost=is_tail_lost))
+        mended = append_index.mended(data, self._described, bound_ms, is_tail_lost=is_tail_lost)
+        return self._append_index_of(mended)
+
+    @property
+    def _described(self) -> Described:
+        return Described(self.file, self.size, self.base_offset, self.summary)
 
     def _append_index_of(self, data: bytes | bytearray | files.Map) -> AppendIndex:
         return AppendIndex(self.path(APPEND_INDEX), self.base_offset, data, self.shared.open_append_indexes)
@@ -513,15 +522,15 @@ class Segment(SegmentFiles):
         segment._empty_indexes()
         return segment
 
-    def rebuild(self, refuses: walk.Refuses | None = None) -> None:
+    def rebuild(self, refuses: walk.Refuses | None = None, epoch_at: walk.EpochAt | None = None) -> None:
         """Make indexes and summary from the log alone; what the log does not hold stays as it is."""
         self.summary = self.summary.only_times(self.base_offset)
         self.unverified = None
         self._digests = Digests()
         self._empty_indexes()
-        self.scan(refuses)
+        self.scan(refuses, epoch_at)
 
-    def scan(self, refuses: walk.Refuses | None = None) -> None:
+    def scan(self, refuses: walk.Refuses | None = None, epoch_at: walk.EpochAt | None = None) -> None:
         """Verify every batch after what the summary describes, and take note of it.
 
         What is not a whole batch, or is refused, is noted as damage, to the end of the file where no batch follows.
@@ -529,7 +538,7 @@ class Segment(SegmentFiles):
         summary, digests = self.summary, self.digests
         digested, damaged_from = summary.log_bytes, NONE
         for batch in walk.verified(
-            self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset, refuses
+            self.file, summary.log_bytes, self.size, self.base_offset, summary.next_offset, refuses, epoch_at
         ):
             if batch.end - digested >= walk.CHUNK_BYTES:
                 # Soon after the walk, while they are in memory.
@@ -543,18 +552,15 @@ class Segment(SegmentFiles):
             if damaged_from != NONE:
                 summary.damage += (Damage(damaged_from, batch.position, header.base_offset),)
                 damaged_from = NONE
-            self._note_header(batch.position, header)
+            self._note_stored(batch.position, record_times.looked_up(header, batch.data))
         if damaged_from != NONE:
             summary.damage += (Damage(damaged_from, self.size, OFFSET_MAX),)
         digests.add_from(self.file, digested, self.size)
         summary.log_bytes = self.size
         self._finished_size = -1
 
-    def _note_header(self, position: int, header: BatchHeader) -> None:
-        # Its records were not looked at: of their times the largest is known, and not which of them has it.
-        is_single = header.record_count == 1 and header.magic != MAGIC
-        newest_delta = header.last_offset_delta if is_single else NONE
-        batch = ValidBatch(header, least_time(header), header.max_timestamp, newest_delta, header.size_bytes)
+    def _note_stored(self, position: int, batch: ValidBatch) -> None:
+        header = batch.header
         self._note(position, header.base_offset, batch)
         if header.is_log_append_time:
             self.summary.last_append_ms = max(self.summary.last_append_ms, header.max_timestamp)

@@ -193,7 +193,7 @@ class SegmentCheck:
         found = self._found
         described = _state(found)
         found.size = size
-        found.scan(self._refuses())
+        found.scan(self._refuses(), self._around.epoch_at)
         self._leave_torn_tail()
         return described
 
@@ -279,7 +279,7 @@ class SegmentCheck:
         if interval is not None and interval != self._found.summary.index_interval_bytes:
             other = self._segment.anew(self._found.size)
             other.summary.index_interval_bytes = interval
-            other.scan(self._in_damage)
+            other.scan(self._in_damage, self._around.epoch_at)
             if _are_right(offsets, times, _state(other), None):
                 return  # Those of another interval, whoever had chosen it.
         self._compare(INDEX, offsets, full.offsets, offset_index.ENTRY)

@@ -51,7 +51,7 @@ def walked(segment: Segment, epoch_at: Callable[[int], int]) -> tuple[Segment, s
     mismatches = unverified.mismatches(segment.file)
     found = segment.anew(unverified.end)
     known = segment.summary.damage
-    found.scan(_suspicion(mismatches, known, unverified, epoch_at) if mismatches or known else None)
+    found.scan(_suspicion(mismatches, known, unverified, epoch_at) if mismatches or known else None, epoch_at)
     summary = found.summary
     if summary.damage and summary.damage[-1].next_offset == OFFSET_MAX:
         # This is no write that never finished: the end of what was there is known.

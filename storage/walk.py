@@ -17,6 +17,8 @@ from tidelog.storage.files import File
 
 CHUNK_BYTES = 1 << 20
 INT32_MAX = (1 << 31) - 1
+# Of what precedes the first batch.
+NO_EPOCH: Final = -1
 # A wrapper of the older formats that gives more is not opened for what it says of its records.
 OPENED_BYTES_MAX: Final = 64 << 20
 # What a message of the older formats begins with, but for its offset: length, checksum, magic.
@@ -25,14 +27,17 @@ _MESSAGE: Final = re.compile(rb"(?s)(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1]")
 # What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
 # or where that is not known, after damage, None and the offset that the batch after it has, if there is one.
 Refuses = Callable[[int, BatchHeader, int | None, int | None], bool]
+# The leader epoch of an offset, less than 0 where it is not known.
+EpochAt = Callable[[int], int]
 
 
 class Batch(NamedTuple):
-    """A batch and where it lies; without a header, a range that holds none that can be believed."""
+    """A batch, where it lies, and its bytes; without a header, a range that holds none that can be believed."""
 
     position: int
     end: int
     header: BatchHeader | None
+    data: memoryview = memoryview(b"")
 
 
 class _Window:
@@ -75,14 +80,21 @@ def headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHea
 
 
 def verified(
-    file: File, position: int, end: int, base_offset: int, next_offset: int, refuses: Refuses | None = None
+    file: File,
+    position: int,
+    end: int,
+    base_offset: int,
+    next_offset: int,
+    refuses: Refuses | None = None,
+    epoch_at: EpochAt | None = None,
 ) -> Iterator[Batch]:
     """Yield every whole batch with a right checksum, and each range in between that holds none.
 
-    Offsets start at `next_offset` and must fit a segment that starts at `base_offset`.
+    Offsets start at `next_offset` and must fit a segment that starts at `base_offset`. `epoch_at` is what is known of
+    leader epochs.
     """
     window = _Window(file, end)
-    is_after_damage = False
+    is_after_damage, epoch = False, NO_EPOCH
     while position < end:
         header = _whole_batch(window, position, base_offset, next_offset)
         if header is None:
@@ -91,6 +103,8 @@ def verified(
         else:
             batch_end = position + header.size_bytes
             is_refused = _is_misplaced(window, position, header, base_offset, next_offset)
+            if header.leader_epoch != epoch and header.magic == MAGIC and not is_refused:
+                is_refused = _is_of_false_epoch(window, position, header, base_offset, epoch, epoch_at)
             if refuses is not None and not is_refused:
                 expected = None if is_after_damage else next_offset
                 after = _whole_batch(window, batch_end, base_offset, next_offset) if is_after_damage else None
@@ -99,7 +113,12 @@ def verified(
                 header = None  # Where it ends is true, by its checksum.
             else:
                 next_offset = header.last_offset + 1
-        yield Batch(position, batch_end, header)
+                epoch = header.leader_epoch if header.magic == MAGIC else epoch
+        if header is None:
+            yield Batch(position, batch_end, None)
+        else:
+            at, size = window.at(position, header.size_bytes), header.size_bytes
+            yield Batch(position, batch_end, header, memoryview(window.data)[at : at + size])
         is_after_damage = header is None
         position = batch_end
 
@@ -144,6 +163,39 @@ def _is_misplaced(
         return False
     following = _whole_batch(window, position + header.size_bytes, base_offset, next_offset)
     return following is not None and following.base_offset <= header.last_offset
+
+
+def _is_of_false_epoch(
+    window: _Window,
+    position: int,
+    header: BatchHeader,
+    base_offset: int,
+    epoch: int,
+    epoch_at: EpochAt | None,
+) -> bool:
+    """Tell whether a batch's leader epoch is false, as no checksum covers it: `epoch` was that of the batch before it.
+
+    Epochs never fall. Where one falls in the batch before it, the batch after it tells which of the two is false; where
+    one does in the batch after it, what else is known of epochs does, or else the batch after that.
+    """
+
+    def after(batch: BatchHeader, at: int) -> BatchHeader | None:
+        found = _whole_batch(window, at, base_offset, batch.last_offset + 1)
+        return None if found is None or found.magic != MAGIC else found
+
+    following_at = position + header.size_bytes
+    following = after(header, following_at)
+    if epoch == NO_EPOCH or following is None:
+        return False
+    if header.leader_epoch < epoch:
+        return epoch <= following.leader_epoch
+    if following.leader_epoch >= header.leader_epoch:
+        return False
+    known = NO_EPOCH if epoch_at is None else epoch_at(header.base_offset)
+    if known >= 0:
+        return known != header.leader_epoch
+    second = after(following, following_at + following.size_bytes)
+    return second is not None and second.leader_epoch < header.leader_epoch
 
 
 def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: int) -> int:

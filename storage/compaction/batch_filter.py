@@ -10,7 +10,7 @@ sent again is known for that, or as the last of its segment, so that the log has
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tidelog.protocol.records import batch, compression, entries, message_set
+from tidelog.protocol.records import batch, compression, entries, message_set, record_times
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, Buffer
 from tidelog.protocol.records.build import READ_LIMIT_BYTES, Message, signed
 from tidelog.protocol.records.columns import Columns
@@ -20,7 +20,7 @@ from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage.compaction.key_map import KeyMap
 from tidelog.storage.compaction.reading import UNREADABLE, Entry, messages, scanned
 from tidelog.storage.compaction.transactions import Transactions
-from tidelog.storage.minima import BEYOND, least_time
+from tidelog.storage.minima import BEYOND
 from tidelog.storage.summary import NONE
 
 _INT64_MAX = (1 << 63) - 1
@@ -232,12 +232,7 @@ class BatchFilter:
 
 
 def _as_it_is(entry: Entry) -> Kept:
-    header = entry.header
-    is_single = header.record_count == 1 and header.magic != MAGIC
-    newest = header.last_offset_delta if is_single else NONE
-    return Kept(
-        entry.data, ValidBatch(header, least_time(header), header.max_timestamp, newest, len(entry.data))
-    )
+    return Kept(entry.data, record_times.looked_up(entry.header, entry.data))
 
 
 def _verbatim(entry: Entry, newest_offset_delta: int, newest: int, oldest: int) -> Kept:

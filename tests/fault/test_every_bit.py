@@ -126,10 +126,13 @@ def check(good: Whole, name: Path, bit: int, to: Path) -> None:
     end = len(good.reads)
     reads = [None if offset in hit else good.reads[offset] for offset in range(end)]
     if is_epoch(good, name, bit, hit) and not (good.folder / CLEAN_SHUTDOWN).exists():
-        hit, reads = range(0), answers(log, []).reads  # No checksum covers it before a summary does.
-        assert [data and data[:12] + data[16:] for data in reads] == [
-            data and data[:12] + data[16:] for data in good.reads
-        ]
+        given = answers(log, []).reads
+        if given != reads:
+            # No checksum covers it before a summary does, and the batches around do not tell.
+            hit, reads = range(0), given
+            assert [data and data[:12] + data[16:] for data in reads] == [
+                data and data[:12] + data[16:] for data in good.reads
+            ]
     left = [row for row in good.rows if row.offset not in hit]
     right, rest = (records(expected(rows, log, good.times)) for rows in (good.rows, left))
     assert log.log_end_offset == end

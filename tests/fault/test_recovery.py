@@ -603,7 +603,9 @@ def test_every_bit_of_the_log_is_checked(tmp_path: Path) -> None:
         flipped[at] ^= 1
         again = open_log(copied(log, tmp_path / "b", bytes(flipped)), recovery_point=10, **OPTIONS)
         if 12 <= place < 16:
-            assert scan(again) == rows  # the leader epoch is outside the checksum, and harmless
+            # The leader epoch is outside the checksum. What the batches around tell costs its batch, else nothing does.
+            assert scan(again) in (rows, [row for row in rows if row.offset // 2 != number])
+            assert (scan(again) == rows) == (number in (0, 4))
         elif place < 8:
             # The offset is outside of it too: the batches around tell, but for the last one, which nothing contradicts.
             assert [row for row in scan(again) if row in rows] == [r for r in rows if r.offset // 2 != number]

@@ -18,7 +18,7 @@ from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME, first_at_or_after
 from tidelog.storage.search.times_cache import Found
-from tidelog.storage.segment import APPEND_INDEX, SUMMARY
+from tidelog.storage.segment import APPEND_INDEX, LOG, SUMMARY
 from tidelog.storage.sources import PATIENT, WARM
 
 LOG_APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
@@ -160,6 +160,44 @@ def test_what_a_power_cut_takes_is_bounded_by_the_time_of_the_file(
         assert_bounded(again, RISING)
         assert again.last_append_ms >= RISING[-1]
         shutil.rmtree(folder)
+
+
+def stamped(folder: Path, log: Log, *, is_newer: bool) -> Path:
+    """Have the append index say that it was written to after the log, or at the same time."""
+    at_s = (folder / log.active.path(LOG).name).stat().st_mtime + is_newer
+    os.utime(folder / log.active.path(APPEND_INDEX).name, (at_s, at_s))
+    return folder
+
+
+@pytest.mark.parametrize("with_summary", [False, True])
+def test_S52_what_is_cut_after_a_kill_is_bounded_and_nothing_is_skipped(
+    tmp_path: Path, with_summary: bool
+) -> None:
+    """No power cut, as far as anybody knows: the file itself shows it, or the summary that vouches for more of it."""
+    log = filled(tmp_path / "a", RISING)
+    if with_summary:
+        log.active.save()
+    whole = bytes_of(log)
+    for size in range(len(whole)):
+        folder = crash(log, tmp_path / "b")
+        (folder / log.active.path(APPEND_INDEX).name).write_bytes(whole[:size])
+        stamped(folder, log, is_newer=not with_summary and not size % 16)
+        assert_bounded(open_log(folder, was_cut_off=False, now_ms=NOW + 1000), RISING)
+        shutil.rmtree(folder)
+
+
+def test_an_index_that_is_newer_than_its_log_is_whole_if_it_tells_of_a_batch_that_was_not_written(
+    tmp_path: Path,
+) -> None:
+    """A kill between the two: what ends the file is dropped, and what comes before it exact."""
+    times = [NOW, NOW + 5, NOW + 5]
+    log = filled(tmp_path / "a", times)
+    log.active.append_index.append_if_later(3, NOW + 6)
+    again = open_log(stamped(crash(log, tmp_path / "b"), log, is_newer=True), was_cut_off=False)
+    assert times_of(again) == exact(times)
+    again = open_log(stamped(crash(again, tmp_path / "c"), again, is_newer=True), was_cut_off=False)
+    assert times_of(again)[:2] == exact(times[:2])
+    assert_bounded(again, times)
 
 
 @pytest.mark.parametrize("was_cut_off", [False, True])

@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.batches import batch_of
-from tidelog.protocol.records.batch import read_header
 from tidelog.storage import minima
-from tidelog.storage.minima import BEYOND, STRETCH_BYTES, STRETCHES_MAX, UNKNOWN, Minima, Stretch, least_time
+from tidelog.storage.minima import BEYOND, STRETCH_BYTES, STRETCHES_MAX, UNKNOWN, Minima, Stretch
 
 
 @given(
@@ -109,13 +107,3 @@ def test_equal_is_what_knows_the_same() -> None:
     assert Minima(times=[1]) != Minima(2 * STRETCH_BYTES, [1])
     assert Minima() != ()
     assert repr(Minima(8192, [1, BEYOND])) == f"Minima(8192, [1, {BEYOND}])"
-
-
-def test_a_header_tells_the_smallest_time_where_there_is_one_only() -> None:
-    def header(**fields: int) -> int:
-        return least_time(read_header(batch_of(b"", max_timestamp=9, base_timestamp=7, **fields)))
-
-    assert header(record_count=1) == 9
-    assert header(record_count=2) == UNKNOWN
-    assert header(record_count=0) == BEYOND
-    assert header(record_count=2, attributes=8) == 9

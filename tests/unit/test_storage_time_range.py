@@ -162,11 +162,13 @@ def test_little_is_read_of_a_log_in_order_and_of_one_with_stragglers(tmp_path: P
         assert expected_end - 20 < found.stop <= expected_end
 
 
-def test_after_a_recovery_minima_are_found_out_once(tmp_path: Path) -> None:
+def test_minima_that_nobody_knows_are_found_out_once(tmp_path: Path) -> None:
     log = large_log(tmp_path / "1", range(NOW, NOW + 100))
     known = log.active.summary.minima.taken().times
     log = open_log(crash(log, tmp_path / "crashed"))
-    assert set(log.active.summary.minima.taken().times) == {UNKNOWN}
+    log.active.summary.minima = Minima(
+        times=[UNKNOWN] * len(known)
+    )  # as a release before minima has left them
     with pytest.raises(TakesLong, match="topic-0: a range of times"):
         between(log, NOW + 10, NOW + 20, RECORD_TIME, WAITING)
     assert between(log, NOW + 10, NOW + 20, RECORD_TIME, PATIENT) == range(20, 40)
