@@ -2,7 +2,8 @@
 
 Owns what differs from batches: there is no zstd, and in v0 the checksum of an lz4 frame's header is taken from four
 bytes too early, which brokers and clients of v0 insist on (KAFKA-3160). Knows nothing of messages. Invariant: either
-checksum is read under either magic; what is written is what Kafka writes, a frame without the size of its content.
+checksum is read under either magic, unless it is to be `strict`; what is written is what Kafka writes, a frame without
+the size of its content.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,10 +38,13 @@ def compress(codec: int, data: Buffer, magic: int, level: int | None = None) -> 
     return frame if magic else _with_checksum(frame, _CHECKSUM_POSITION, 0)
 
 
-def decompress(codec: int, data: Buffer, magic: int, limit_bytes: int) -> Buffer:
-    """Decompress the payload of a wrapper, as compression.decompress does."""
+def decompress(codec: int, data: Buffer, magic: int, limit_bytes: int, *, strict: bool = False) -> Buffer:
+    """Decompress the payload of a wrapper, as compression.decompress does.
+
+    With `strict` CorruptBatch, too, where a frame under v1 has the checksum of v0.
+    """
     check_codec(codec, magic)
-    if codec == compression.LZ4:
+    if codec == compression.LZ4 and not (strict and magic):
         data = _mended(data, magic)
     return compression.decompress(codec, data, limit_bytes)
 

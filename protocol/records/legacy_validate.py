@@ -52,7 +52,8 @@ def check_message_set(data: Buffer, rules: Rules, now_ms: int) -> Steps[Checked]
             f"{len(data) - first.size_bytes} bytes after a compressed message; a produce request carries one "
             "for each partition"
         )
-    payload = message_set.open_payload(data, first, rules.max_decompressed_bytes)
+    # It may be stored as it came, and clients, as Kafka itself, pass over v0's slip in v0 alone (KAFKA-3160).
+    payload = message_set.open_payload(data, first, rules.max_decompressed_bytes, strict=True)
     return (yield from _tally(first, payload, _inner(payload, first), rules, now_ms))
 
 

@@ -69,13 +69,18 @@ def read_records(
             yield Record(*message)
 
 
-def open_payload(data: Buffer, wrapper: Entry, limit_bytes: int) -> bytes:
-    """Decompress the payload of a wrapper; RecordsError where it has none, or it is not of its codec."""
+def open_payload(data: Buffer, wrapper: Entry, limit_bytes: int, *, strict: bool = False) -> bytes:
+    """Decompress the payload of a wrapper; RecordsError where it has none, or it is not of its codec.
+
+    `strict` is that of `legacy_codecs.decompress`.
+    """
     if wrapper.value_length < 0:
         raise InvalidRecord(f"message at position {wrapper.position}: compressed, and its value is null")
     packed = memoryview(data)[wrapper.value_position : wrapper.value_position + wrapper.value_length]
     try:
-        payload = bytes(legacy_codecs.decompress(wrapper.codec, packed, wrapper.magic, limit_bytes))
+        payload = bytes(
+            legacy_codecs.decompress(wrapper.codec, packed, wrapper.magic, limit_bytes, strict=strict)
+        )
     except RecordsError as error:
         raise _within(wrapper, error) from error
     if not payload:

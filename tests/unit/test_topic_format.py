@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import lz4.frame  # type: ignore[import-untyped]
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
@@ -22,7 +23,7 @@ from tests.support.messages import (
     wrapper,
 )
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.records import batch, build, legacy
+from tidelog.protocol.records import batch, build, legacy, legacy_codecs
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.protocol.records.legacy import read_entry
@@ -304,6 +305,29 @@ def test_S64_a_wrong_checksum_within_a_payload_is_2(topic: int, magic: int, code
     code, words = refusal(topic, wrapper(magic, codec, message(magic) + bytes(inner), 1))
     assert code == ErrorCode.CORRUPT_MESSAGE
     assert "record 1" in words
+
+
+@TOPIC
+@pytest.mark.parametrize("sized", [False, True])
+def test_S61_an_lz4_frame_of_v1_with_the_checksum_of_v0_is_2(topic: int, sized: bool) -> None:
+    """It would be stored as it came, and no client reads it; in v0 all do (KAFKA-3160)."""
+
+    def sent_in(magic: int) -> tuple[bytes, bytes]:
+        """The same with either checksum: that of v1, that of v0."""
+        frame = lz4.frame.compress(build_message_set(MANY, magic=magic), block_linked=False, store_size=sized)
+        at = 14 if sized else 6
+        early = bytes([legacy_codecs._checksum(frame[:at])])
+        frames = frame, frame[:at] + early + frame[at + 1 :]
+        good, slip = (message(magic, MANY[-1].offset, value, attributes=3) for value in frames)
+        return good, slip
+
+    good, slip = sent_in(1)
+    code, words = refusal(topic, slip)
+    assert (code, "lz4" in words) == (ErrorCode.CORRUPT_MESSAGE, True)
+    assert read(topic, stored(topic, good)) == read(topic, stored(topic, sent(1, 3)))
+    assert list(read_records(slip)) == MANY  # where it is in a log already
+    for data in sent_in(0):
+        assert read(topic, stored(topic, data)) == read(topic, stored(topic, sent(0, 3)))
 
 
 @TOPIC
