@@ -9,13 +9,15 @@ Used by one thread only: maintenance, once the thread that starts the broker has
 import errno
 import logging
 import secrets
+import shutil
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar
 
 from tidelog.config.errors import ConfigError
 from tidelog.config.options import BrokerConfig
@@ -38,6 +40,13 @@ ROOM_BYTES = 256 << 10
 
 # With which a journal of SQLite begins (its file format, 3.0); zeros once the change is committed.
 _JOURNAL_MAGIC_BYTES = 8
+
+# What SQLite says of a file that is damaged, and not of one that it cannot get at. A text that is none has no code.
+_DAMAGED: Final = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, None)
+_PRIMARY_CODE: Final = 0xFF  # of an error code that says more
+# So many of its findings are told.
+_FAULTS_MAX: Final = 3
+_HEADING: Final = "*** "  # of each database that it has checked
 
 _SCHEMA = """
 CREATE TABLE topic (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partitions INTEGER NOT NULL) STRICT;
@@ -119,7 +128,7 @@ class Catalog:
 
     def _make_room(self) -> None:
         """Have the journal be as large as a deletion needs it, and as much free in the file; later, on a full disk."""
-        journal = files.status(self.path.with_name(self.path.name + "-journal"))
+        journal = files.status(_journal_of(self.path))
         if journal is not None and journal.size >= ROOM_BYTES:
             return
         # Only what was there before a transaction goes into its journal.
@@ -263,7 +272,7 @@ def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
 
     CatalogError where it cannot be read, or where a change to it is under way, or was never finished.
     """
-    journal = path.with_name(path.name + "-journal")
+    journal = _journal_of(path)
     if _is_hot(journal) or not _size(path):
         raise CatalogError(_unreadable(path, journal))
     # A broker holds its lock on the file for as long as it runs; changes are made while its journal has a header.
@@ -276,11 +285,56 @@ def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
                     f"{path}: written by another version of Tidelog (schema {version}); use that"
                 )
             found = look(db, version)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise CatalogError(f"{path}: not a catalogue that can be read ({error}); try again") from error
     if _is_hot(journal):
         raise CatalogError(_unreadable(path, journal))
     return found
+
+
+def fault(path: Path) -> str | None:
+    """Return what is wrong with a catalogue, by SQLite's own check; nothing is with one that is not there, or empty.
+
+    A broker may have it open: nothing is locked, and nothing written. A change that was cut off is undone in a copy, as
+    the next start would undo it. StorageError where it cannot be looked at, or is another version's.
+    """
+    journal = _journal_of(path)
+    try:
+        if not _size(path):
+            return None
+        if not _is_hot(journal):
+            return _fault_at(path, f"{path.absolute().as_uri()}?immutable=1")
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / path.name
+            shutil.copyfile(path, copy)
+            shutil.copyfile(journal, _journal_of(copy))
+            return _fault_at(path, copy.as_uri())
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _fault_at(path: Path, uri: str) -> str | None:
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as db:
+            found = [row for (row,) in db.execute(f"PRAGMA quick_check({_FAULTS_MAX})")]
+            if found != ["ok"]:
+                lines = [line for each in found for line in each.splitlines()]
+                return "; ".join(line for line in lines if not line.startswith(_HEADING)) or "damaged"
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version not in range(SCHEMA_VERSION + 1):
+                raise StorageError(f"written by another version of Tidelog (schema {version}); use that")
+            if version:
+                _topics(db)
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # that one, of a message with damaged names in it
+        code = getattr(error, "sqlite_errorcode", None)
+        if (code if code is None else code & _PRIMARY_CODE) in _DAMAGED:
+            return f"not a catalogue that can be read ({error}); restore it from a backup"
+        raise StorageError(f"{path}: {error}") from error
+    return None
+
+
+def _journal_of(path: Path) -> Path:
+    return path.with_name(path.name + "-journal")
 
 
 def _unreadable(path: Path, journal: Path) -> str:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tidelog.broker import catalog
 from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
@@ -30,7 +31,8 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
     problems: list[Problem] = []
     try:
         with quiet():
-            fsck = Fsck(path, deep=deep, repair=repair, is_ours=_in_catalog(path))
+            others = {CATALOG_FILE: catalog.fault}
+            fsck = Fsck(path, deep=deep, repair=repair, is_ours=_in_catalog(path), others=others)
             for problem in fsck.problems():
                 problems.append(problem)
                 print(_line(problem, repair, as_json))

@@ -265,6 +265,7 @@ FIRST = {
     "storage/fsck": ["fsck"],
     "storage/group_sync": ["group_sync"],
     "storage/health": ["epochs", "flush", "tests/fault/test_bad_disk.py"],
+    "storage/hint_check": ["hint_check", "cli_fsck"],
     "storage/importing": ["tests/unit/test_importing.py"],
     "storage/index_file": ["index_file"],
     "storage/leader_epochs": ["epochs"],

@@ -5,29 +5,61 @@ warning, and what it held is found again from the logs. A broken one never keeps
 """
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final, TypeVar
 
 from tidelog.storage import files
 
+T = TypeVar("T")
+
 VERSION = "0"
+FIRST_LINE: Final = 3  # the number of the one that has the first entry
 OffsetsByPartition = dict[tuple[str, int], int]
+# What a message shows of a line that may be anything.
+_SHOWN: Final = 40
 
 _log = logging.getLogger(__name__)
 
 
-def load_lines(path: Path) -> list[list[str]] | None:
-    """Return the words of each entry; None if the file is missing or broken."""
+def load(path: Path, read: Callable[[bytes], T]) -> T | None:
+    """Return what a reader makes of a file's bytes; None if it is missing, or broken: the reader's ValueError."""
     data = files.load(path)
     if data is None:
         return None
+    try:
+        return read(data)
+    except ValueError as error:
+        _log.warning(
+            "checkpoint ignored file=%s reason=broken error=%r; it is written anew", path, str(error)
+        )
+        return None
+
+
+def lines_in(data: bytes) -> list[list[str]]:
+    """Return the words of each entry; an empty file has none. ValueError says what is wrong."""
     lines = data.decode("utf-8", "replace").splitlines()
     if not lines:
         return []
     entries = [line.split(" ") for line in lines[2:]]
-    if lines[0] != VERSION or len(lines) < 2 or lines[1] != str(len(entries)):
-        _log.warning("checkpoint ignored file=%s reason=broken; it is written anew", path)
-        return None
+    if lines[0] != VERSION:
+        raise ValueError(f"its version is {lines[0][:_SHOWN]!r}, not {VERSION}")
+    if len(lines) < 2 or lines[1] != str(len(entries)):
+        said = lines[1][:_SHOWN] if len(lines) > 1 else ""
+        raise ValueError(f"has {len(entries)} entries, and says {said!r}")
     return entries
+
+
+def offsets_in(data: bytes) -> OffsetsByPartition:
+    """Return the offset of each partition, of `topic partition offset` lines. ValueError says what is wrong."""
+    offsets = {}
+    for number, words in enumerate(lines_in(data), FIRST_LINE):
+        try:
+            topic, partition, offset = words
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError:
+            raise ValueError(f"line {number} is no topic, partition and offset") from None
+    return offsets
 
 
 def encoded(entries: list[str]) -> bytes:
@@ -36,15 +68,8 @@ def encoded(entries: list[str]) -> bytes:
 
 
 def load_offsets(path: Path) -> OffsetsByPartition:
-    """Return the offset of each partition in a file of `topic partition offset` lines; empty if it is of no use."""
-    offsets = {}
-    try:
-        for topic, partition, offset in load_lines(path) or []:
-            offsets[topic, int(partition)] = int(offset)
-    except ValueError:
-        _log.warning("checkpoint ignored file=%s reason=broken; it is written anew", path)
-        return {}
-    return offsets
+    """Return what `offsets_in` does of a file; empty if it is of no use."""
+    return load(path, offsets_in) or {}
 
 
 def save_offsets(path: Path, offsets: OffsetsByPartition) -> None:

@@ -5,6 +5,7 @@ Owns the check that a folder is ours, or Kafka's of a single node, before anythi
 
 import base64
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -132,13 +133,25 @@ def save_topic_id(folder: Path, topic_id: bytes) -> None:
 
 def load_topic_id(folder: Path) -> bytes | None:
     """Return the topic id of a partition's folder; None if it says none."""
-    data = files.load(folder / PARTITION_METADATA) or b""
-    for line in data.decode("ascii", "replace").splitlines():
+    data = files.load(folder / PARTITION_METADATA)
+    try:
+        return None if data is None else topic_id_in(data)
+    except ValueError:
+        return None
+
+
+def topic_id_in(data: bytes) -> bytes:
+    """Return the topic id that the bytes of a `partition.metadata` name. ValueError says what is wrong."""
+    found: bytes | None = None
+    for number, line in enumerate(data.decode("ascii", "replace").splitlines(), 1):
         name, _, value = line.partition(":")
         if name == "topic_id":
-            try:
-                topic_id = base64.urlsafe_b64decode(value.strip() + "==")
-            except ValueError:
-                return None
-            return topic_id if len(topic_id) == 16 else None
-    return None
+            with suppress(ValueError):
+                found = base64.urlsafe_b64decode(value.strip() + "==")
+            if found is None or len(found) != 16:
+                raise ValueError(f"line {number} is no topic id")
+        elif (name, value.strip()) != ("version", "0"):
+            raise ValueError(f"line {number} is neither version 0 nor a topic id")
+    if found is None:
+        raise ValueError("names no topic id")
+    return found

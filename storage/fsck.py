@@ -1,18 +1,20 @@
 """Whether the folders of a log are sound: a partition's, or all of a data folder, stopped or being written.
 
 Owns what is looked at, in which order, and what the data folder tells of its logs: its lock, its checkpoints, whether
-it was closed in order. Each segment is `segment_check`'s. Nothing is written but by a repair, which needs the lock.
-What a broker is writing is looked at again until two looks in a row find the same.
+it was closed in order. Each segment is `segment_check`'s, what a start can do without `hint_check`'s, and what `others`
+keep in a data folder theirs. Nothing is written but by a repair, which needs the lock. What a broker is writing is
+looked at again until two looks in a row find the same.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import files, folder_identity
+from tidelog.storage import files, folder_identity, hint_check
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
@@ -25,6 +27,9 @@ from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecar
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
 LOOKS_MAX: Final = 20
 _PAUSE_S: Final = 0.1
+
+# Returns what is wrong with a file, None where nothing is; StorageError or OSError where it cannot be looked at.
+FaultOf = Callable[[Path], str | None]
 
 
 class NothingToCheck(StorageError):
@@ -77,17 +82,19 @@ class Fsck:
         deep: bool,
         repair: bool,
         is_ours: Callable[[str, int], bool] = lambda *_: True,
+        others: Mapping[str, FaultOf] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """Find the logs in a folder. NothingToCheck if there are none; nothing is written yet.
 
         `is_ours` tells whether a data folder is to have a partition that it has no folder for; StorageError if it
-        cannot.
+        cannot. `others` are files of a data folder that are not this room's, by name, each with what tells its fault.
         """
         self.tally = Tally()
         self._deep = deep
         self._repair = repair
         self._is_ours = is_ours
+        self._others = others or {}
         self._pause = pause
         self._is_all, self._partitions, self._data_folder = _found(files.real(folder))
 
@@ -97,10 +104,17 @@ class Fsck:
             known = _known(self._data_folder)
             is_live = not self._repair and known.is_live()
             for folder in self._partitions:
-                yield from self._partition(folder, known, is_live)
+                try:
+                    yield from self._partition(folder, known, is_live)
+                except FileNotFoundError:
+                    if not is_live or files.status(folder) is not None:
+                        raise
+                    continue  # Its topic was deleted.
                 self.tally = self.tally._replace(partitions=self.tally.partitions + 1)
-            if self._is_all and not is_live:
-                yield from self._lost(known)
+            if self._is_all:
+                yield from self._of_data_folder(known, is_live)
+                if not is_live:
+                    yield from self._lost(known)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -146,12 +160,55 @@ class Fsck:
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
+        yield from self._hints(hint_check.in_partition(folder), known, is_live)
         if not is_live:
             start = known.starts.get(key, 0) if key is not None else 0
             yield from _between(checks, start if known.clean else 0, start, flushed_to)
             if not bases and flushed_to:
                 yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}")
             yield from _orphans(folder, [*bases, *bases_in(folder)])
+
+    def _of_data_folder(self, known: _Known, is_live: bool) -> Iterator[Problem]:
+        assert known.folder is not None
+        yield from self._hints(hint_check.in_data_folder(known.folder), known, is_live)
+        for name, fault_of in self._others.items():
+            yield from self._fault(known.folder / name, fault_of, is_live)
+
+    def _hints(self, paths: list[Path], known: _Known, is_live: bool) -> Iterator[Problem]:
+        was_killed = known.folder is not None and not known.clean and not is_live
+        for path in paths:
+            yield from self._fault(path, partial(hint_check.fault, was_killed=was_killed), is_live)
+
+    def _fault(self, path: Path, fault_of: FaultOf, is_live: bool) -> Iterator[Problem]:
+        """Check a file of which only what is wrong is asked, and mend it where that is due."""
+        is_repaired = False
+        try:
+            what = self._settled(partial(fault_of, path), is_live)
+            if what is not None and self._repair:
+                is_repaired = hint_check.repaired(path)
+        except (StorageError, OSError) as error:
+            yield _unseen(path, error)
+            return
+        if what is not None:
+            yield Problem(path, 0, what, is_repaired)
+
+    def _settled(self, look: Callable[[], str | None], is_live: bool) -> str | None:
+        """Return what a look finds: while it may be written, once two in a row find the same, or none is left."""
+        last: str | None = None
+        for left in reversed(range(LOOKS_MAX if is_live else 1)):
+            try:
+                what = look()
+            except StorageError:
+                if not left:
+                    raise
+                what = None
+            else:
+                if what in (None, last):
+                    break
+            last = what
+            if left:
+                self._pause(_PAUSE_S)
+        return what
 
     def _lost(self, known: _Known) -> Iterator[Problem]:
         """Find partitions that the checkpoints know of, and that have no folder: nobody has deleted their topic."""

@@ -8,7 +8,6 @@ lost file is made again from the log.
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 
 from tidelog.storage import checkpoints, files
@@ -16,6 +15,20 @@ from tidelog.storage.disk_space import DiskSpace
 
 FILE_NAME = "leader-epoch-checkpoint"
 NONE = -1
+
+
+def epochs_in(data: bytes) -> list[tuple[int, int]]:
+    """Return the (epoch, first offset) pairs of a file's bytes, both increasing. ValueError says what is wrong."""
+    entries: list[tuple[int, int]] = []
+    for number, words in enumerate(checkpoints.lines_in(data), checkpoints.FIRST_LINE):
+        try:
+            epoch, offset = map(int, words)
+        except ValueError:
+            raise ValueError(f"line {number} is no epoch and offset") from None
+        if entries and not (entries[-1][0] < epoch and entries[-1][1] < offset):
+            raise ValueError(f"line {number}: epoch and offset do not both rise")
+        entries.append((epoch, offset))
+    return entries
 
 
 class LeaderEpochs:
@@ -32,13 +45,8 @@ class LeaderEpochs:
     @classmethod
     def load(cls, folder: Path) -> "LeaderEpochs | None":
         """Read the file; None if it is missing or broken."""
-        lines = checkpoints.load_lines(folder / FILE_NAME)
-        try:
-            entries = [(int(epoch), int(offset)) for epoch, offset in lines or []]
-        except ValueError:
-            return None
-        increasing = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
-        if lines is None or not increasing:
+        entries = checkpoints.load(folder / FILE_NAME, epochs_in)
+        if entries is None:
             return None
         epochs = cls(folder, entries)
         epochs.is_saved = True

@@ -10,6 +10,7 @@ as by a cut, the log's lock is taken first.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -100,14 +101,16 @@ def load_latest(
     else:
         state.clear()
 
-    def remove() -> None:
-        for path in useless:
-            files.remove(path)
-        files.sync_folder(folder)
-
     if useless:
-        write(remove)
+        write(partial(remove, folder, useless))
     return found
+
+
+def remove(folder: Path, useless: list[Path]) -> None:
+    """Remove snapshots, durably: a start makes what they held of the headers of the batches."""
+    for path in useless:
+        files.remove(path)
+    files.sync_folder(folder)
 
 
 def drop_older(folder: Path, offsets: list[int], keep: int) -> list[int]:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
-from struct import Struct, error
+from struct import Struct
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -256,13 +256,10 @@ def encode(producers: Producers) -> bytes:
 
 def decode(data: bytes) -> list[tuple[int, int, SentBatch]] | None:
     """Return the (producer id, epoch, batch) of a snapshot; None if it is torn, damaged or of another version."""
-    try:
-        version, crc, count = _HEAD.unpack_from(data)
-        if version != SNAPSHOT_VERSION or crc != crc32c(data[_CRC_FROM:]):
-            return None
-        rows = [_ROW.unpack_from(data, _HEAD.size + number * _ROW.size) for number in range(count)]
-    except error:
+    if fault(data) is not None:
         return None
+    _, _, count = _HEAD.unpack_from(data)
+    rows = [_ROW.unpack_from(data, _HEAD.size + number * _ROW.size) for number in range(count)]
     return [
         (
             producer_id,
@@ -273,3 +270,18 @@ def decode(data: bytes) -> list[tuple[int, int, SentBatch]] | None:
         # Kafka keeps a producer whose batches are all gone; it may start anywhere again.
         if last_offset >= 0
     ]
+
+
+def fault(data: bytes) -> str | None:
+    """Return what is wrong with a snapshot; None of one that is whole and as it was written."""
+    if is_torn(data):
+        return f"ends after {len(data)} bytes, before its last row"
+    version, crc, _ = _HEAD.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        return f"its version is {version}, not {SNAPSHOT_VERSION}"
+    return None if crc == crc32c(data[_CRC_FROM:]) else "does not match its checksum"
+
+
+def is_torn(data: bytes) -> bool:
+    """Tell whether a snapshot ends before the rows that it says it has."""
+    return len(data) < _HEAD.size or len(data) < _HEAD.size + _HEAD.unpack_from(data)[2] * _ROW.size

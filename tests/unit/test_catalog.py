@@ -1,7 +1,7 @@
 """The catalogue: durable across restarts, refusing what it did not write."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tidelog.broker.catalog import (
     Catalog,
     CatalogError,
     TopicRecord,
+    fault,
     new_topic_id,
     read_broker_options,
     read_topics,
@@ -224,3 +225,96 @@ def test_P12_a_topic_can_be_deleted_where_nothing_can_grow(tmp_path: Path) -> No
         assert (tmp_path / "catalog-journal").stat().st_size >= ROOM_BYTES
     with closing(sqlite3.connect(tmp_path / "catalog")) as db:
         assert db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'room'").fetchone() == (0,)
+
+
+def test_V10_a_catalogue_is_checked_beside_its_writer(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    assert fault(path) is None
+    path.touch()  # it was made, and never begun
+    assert fault(path) is None
+    with closing(Catalog(path)) as catalog:
+        assert fault(path) is None
+        catalog.add_topic(TopicRecord("tides", new_topic_id(), 3, {"retention.ms": "1000"}))
+        assert fault(path) is None
+    assert fault(path) is None
+
+
+@pytest.mark.parametrize(
+    ("position", "damage", "what"),
+    [
+        (0, b"\0", "not a catalogue that can be read"),
+        (101, b"\x7f", "Page 1: free space corruption"),
+        (4096, b"\xff" * 8, "not a catalogue that can be read"),
+    ],
+)
+def test_V10_a_catalogue_that_is_damaged_is_told(
+    tmp_path: Path, position: int, damage: bytes, what: str
+) -> None:
+    path = tmp_path / "catalog"
+    with closing(Catalog(path)) as catalog:
+        catalog.add_topic(TopicRecord("tides", new_topic_id(), 3, {"retention.ms": "1000"}))
+    sound = path.read_bytes()
+    path.write_bytes(sound[:position] + damage + sound[position + len(damage) :])
+    assert what in (fault(path) or "")
+    path.write_bytes(sound[: len(sound) // 2])
+    assert fault(path)
+    path.write_bytes(b"nothing of the kind" * 100)
+    assert "not a catalogue that can be read" in (fault(path) or "")
+
+
+def test_V10_whatever_is_damaged_in_a_catalogue_is_an_answer_or_an_error_of_ours(tmp_path: Path) -> None:
+    """SQLite's messages may hold bytes that are no text."""
+    path = tmp_path / "catalog"
+    with closing(Catalog(path)) as catalog:
+        catalog.add_topic(TopicRecord("tides", new_topic_id(), 3, {"retention.ms": "1000"}))
+    sound = path.read_bytes()
+    for at in [*range(0, 3000, 29), *range(3000, 4096, 7), *range(4096, 16384, 101)]:
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 0xFF]) + sound[at + 1 :])
+        with suppress(StorageError):  # of another version
+            fault(path)
+        with suppress(CatalogError):
+            read_topics(path)
+
+
+def test_a_catalogue_without_its_tables_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    Catalog(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("DROP TABLE topic_option")
+    assert "no such table: topic_option" in (fault(path) or "")
+
+
+def test_V10_a_change_that_was_cut_off_is_no_damage(tmp_path: Path) -> None:
+    """As the next start undoes it; nothing is written where it lies."""
+    live, path = tmp_path / "live", tmp_path / "catalog"
+    with closing(Catalog(live)) as catalog:
+        catalog.add_topic(TopicRecord("tides", new_topic_id(), 3, {}))
+    with closing(sqlite3.connect(live, isolation_level=None)) as db:
+        db.executescript("PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 2; BEGIN")
+        rows = [(f"t{number}", new_topic_id() * 20, 1) for number in range(500)]
+        db.executemany("INSERT INTO topic VALUES (?, ?, ?)", rows)
+        names = {"live": "catalog", "live-journal": "catalog-journal"}
+        for name, copy in names.items():
+            (tmp_path / copy).write_bytes((tmp_path / name).read_bytes())
+        assert fault(live) is None
+        db.execute("ROLLBACK")
+    with pytest.raises(CatalogError, match="it is being changed"):
+        read_topics(path)
+    before = {copy: (tmp_path / copy).read_bytes() for copy in names.values()}
+    assert fault(path) is None
+    assert before == {copy: (tmp_path / copy).read_bytes() for copy in names.values()}
+    assert before["catalog"] != live.read_bytes()
+    with closing(Catalog(path)) as catalog:
+        assert [topic.name for topic in catalog.topics()] == ["tides"]
+
+
+def test_a_catalogue_that_cannot_be_checked(tmp_path: Path) -> None:
+    path = tmp_path / "catalog"
+    Catalog(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 9")
+    with pytest.raises(StorageError, match="schema 9"):
+        fault(path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StorageError, match="folder"):
+        fault(tmp_path / "folder")

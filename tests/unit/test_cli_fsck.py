@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.support.logs import NOW, fill, open_log
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.main import app
+from tidelog.storage import producer_state
 from tidelog.storage.files import FolderLock
 
 NAME = f"{0:020d}"
@@ -96,7 +99,40 @@ def test_P8_a_partition_that_is_gone_is_damage_unless_its_topic_was_deleted(tmp_
     assert verdict == "0 partitions, 0 segments, 0 bytes of log: 1 damaged place, 0 repaired"
     (tmp_path / "catalog.sqlite").write_bytes(b"no catalogue")
     code, lines, _ = fsck(tmp_path)
-    assert (code, len(lines), "not a catalogue that can be read" in lines[0]) == (UNREADABLE, 4, True)
+    # Whether the partitions are to be there cannot be told any more.
+    assert (code, len(lines)) == (FAILED, 5)
+    assert lines[0].startswith(f"{tmp_path / 'catalog.sqlite'}@0: not a catalogue that can be read")
+    assert all("cannot be looked at" in line for line in lines[1:4])
+    (tmp_path / "catalog.sqlite").unlink()
+    with closing(sqlite3.connect(tmp_path / "catalog.sqlite")) as db:
+        db.execute("PRAGMA user_version = 9")
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    code, lines, _ = fsck(tmp_path)
+    assert (code, len(lines), "written by another version" in lines[0]) == (UNREADABLE, 2, True)
+
+
+def test_P9_every_kind_of_file_is_looked_at(tmp_path: Path, folder: Path) -> None:
+    """0 where all is sound, 1 where anything is not, also under --deep; a repair mends what a start makes anew."""
+    (tmp_path / "meta.properties").touch()
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\ntopic 0 3\n")
+    (folder / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
+    (folder / f"{3:020d}.snapshot").write_bytes(producer_state.encode({7: bytes(26)}))
+    catalog = Catalog(tmp_path / "catalog.sqlite")
+    catalog.add_topic(TopicRecord("topic", new_topic_id(), 1, {}))
+    assert fsck(tmp_path)[0] == fsck(tmp_path, "--deep")[0] == OK
+    catalog.close()
+    mended = [folder / f"{3:020d}.snapshot", folder / "leader-epoch-checkpoint"]
+    names = "recovery-point-offset-checkpoint", "catalog.sqlite"
+    for path in (*mended, folder / "partition.metadata", *(tmp_path / name for name in names)):
+        sound = path.read_bytes()
+        path.write_bytes(b"\xff" + sound[1:])
+        for words in ((), ("--deep",)):
+            code, lines, _ = fsck(tmp_path, *words)
+            assert (code, len(lines), lines[0].startswith(f"{path}@0: ")) == (FAILED, 2, True)
+        assert (fsck(tmp_path, "--repair")[0] == OK) == (path in mended) != path.exists()
+        path.write_bytes(sound)
+    assert fsck(tmp_path)[0] == OK
 
 
 def test_what_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:

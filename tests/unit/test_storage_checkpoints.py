@@ -14,7 +14,7 @@ OFFSETS = {("t", 1): 5, ("a-b", 0): 1 << 40, ("t", 0): 0}
 def test_what_is_saved_is_loaded(tmp_path: Path, offsets: checkpoints.OffsetsByPartition) -> None:
     checkpoints.save_offsets(tmp_path / "file", offsets)
     assert checkpoints.load_offsets(tmp_path / "file") == offsets
-    lines = checkpoints.load_lines(tmp_path / "file")
+    lines = checkpoints.load(tmp_path / "file", checkpoints.lines_in)
     assert lines == [[topic, str(n), str(offset)] for (topic, n), offset in sorted(offsets.items())]
 
 
@@ -25,7 +25,7 @@ def test_entries_are_in_order(tmp_path: Path) -> None:
 
 def test_a_file_that_was_made_and_never_filled_has_no_entries(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert checkpoints.load_lines(tmp_path / "file") == []
+    assert checkpoints.load(tmp_path / "file", checkpoints.lines_in) == []
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_a_file_that_is_not_whole_reads_as_nothing_and_says_so(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text(text)
-    assert checkpoints.load_lines(tmp_path / "file") is None
+    assert checkpoints.load(tmp_path / "file", checkpoints.lines_in) is None
     assert f"checkpoint ignored file={tmp_path / 'file'} reason=broken" in caplog.text
     assert checkpoints.load_offsets(tmp_path / "file") == {}
 
 
 def test_a_missing_file_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert checkpoints.load_lines(tmp_path / "file") is None
+    assert checkpoints.load(tmp_path / "file", checkpoints.lines_in) is None
     assert checkpoints.load_offsets(tmp_path / "file") == {}
     assert not caplog.records
 
