@@ -5,8 +5,6 @@ Owns the process, its folder and its log. Any thread may use it. Whoever uses on
 
 import itertools
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from tidelog.storage import files
 from tidelog.testing import snapshot as snapshots
 from tidelog.testing.clock import Clock
 from tidelog.testing.faults import Faults
+from tidelog.testing.own_folder import OwnFolder
 from tidelog.testing.process import BrokerDied, BrokerError, Process
 from tidelog.testing.snapshot import Snapshot
 from tidelog.testing.times import Moment, to_datetime, to_ms
@@ -93,7 +92,7 @@ class Broker:
         self._clock_ms = None if clock is None else to_ms(clock)
         self._data_dir = None if data_dir is None else Path(data_dir).absolute()
         self._origin: Snapshot | None = None
-        self._folder: Path | None = None  # its own: the log, and the data unless they lie elsewhere
+        self._own: OwnFolder | None = None  # the log, and the data unless they lie elsewhere
         self._port = port
         self._log_level = log_level
         self._start_timeout_s = start_timeout_s
@@ -126,9 +125,9 @@ class Broker:
         """Start it, and return once it answers. BrokerError, with the end of its log, if that fails."""
         if self._process is not None:
             raise BrokerError(f"the broker runs already: {self._bootstrap}")
-        is_first = self._folder is None
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="tidelog-", dir=self._beside()))
+        is_first = self._own is None
+        if self._own is None:
+            self._own = OwnFolder(self._beside())
         try:
             if self._origin is not None:
                 snapshots.double(self._origin.folder, self.data_dir)
@@ -181,7 +180,8 @@ class Broker:
         held_ms = self.clock.held_ms
         self._stop()
         # Where it goes with neither folder, on the same file system.
-        place = self.data_dir.parent if self._folder != self.data_dir.parent else self._folder.parent
+        own = self._folder
+        place = self.data_dir.parent if own != self.data_dir.parent else own.parent
         try:
             return snapshots.take(self.data_dir, place, self.config, held_ms)
         finally:
@@ -240,16 +240,18 @@ class Broker:
         """Its data folder."""
         if self._data_dir is not None:
             return self._data_dir
-        if self._folder is None:
-            raise BrokerError(f"the broker {self._why_not}")
         return self._folder / "data"
 
     @property
     def log_file(self) -> Path:
         """The file that its log goes to."""
-        if self._folder is None:
-            raise BrokerError(f"the broker {self._why_not}")
         return self._folder / "broker.log"
+
+    @property
+    def _folder(self) -> Path:
+        if self._own is None:
+            raise BrokerError(f"the broker {self._why_not}")
+        return self._own.path
 
     def log(self) -> str:
         """Return its log, of all its starts."""
@@ -367,9 +369,13 @@ class Broker:
                 self.ask("now")
 
     def _remove(self) -> None:
-        if self._folder is not None and not self.keep:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._own is None:
+            return
+        if self.keep:
+            self._own.keep()
+        else:
+            self._own.remove()
+            self._own = None
 
 
 def _roomy_memory() -> Path | None:

@@ -6,7 +6,6 @@ is copied. A file that is removed from one stays in the other.
 
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tidelog.storage import files
+from tidelog.testing.own_folder import OwnFolder
 
 # The lock, the socket and what waits to be deleted are of the broker that was there.
 _LEFT = (".lock", ".control")
@@ -28,13 +28,18 @@ class Snapshot:
     It goes with the last reference to it, unless it was deleted before.
     """
 
-    folder: Path
+    own: OwnFolder
     config: Mapping[str, str]
     held_ms: int | None
 
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self.own.path / "data"
+
     def delete(self) -> None:
         """Remove it; brokers that were started from it are not disturbed."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.own.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -47,10 +52,9 @@ class Snapshot:
 
 def take(data_dir: Path, place: Path, config: Mapping[str, str], held_ms: int | None) -> Snapshot:
     """Take a snapshot, in a folder at a place, of a data folder that no broker has open."""
-    folder = Path(tempfile.mkdtemp(prefix="tidelog-snapshot-", dir=place))
-    snapshot = Snapshot(folder, dict(config), held_ms)
-    weakref.finalize(snapshot, _remove, folder, os.getpid())
-    double(data_dir, folder)
+    snapshot = Snapshot(OwnFolder(place), dict(config), held_ms)
+    weakref.finalize(snapshot, _remove, snapshot.own, os.getpid())
+    double(data_dir, snapshot.folder)
     return snapshot
 
 
@@ -70,9 +74,9 @@ def double(source: Path, target: Path) -> None:
             shutil.copy2(source / name, target / name)
 
 
-def _remove(folder: Path, owner: int) -> None:
+def _remove(own: OwnFolder, owner: int) -> None:
     if os.getpid() == owner:  # A fork of it has the same objects, and they end when it does.
-        shutil.rmtree(folder, ignore_errors=True)
+        own.remove()
 
 
 def _share(source: Path, target: Path) -> None:

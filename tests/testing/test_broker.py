@@ -20,6 +20,7 @@ from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.testing import Broker, BrokerDied, BrokerError, ControlError
 from tidelog.testing import broker as broker_module
+from tidelog.testing.own_folder import OwnFolder
 
 pytestmark = pytest.mark.e2e
 
@@ -178,7 +179,7 @@ sys.stdin.read()
 
 def test_a_broker_ends_with_its_owner_however_that_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OWNER, str(tmp_path / "data")]
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}  # a log stays: nobody is left to remove it
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}  # a folder stays: nobody is left to remove it
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as owner:
         assert owner.stdout is not None
         process = os.pidfd_open(int(owner.stdout.readline()))
@@ -190,6 +191,43 @@ def test_a_broker_ends_with_its_owner_however_that_ends(tmp_path: Path) -> None:
         finally:
             os.close(process)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+KILLED = """
+import os, signal, sys
+from tidelog.testing.own_folder import OwnFolder
+from pathlib import Path
+kept, *_ = folders = [OwnFolder(Path(sys.argv[1])) for _ in range(3)]
+kept.keep()
+print(kept.path.name, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_owner_leaves_goes_when_somebody_makes_a_folder_there(tmp_path: Path) -> None:
+    """But nothing of one that lives, of a fork of one, or that is to be kept, nor what others call so."""
+    mine = OwnFolder(tmp_path)
+    (tmp_path / "tidelog-of-another").mkdir()
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    kept = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60).stdout.strip()
+    assert len(list(tmp_path.iterdir())) == 5
+    other = OwnFolder(tmp_path)
+    left = {"tidelog-of-another", kept, mine.path.name, other.path.name}
+    assert {path.name for path in tmp_path.iterdir()} == left
+    other.remove()
+    mine.remove()
+    assert {path.name for path in tmp_path.iterdir()} == {"tidelog-of-another", kept}
+
+
+def test_a_broker_that_is_to_be_kept_is_not_swept_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with Broker(keep=True) as broker:
+        log = broker.log_file
+    with Broker():
+        assert log.exists()
 
 
 def test_a_broker_that_nobody_tests_cannot_be_controlled(tmp_path: Path) -> None:
