@@ -12,6 +12,7 @@ power cut may take some, and what is lost is bounded from above when the log is 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, NamedTuple
@@ -24,6 +25,7 @@ from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.summary import SUFFIX as SUMMARY
 from tidelog.storage.summary import Summary
 
+LOG = ".log"
 ENTRY = Struct(">qiI")
 ENTRY_BYTES = ENTRY.size
 _FIELDS = Struct(">qi")
@@ -92,7 +94,7 @@ class AppendIndex(IndexFile):
         self._is_file_to_cut = True
         file = self._file or self._open()
         file.truncate(len(self.data))
-        file.sync()
+        self._sync(file)
         self._is_file_to_cut = False
 
     def drop(self, relative_offset: int) -> bool:
@@ -115,6 +117,12 @@ class AppendIndex(IndexFile):
         file = files.File(self.path, create=True)
         file.write_at(bytes(self.data), 0)
         file.truncate(len(self.data))
+        self._sync(file)
+
+    def _sync(self, file: files.File) -> None:
+        """Put what replaces entries on disk, no newer than the log: else it would be taken for cut by others."""
+        with suppress(FileNotFoundError):  # The log was just deleted.
+            files.date_as(self.path, self.path.with_suffix(LOG))
         file.sync()
 
     def mend_file(self) -> None:

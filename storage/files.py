@@ -518,11 +518,16 @@ def link(source: Path, target: Path) -> None:
     os.link(source, target)
 
 
+def date_as(path: Path, other: Path) -> None:
+    """Have a file say that it was last written to when another was. OSError."""
+    modified_ns = os.stat(other).st_mtime_ns
+    os.utime(path, ns=(modified_ns, modified_ns))
+
+
 def copy(source: Path, target: Path) -> None:
     """Copy a file's content and the time of its last change; the content is on disk on return."""
-    status = os.stat(source)
     shutil.copyfile(source, target)
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    date_as(target, source)
     fd = _open(target, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -548,10 +553,7 @@ def remove_empty_folder(path: Path) -> None:
 
 
 class FolderLock:
-    """A lock on a folder that dies with the process that holds it (a kill leaves nothing to clean up).
-
-    Two of them: one that threads of a process see, too, and that which Kafka takes (Java's FileLock).
-    """
+    """A lock on a folder that dies with its process: one that threads see, too, and Kafka's (Java's FileLock)."""
 
     __slots__ = ("_fd",)
 

@@ -175,27 +175,13 @@ def _is_of_false_epoch(
 ) -> bool:
     """Tell whether a batch's leader epoch is false, as no checksum covers it: `epoch` was that of the batch before it.
 
-    Epochs never fall. Where one falls in the batch before it, the batch after it tells which of the two is false; where
-    one does in the batch after it, what else is known of epochs does, or else the batch after that.
+    It is if the batch after it has that one again, and nobody knows of another: after a cut that a crash has undone, an
+    older batch may come after the first one of an epoch.
     """
-
-    def after(batch: BatchHeader, at: int) -> BatchHeader | None:
-        found = _whole_batch(window, at, base_offset, batch.last_offset + 1)
-        return None if found is None or found.magic != MAGIC else found
-
-    following_at = position + header.size_bytes
-    following = after(header, following_at)
-    if epoch == NO_EPOCH or following is None:
+    if epoch_at is None or epoch == NO_EPOCH or epoch_at(header.base_offset) != epoch:
         return False
-    if header.leader_epoch < epoch:
-        return epoch <= following.leader_epoch
-    if following.leader_epoch >= header.leader_epoch:
-        return False
-    known = NO_EPOCH if epoch_at is None else epoch_at(header.base_offset)
-    if known >= 0:
-        return known != header.leader_epoch
-    second = after(following, following_at + following.size_bytes)
-    return second is not None and second.leader_epoch < header.leader_epoch
+    following = _whole_batch(window, position + header.size_bytes, base_offset, header.last_offset + 1)
+    return following is not None and following.magic == MAGIC and following.leader_epoch == epoch
 
 
 def _next_batch(window: _Window, candidate: int, base_offset: int, next_offset: int) -> int:

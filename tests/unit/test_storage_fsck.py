@@ -420,11 +420,9 @@ def test_V10_an_offset_that_the_append_index_does_not_know_is_told(tmp_path: Pat
 def test_an_epoch_that_falls_is_told_where_nothing_else_knows_it(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(WRITTEN / "m2-none-ct-0", tmp_path / "kafka-0"))
     path = next(folder.glob("*.log"))
-    second, third = batch_positions(path)[1:3]
+    second = batch_positions(path)[1]
     change(path, second + 12, b"\0\0\0\x09")
-    assert "leader epoch 9" in problems(folder)[0].what
-    change(path, third + 12, b"\0\0\0\x09")
-    assert ("epochs never fall" in problems(folder)[0].what, problems(folder)[0].position) == (True, third)
+    assert ("epochs never fall" in problems(folder)[0].what, problems(folder)[0].position) == (True, second)
 
 
 def test_a_gap_is_no_damage_in_what_others_wrote(tmp_path: Path) -> None:

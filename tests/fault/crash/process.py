@@ -218,7 +218,10 @@ class Process:
 
     def _bound_times(self) -> None:
         for name, known in self.ledger.items():
-            logs = tuple(state._replace(bounded=len(state.sent)) for state in known.logs)
+            logs = tuple(
+                state._replace(bounded=max(len(sent) for sent in (state.sent, *state.former)))
+                for state in known.logs
+            )
             self.ledger[name] = known._replace(logs=logs)
 
     def _forget(self) -> None:

@@ -262,6 +262,11 @@ class System:
         data, modified_ms = node.versions[-1]
         return SimpleNamespace(st_size=len(data), st_mtime_ns=modified_ms * 1_000_000, st_dev=_DEVICE)
 
+    def utime(self, path: Any, ns: tuple[int, int]) -> None:
+        number = self.disk.find(path)
+        data = self.disk.image.nodes[number].versions[-1].data
+        self.disk.do(Op("write", number, other=(0, 0), data=data, modified_ms=ns[1] // 1_000_000))
+
     def pwrite(self, fd: int, data: Any, position: int) -> int:
         return self.disk.write(fd, data, position)
 
