@@ -49,11 +49,9 @@ class Summary:
     record_count: int = 0
     batch_count: int = 0
     first_timestamp: int = NONE  # the largest of the first batch: what rolling by time counts from
-    min_timestamp: int = UNKNOWN  # after a rebuild from batch headers too
+    min_timestamp: int = UNKNOWN  # where records cannot be decoded
     max_timestamp: int = NONE
-    max_timestamp_offset: int = (
-        NONE  # of the first record that has it; NONE after a rebuild from batch headers
-    )
+    max_timestamp_offset: int = NONE  # of the first record that has it; NONE where records cannot be decoded
     max_timestamp_last_offset: int = NONE  # of the batch of that record
     first_append_ms: int = NONE
     last_append_ms: int = NONE

@@ -133,8 +133,7 @@ def test_segments_are_all_that_there_are(tmp_path: Path) -> None:
             [],
         )
         assert ms(row["max_timestamp"]) == NOW + last
-        # Of an active segment nobody has looked for it.
-        assert ms(row["min_timestamp"]) == (None if row["is_active"] else NOW - last)
+        assert ms(row["min_timestamp"]) == NOW - last
         assert (ms(row["first_append_time"]), ms(row["last_append_time"])) == (
             NOW + 10 * first,
             NOW + 10 * last,
