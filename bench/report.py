@@ -187,6 +187,10 @@ Tidelog beside Apache Kafka on one machine, measured in one run of `make bench`.
   ([bench/clients/echo.c](../bench/clients/echo.c)). They tell what Python, and what this machine, leave to win.
 - Latencies under a given rate count from when a request was due. Broker CPU is user and system time of all its
   threads, over exactly the time measured. The ratio is ours divided by what is beside it.
+
+What is not in this run has programs of its own, which print their figures: `python -m bench.compaction` for a pass of
+compaction, `python -m bench.groups --kafka` for groups of many members, commits, and a consumer of many partitions, and
+`python -m bench.testing` for a broker in tests.
 """
 
 

@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import plots, report, rows, suite, table
+from bench import consumers, groups, plots, report, rows, suite, table
+from bench.brokers import Tidelog
 from bench.fill import Shape
 from bench.metrics import METRICS, Measures
 from bench.row import OURS, THEIRS, Contender, Goal, Row, Workload
@@ -16,6 +17,8 @@ from bench.rows.lookups import Lookups
 from bench.rows.produce import Produce
 from bench.rows.requests import Fetches, Produces, Relay
 from bench.stage import Rig, Stage
+from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.fetch import FetchResponse
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="the clients are written in C")
 
@@ -195,3 +198,37 @@ def test_a_disk_can_be_made_slow(tmp_path: Path) -> None:
         assert work.measure(stage, None)["p50_us"] > 400_000 > fast["p50_us"]
     finally:
         rig.close()
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_groups_begin_and_are_restarted_and_all_that_is_asked_about_them_has_a_figure() -> None:
+    small = "--members 4 --groups 2 --partitions 20 --seconds 0.3 --heartbeat 0.2"
+    figures = groups.measure(Tidelog, groups.parse(small.split()))
+    assert len(figures) == 26
+    # Of two members one at a time leaves, whom the other has missed at its next heartbeat.
+    assert 0.2 < figures["s of the rolling restart in all"] < 20
+    # Neither names twenty partitions: the session is kept, and told of the one that has grown.
+    assert figures["bytes a poll idle"] < 100 < figures["bytes a poll where one has grown"] < 500
+    assert all(value > 0 for name, value in figures.items() if name != "kB RSS a connection")
+
+
+def test_a_leader_deals_all_partitions_out_and_others_none() -> None:
+    assert consumers.assigned(b"t", []) == []
+    dealt = [consumers.partitions_of(each.assignment, b"t") for each in consumers.assigned(b"t", [*"abc"])]
+    assert dealt == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+
+
+def test_a_session_says_what_has_changed_only() -> None:
+    session = consumers.Session("t")
+    first = session.request({0: 0, 1: 0}, 500)
+    assert [part.partition for part in first.topics[0].partitions] == [0, 1]
+    session.take(FetchResponse(session_id=7, responses=[]))
+    assert session.request({0: 0, 1: 0}, 500).topics == []
+    session.take(FetchResponse(session_id=7, responses=[]))
+    third = session.request({1: 5}, 500)
+    assert (third.session_id, third.session_epoch) == (7, 2)
+    assert [(part.partition, part.fetch_offset) for part in third.topics[0].partitions] == [(1, 5)]
+    assert third.forgotten_topics_data[0].partitions == [0]
+    session.take(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[]))
+    assert len(session.request({0: 0, 1: 5}, 500).topics[0].partitions) == 2
