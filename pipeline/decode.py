@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidelog.pipeline.tables import RECORDS
+from tidelog.pipeline.tables import EVERY, IS_BOUND, RECORDS
 from tidelog.protocol.records import compression, kernel, legacy, message_set
 from tidelog.protocol.records.batch import HEADER_BYTES, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer
 from tidelog.protocol.records.build import read_headers
@@ -40,6 +40,8 @@ class Window(NamedTuple):
     end: int = OFFSET_MAX
     create: tuple[int, int] | None = None
     append: tuple[int, int] | None = None
+    # Times of append that were asked for as a range, of which a time that is a bound is not to be taken for one.
+    exact: tuple[int, int] | None = None
 
 
 # What is known of each record, in this order: its offset, its time, where its parts are.
@@ -52,6 +54,7 @@ class _Rows(NamedTuple):
     data: Buffer
     header: BatchHeader
     append_ms: int
+    is_bound: bool  # appended then, or earlier
     table: Numbers  # a line for each of the above
 
 
@@ -59,8 +62,8 @@ class Decoder:
     """Makes batches of Arrow's of entries, in their order, of one partition."""
 
     def __init__(self, topic: str, partition: int, names: Sequence[str], window: Window) -> None:
-        """Make the columns of `RECORDS` that are named, in that order."""
-        self.schema = pa.schema([RECORDS.field(name) for name in names])
+        """Make the columns of `EVERY` that are named, in that order."""
+        self.schema = pa.schema([EVERY.field(name) for name in names])
         self._topic = topic
         self._partition = partition
         self._window = window
@@ -78,12 +81,17 @@ class Decoder:
         """Tell whether rows are to be taken before there are some of another buffer: to join the two costs more."""
         return self._count >= ROWS // 4 and self._pending[-1].data is not data
 
-    def add(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
-        """Take note of the records of an entry whose checksum is right; RecordsError, RecordError if they are wrong."""
+    def add(
+        self, data: Buffer, position: int, header: BatchHeader, append_ms: int, is_bound: bool = False
+    ) -> None:
+        """Take note of the records of an entry whose checksum is right; RecordsError, RecordError if they are wrong.
+
+        They were appended at `append_ms`, or where that `is_bound`, then or earlier.
+        """
         if header.magic != MAGIC:
-            self._add_legacy(data, position, header, append_ms)
+            self._add_legacy(data, position, header, append_ms, is_bound)
         elif not header.is_control:
-            self._add_batch(data, position, header, append_ms)
+            self._add_batch(data, position, header, append_ms, is_bound)
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all that was added since, about `ROWS` at a time."""
@@ -99,7 +107,9 @@ class Decoder:
         for first in range(0, count, size):
             yield made.slice(first, size)
 
-    def _add_batch(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
+    def _add_batch(
+        self, data: Buffer, position: int, header: BatchHeader, append_ms: int, is_bound: bool
+    ) -> None:
         if header.is_log_append_time and not self._is_in_time(header.max_timestamp):
             return
         start, end = position + HEADER_BYTES, position + header.size_bytes
@@ -115,9 +125,11 @@ class Decoder:
             table[_TIME] = header.max_timestamp
         else:
             table[_TIME] += header.base_timestamp
-        self._keep(_Rows(data, header, append_ms, table))
+        self._keep(_Rows(data, header, append_ms, is_bound, table))
 
-    def _add_legacy(self, data: Buffer, position: int, header: BatchHeader, append_ms: int) -> None:
+    def _add_legacy(
+        self, data: Buffer, position: int, header: BatchHeader, append_ms: int, is_bound: bool
+    ) -> None:
         entry = legacy.read_entry(data, position, position + header.size_bytes)
         found = list(message_set.messages(data, entry, BATCH_BYTES_MAX))
         parts = [part for _, _, key, value in found for part in (key, value)]
@@ -128,7 +140,7 @@ class Decoder:
         table[_TIME] = [time for _, time, *_ in found]
         table[_KEY], table[_VALUE] = positions[::2], positions[1::2]
         table[_KEY_LENGTH], table[_VALUE_LENGTH] = lengths[::2], lengths[1::2]
-        self._keep(_Rows(b"".join(filter(None, parts)), header, append_ms, table))
+        self._keep(_Rows(b"".join(filter(None, parts)), header, append_ms, is_bound, table))
 
     def _is_in_time(self, time_ms: int) -> bool:
         wanted = self._window.create
@@ -180,6 +192,7 @@ def _arrays(schema: pa.Schema, pending: list[_Rows], topic: str, partition: int)
         "producer_id": lambda: of_batches(lambda rows: rows.header.producer_id, np.int64),
         "batch_base": lambda: of_batches(lambda rows: rows.header.base_offset, np.int64),
         "leader_epoch": lambda: of_batches(lambda rows: rows.header.leader_epoch, np.int32),
+        IS_BOUND: lambda: of_batches(lambda rows: rows.is_bound, np.bool_),
     }
     return [makers[field.name]() for field in schema]
 

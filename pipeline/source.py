@@ -41,12 +41,12 @@ class TidelogSource(DataSource):
         """Return what plans and reads a scan of some columns."""
         chosen = options.parse(self.options, now_ms())
         made = PushingReader if chosen.pushdown else Reader
-        return made(chosen, tables.checked(schema, tables.TABLES[chosen.table]))
+        return made(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  (Spark's name)
         """Return what plans and reads the batches of a stream of some columns."""
         chosen = options.parse(self.options, now_ms())
-        return StreamReader(chosen, tables.checked(schema, tables.TABLES[chosen.table]))
+        return StreamReader(chosen, tables.checked(schema, tables.COLUMNS[chosen.table]))
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         """Return what appends a frame to a topic."""

@@ -27,6 +27,9 @@ RECORDS: Final = pa.schema(
         ("leader_epoch", pa.int32()),
     ]
 )
+# A column of records that is made where it is asked for by name: append times are bounds where they were lost.
+IS_BOUND: Final = "is_append_bound"
+EVERY: Final = RECORDS.append(pa.field(IS_BOUND, pa.bool_()))
 BATCHES: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -72,6 +75,8 @@ SEGMENTS: Final = pa.schema(
 )
 _MAY_BE_NULL: Final = ("timestamp", "binary")
 TABLES: Final = {"records": RECORDS, "batches": BATCHES, "segments": SEGMENTS}
+# What of each may be asked for.
+COLUMNS: Final = {**TABLES, "records": EVERY}
 
 
 def ddl(schema: pa.Schema) -> str:

@@ -17,15 +17,19 @@ def chosen_partitions(chosen: Options, found: Wanted, there: list[int]) -> list[
 
 
 def window_of(chosen: Options, found: Wanted) -> Window:
-    """Return what options and predicates leave together. A record without a time is in no range of times."""
+    """Return what options and predicates leave together. A record without a time is in no range of times.
+
+    Options ask for an exact range; predicates are of what the column shows, which may be a bound.
+    """
     first = LEAST if chosen.from_ms is None else chosen.from_ms
     end = MOST if chosen.to_ms is None else chosen.to_ms
-    create, append = found.create_time, found.append_time
+    create, append, exact = found.create_time, found.append_time, Bounds()
     if chosen.clock == APPEND:
+        exact = exact.narrowed(first, end)
         append = append.narrowed(first, end)
     else:
         create = create.narrowed(first, end)
-    return Window(max(found.offset.first, 0), found.offset.end, _times(create), _times(append))
+    return Window(max(found.offset.first, 0), found.offset.end, _times(create), _times(append), _times(exact))
 
 
 def _times(bounds: Bounds) -> tuple[int, int] | None:

@@ -4,6 +4,7 @@ Owns the way from options and predicates to a window, from a place to the logs i
 Arrow's. Where in the files that is, `segments` knows; how their bytes are read, `pieces`.
 """
 
+import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ from tidelog.storage.sources import PATIENT
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 _TOLD: Final = 10  # names of topics in an error
 _TRIES: Final = 5  # to look at logs while retention deletes
 
@@ -87,7 +89,10 @@ def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece] | list[List
     Their files are kept from retention until they are read.
     """
     if chosen.table != "segments":
-        return snapshot.taken(look(chosen, found, now_ms).pieces, now_ms)
+        made = look(chosen, found, now_ms).pieces
+        for path, each in dict.fromkeys((piece.index_path, each) for piece in made for each in piece.undated):
+            _log.warning("left out of a range of append times file=%s reason=%s", path, each.what)
+        return snapshot.taken(made, now_ms)
     with wanted_logs(chosen, found, now_ms) as logs:
         return [listings.segments_of(log, root, window_of(chosen, found)) for log, _, root in logs]
 
@@ -102,6 +107,7 @@ def look(chosen: Options, found: Wanted, now_ms: int) -> Looked:
         for each in logs:
             made += planned(each, window, chosen.task_bytes)
             segment_count += len(each.log.segments)
+    _demand_dated(made, chosen)
     return Looked(made, segment_count)
 
 
@@ -114,6 +120,7 @@ def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int)
         for each in logs:
             start, end = ranges[each.log.partition]
             made += planned(each, window._replace(start=start, end=end), chosen.task_bytes)
+        _demand_dated(made, chosen)
         return snapshot.taken(made, now_ms)
 
 
@@ -169,6 +176,19 @@ def planned(opened_log: Opened, window: Window, task_bytes: int) -> list[Piece]:
         raise _Deleted(f"{log}: {error}; load it anew") from error
     except StorageError as error:
         raise PipelineError(f"{log}: {error}") from error
+
+
+def _demand_dated(made: Iterable[Piece], chosen: Options) -> None:
+    """PipelineError where nobody knows what of a range of append times is wanted, unless `bad` goes on without."""
+    for piece in made:
+        if piece.undated and chosen.bad == FAIL:
+            first = piece.undated[0]
+            where = f"{remote.shown(piece.root)}/{piece.index_path}" if piece.root else piece.index_path
+            check = "" if piece.root else f" look at it with `tidelog fsck --data-dir {chosen.place}`,"
+            raise PipelineError(
+                f"{where}@{first.position}: {first.what}; so nobody knows whether they are of the range:{check} read "
+                "by record time (clock=record), or leave such batches out with bad=skip"
+            )
 
 
 def _placed(piece: Piece, root: str) -> Piece:
@@ -311,7 +331,7 @@ def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.Record
         if decoder.is_better_taken(found.data):
             yield from decoder.take()
         try:
-            decoder.add(found.data, found.at, found.header, found.append_ms)
+            decoder.add(found.data, found.at, found.header, found.append_ms, found.is_bound)
         except (RecordsError, RecordError) as error:
             data = bytes(found.data[found.at :][: found.header.size_bytes])
             bad(piece.path, found.position, held(data), str(error))

@@ -43,7 +43,7 @@ def _segment(log: Log, number: int, root: str, window: Window) -> list[dict[str,
     segment = log.segments[number]
     summary = segment.summary
     damage = lost.damage(log, number)
-    if (segment.size and not lost.is_of(summary, window)) and not damage:
+    if (segment.size and not lost.is_of(segment, summary, window)) and not damage:
         return []
     path = segment.path(LOG)
     status = files.status(path)

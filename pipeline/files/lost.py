@@ -43,15 +43,23 @@ def _following(log: Log, number: int) -> Segment | None:
     return log.segments[number + 1] if number + 1 < len(log.segments) else None
 
 
-def is_of(summary: Summary, window: Window) -> bool:
-    """Tell whether what a summary describes may have records of these times."""
+def is_of(segment: Segment, summary: Summary, window: Window) -> bool:
+    """Tell whether a segment may have records of these times, by a summary of it."""
     if window.create is not None and not (
         summary.min_timestamp < window.create[1] and summary.max_timestamp >= window.create[0]
     ):
         return False
-    return window.append is None or not (
-        summary.last_append_ms < window.append[0] or summary.first_append_ms >= window.append[1]
-    )
+    if window.append is None or summary.last_append_ms < window.append[0]:
+        return window.append is None
+    return summary.first_append_ms < window.append[1] or not _is_first_known(segment)
+
+
+def _is_first_known(segment: Segment) -> bool:
+    """Tell whether the first append time that a summary has is one: it may be a bound, and records from before it."""
+    if segment.is_known_by_index:
+        return False
+    index = segment.append_index
+    return bool(len(index)) and not index.entry(0).is_bound
 
 
 def may_hold(segment: Segment, damage: Damage, window: Window) -> bool:
@@ -61,7 +69,7 @@ def may_hold(segment: Segment, damage: Damage, window: Window) -> bool:
     said = Summary.load(segment.path(SUMMARY))
     if said is None or said.damage or said.log_bytes < damage.end:
         return True
-    return is_of(said, window)  # It was written when all of it could be read.
+    return is_of(segment, said, window)  # It was written when all of it could be read.
 
 
 def _first_of(segment: Segment, damage: Damage) -> int:

@@ -7,12 +7,14 @@ what its summary says. Knows nothing of Spark, nor of which pieces a scan takes 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
+from tidelog.config import times
 from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.errors import PipelineError
@@ -26,7 +28,7 @@ from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
 from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.read_only import ReadOnlyShared
-from tidelog.storage.segment import LOG, Segment
+from tidelog.storage.segment import APPEND_INDEX, LOG, Segment
 from tidelog.storage.summary import Damage
 
 READ_BYTES: Final = 8 << 20
@@ -37,6 +39,26 @@ class Lost(NamedTuple):
 
     position: int
     what: str
+
+
+class Undated(NamedTuple):
+    """Batches that may or may not be of a range of append times: their offsets, and by when they were appended.
+
+    `position` is that of their entry in the append index, as it is mended.
+    """
+
+    start: int
+    end: int
+    bound_ms: int
+    position: int
+
+    @property
+    def what(self) -> str:
+        """Say what is not known."""
+        return (
+            f"when the batches at offsets {self.start} to {self.end - 1} were appended is not known, only that it was "
+            f"by {times.show(self.bound_ms, UTC)}"
+        )
 
 
 class Piece(NamedTuple):
@@ -57,6 +79,7 @@ class Piece(NamedTuple):
     append_times: bytes = b""  # entries of the append index that batches of the piece have
     damage: tuple[Damage, ...] = ()
     lost: tuple[Lost, ...] = ()
+    undated: tuple[Undated, ...] = ()  # left out
     snapshot: str = ""  # a folder that has the segment's files by other names
     topic_id: bytes | None = None  # of the folder, where it says one
 
@@ -66,31 +89,41 @@ class Piece(NamedTuple):
         return Path(self.folder) / f"{self.base_offset:020d}{LOG}"
 
     @property
+    def index_path(self) -> Path:
+        """The file of its append times, as errors name it."""
+        return self.path.with_suffix(APPEND_INDEX)
+
+    @property
     def size_bytes(self) -> int:
         """How much is read."""
         return self.end - self.start
 
 
 class Found(NamedTuple):
-    """A batch: bytes that it lies in, where in them, its header, its append time in ms, its position in the file."""
+    """A batch: bytes that it lies in, where in them, its header, its append time in ms, its position in the file.
+
+    Where its append time `is_bound` it was appended then, or earlier.
+    """
 
     data: memoryview
     at: int
     header: BatchHeader
     append_ms: int
     position: int
+    is_bound: bool = False
 
 
 def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
     """Yield each batch of a piece.
 
-    Bytes that are damaged are handed to `bad`, and left out if that returns. PipelineError if the file is gone.
+    Bytes that are damaged are handed to `bad`, and left out if that returns; so are, without bytes, batches of which
+    nobody knows whether they are of a range of append times. PipelineError if the file is gone.
     """
     for position, what in piece.lost:
         bad(piece.path, position, held(b""), what)
     if piece.start >= piece.end:
         return
-    append_times = _AppendTimes(piece.append_times)
+    append_times, undated = _AppendTimes(piece.append_times), _Undated(piece, bad)
     file = _open(piece)
     position, count, next_offset = piece.start, READ_BYTES, 0
     while position < piece.end:
@@ -108,8 +141,9 @@ def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
             if header.base_offset < next_offset or not entries.check_crc(read, at, header):
                 is_right = False
                 break
-            append_ms = append_times.at(header.base_offset - piece.base_offset)
-            yield Found(read, at, header, append_ms, position + at)
+            append_ms, is_bound = append_times.at(header.base_offset - piece.base_offset)
+            if not (is_bound and undated.has(header.base_offset)):
+                yield Found(read, at, header, append_ms, position + at, is_bound)
             taken, next_offset = at + header.size_bytes, header.last_offset + 1
         # One batch may be larger than what is read at once, but not than what there is.
         is_right = is_right and (bool(taken) or stop - position == count)
@@ -253,15 +287,38 @@ class _AppendTimes:
 
     def __init__(self, data: bytes) -> None:
         self._offsets: list[int] = relative_offsets(data).tolist()
-        self._times: list[int] = np.frombuffer(data, APPEND_TIMES)["time_ms"].tolist()
+        found = np.frombuffer(data, APPEND_TIMES)
+        self._times: list[int] = found["time_ms"].tolist()
+        self._is_bound: list[bool] = (found["offset"] < 0).tolist()
         self._number = 0
 
-    def at(self, relative_offset: int) -> int:
-        """Return when the batch that begins with an offset, larger than those before, was appended, in ms."""
+    def at(self, relative_offset: int) -> tuple[int, bool]:
+        """Return when the batch that begins with an offset, larger than those before, was appended, in ms.
+
+        And whether that is a bound: then, or earlier.
+        """
         offsets, number = self._offsets, self._number
         if not offsets:
-            return NO_TIMESTAMP
+            return NO_TIMESTAMP, False
         while number + 1 < len(offsets) and offsets[number + 1] <= relative_offset:
             number += 1
         self._number = number
-        return self._times[number]
+        return self._times[number], self._is_bound[number]
+
+
+class _Undated:
+    """The batches of a piece that are left out, as nobody knows whether they are wanted; each range is told once."""
+
+    def __init__(self, piece: Piece, bad: Bad) -> None:
+        self._piece, self._bad = piece, bad
+        self._told: set[Undated] = set()
+
+    def has(self, offset: int) -> bool:
+        """Tell whether the batch that begins with an offset is one of them."""
+        for each in self._piece.undated:
+            if each.start <= offset < each.end:
+                if each not in self._told:
+                    self._told.add(each)
+                    self._bad(self._piece.index_path, each.position, held(b""), each.what)
+                return True
+        return False

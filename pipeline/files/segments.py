@@ -4,7 +4,8 @@ Owns the plan: segments and positions that may hold what is wanted, cut into tas
 read as it is (`storage.read_only`), up to the last whole batch of each partition. Knows nothing of Spark, and reads no
 records: that is for `pieces`.
 
-A range of times leaves out what lies beyond it, but no damage that may hold records of it (`lost`). Where the search
+A range of times leaves out what lies beyond it, but no damage that may hold records of it (`lost`), and says of which
+batches nobody knows whether they are of it (`undated`). Where the search
 for its ends meets records that cannot be decoded, all segments that it meets are read.
 """
 
@@ -18,6 +19,7 @@ from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files import lost
 from tidelog.pipeline.files.lost import Known
 from tidelog.pipeline.files.pieces import Piece, relative_offsets
+from tidelog.pipeline.files.undated import undated
 from tidelog.storage import append_index
 from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
 from tidelog.storage.errors import CorruptLog, OffsetOutOfRange
@@ -89,9 +91,10 @@ def _pieces(
     if holes and not cuts:
         cuts.append((0, 0))
     inner = window._replace(start=wanted.start, end=max(wanted.start, wanted.stop))
+    unsure = undated(log, number, wanted, window.exact) if cuts and window.exact is not None else ()
     for start, end in sorted(cuts):
         within = tuple(each for each in damage if each.start < end and each.end > start)
-        yield _piece(log, segment, start, end, inner)._replace(damage=within, lost=holes)
+        yield _piece(log, segment, start, end, inner)._replace(damage=within, lost=holes, undated=unsure)
         holes = ()
 
 
@@ -126,7 +129,7 @@ def _append_times(segment: Segment, start: int, end: int) -> bytes:
 def _meets(segment: Segment, wanted: range, window: Window) -> bool:
     """Tell whether a segment may have records of these offsets and times."""
     is_here = segment.base_offset < wanted.stop and segment.next_offset > wanted.start
-    return bool(segment.size and wanted) and is_here and lost.is_of(segment.summary, window)
+    return bool(segment.size and wanted) and is_here and lost.is_of(segment, segment.summary, window)
 
 
 def _cuts(segment: Segment, wanted: range, task_bytes: int) -> Iterator[tuple[int, int]]:

@@ -12,9 +12,10 @@ from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.jobs.parts.scan import scan
 from tidelog.pipeline.now import now_ms
+from tidelog.pipeline.tables import IS_BOUND
 
 COLUMNS: Final = ("window", "n", "unknown", "min_ms", "p50_ms", "p99_ms", "p999_ms", "max_ms")
-READ: Final = "create_time timestamp, append_time timestamp, timestamp_type string"
+READ: Final = f"create_time timestamp, append_time timestamp, timestamp_type string, {IS_BOUND} boolean"
 
 
 def run(asked: Asked, window: str, html: str) -> int:

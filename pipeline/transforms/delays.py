@@ -9,7 +9,8 @@ from tidelog.pipeline.transforms.windows import delay_ms
 def largest(records: DataFrame) -> DataFrame:
     """Return `partition, n, unknown, max_ms`: the largest append time less create time of a partition's records.
 
-    Negative where all producers' clocks were ahead. Unknown counts records of which only one of the two times is told.
+    Negative where all producers' clocks were ahead. An append time that is a bound, then or earlier, makes it no
+    smaller, so it is taken for one. Unknown counts records of which only one of the two times is told.
     """
     return (
         records.select("partition", delay_ms().alias("delay"))

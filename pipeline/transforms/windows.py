@@ -8,6 +8,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 
+from tidelog.pipeline.tables import IS_BOUND
+
 # Upper ends of the steps of a histogram of delays, in ms; what is more is in one more.
 STEPS_MS: Final = (
     0,
@@ -42,6 +44,13 @@ def delay_ms() -> Column:
     return F.when(is_told, F.unix_millis("append_time") - F.unix_millis("create_time"))
 
 
+def without_bounds(records: DataFrame) -> DataFrame:
+    """Return records whose append time is null where it is but a bound, if they have the column that says so."""
+    if IS_BOUND not in records.columns:
+        return records
+    return records.withColumn("append_time", F.when(~F.col(IS_BOUND), F.col("append_time"))).drop(IS_BOUND)
+
+
 def with_bytes(records: DataFrame) -> DataFrame:
     """Return records with `bytes`, those of key and value, in the place of the two."""
     sizes = [F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")]
@@ -67,9 +76,11 @@ def delays(records: DataFrame, window_ms: int) -> DataFrame:
     `window, n, unknown, min_ms, p50_ms, p99_ms, p999_ms, max_ms, histogram`: the histogram has how many took as long
     as each of `STEPS_MS` or less, but longer than the one before, and those that took longer; it can be added up.
     Negative where a producer's clock was ahead. Unknown where one of the two times is not told: a record that is
-    stamped when it is appended has but that one.
+    stamped when it is appended has but that one, and an append time that is a bound is none: its window is null.
     """
-    known = records.select(window_of("append_time", window_ms).alias("window"), delay_ms().alias("delay"))
+    known = without_bounds(records).select(
+        window_of("append_time", window_ms).alias("window"), delay_ms().alias("delay")
+    )
     lower = (None, *STEPS_MS)
     steps = [_between(low, high) for low, high in zip(lower, (*STEPS_MS, None), strict=True)]
     quantiles = F.percentile_approx("delay", [0.5, 0.99, 0.999], 10_000)

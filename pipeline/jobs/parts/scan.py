@@ -23,6 +23,7 @@ class Scan(NamedTuple):
     bytes: int | None
     tasks: int
     records_at_most: int | None
+    undated_at_most: int | None = None  # records left out, as only bounds of their append times are known
 
     @property
     def words(self) -> str:
@@ -33,6 +34,7 @@ class Scan(NamedTuple):
             "bytes": self.bytes,
             "tasks": self.tasks,
             "records at most": self.records_at_most,
+            "left out at most, of which no append time is known": self.undated_at_most or None,
         }
         return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count is not None)
 
@@ -49,11 +51,20 @@ def scan(chosen: Options) -> Scan:
         sum(piece.size_bytes for piece in pieces),
         _tasks(chosen, pieces),
         _records_at_most(pieces),
+        _undated_at_most(pieces),
     )
 
 
 def _tasks(chosen: Options, pieces: Sequence[Any]) -> int:
     return len(packed(pieces, chosen.task_bytes))
+
+
+def _undated_at_most(pieces: list[Piece]) -> int:
+    """Return how many offsets are left out, as nobody knows whether they are of a range of append times."""
+    found = {
+        (piece.partition, each.start): (piece.window, each) for piece in pieces for each in piece.undated
+    }
+    return sum(min(window.end, each.end) - max(window.start, each.start) for window, each in found.values())
 
 
 def _records_at_most(pieces: list[Piece]) -> int:

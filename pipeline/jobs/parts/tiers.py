@@ -15,6 +15,7 @@ from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.jobs.parts.scan import Scan, scan
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import QUARANTINE
+from tidelog.pipeline.tables import IS_BOUND
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,9 +47,11 @@ class Tier(NamedTuple):
         return Scan(None, None, sum(each.size for each in found), len(found), None)
 
     def read(self, spark: "SparkSession", columns: str) -> "DataFrame":
-        """Return columns of its records, those of the topic and the range of times."""
+        """Return columns of its records, those of the topic and the range of times; of a log no bound is a time."""
         if self.kind in LOGS:
-            return self.asked.read(spark, columns)
+            from tidelog.pipeline.transforms.windows import without_bounds
+
+            return without_bounds(self.asked.read(spark, f"{columns}, {IS_BOUND} boolean"))
         from tidelog.pipeline.jobs.parts import table_files
 
         chosen = self.asked.chosen(now_ms())

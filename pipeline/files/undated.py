@@ -1,0 +1,59 @@
+"""Batches of which nobody knows whether they were appended in a range of times: their append time is a bound alone.
+
+Owns what decides: a bound says that a batch was appended by then, and what was appended before it, as far as that is
+exact, that it was not earlier. A batch is surely of a range if both lie in it, and surely not if both lie on one side
+of it. Knows nothing of bytes of the log, nor of what becomes of such batches (`from_segments`, `pieces`).
+"""
+
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+
+from tidelog.pipeline.files.pieces import APPEND_TIMES, Undated, relative_offsets
+from tidelog.storage import append_index
+from tidelog.storage.log import Log
+from tidelog.storage.segment import Mismatch
+
+_FIRST_MS: Final = 0  # nothing was appended before
+
+
+def undated(log: Log, number: int, wanted: range, times_ms: tuple[int, int]) -> tuple[Undated, ...]:
+    """Return the batches of a segment, at offsets that are wanted, that may or may not be of a range of times."""
+    segment = log.segments[number]
+    bounds_ms, offsets, is_bound = _entries(segment.append_index.data)
+    if not is_bound.any():
+        return ()
+    not_before_ms = np.maximum.accumulate(np.where(is_bound, _FIRST_MS, bounds_ms))
+    if is_bound[0]:
+        not_before_ms = np.maximum(not_before_ms, _last_exact_ms(log, number))
+    from_ms, to_ms = times_ms
+    is_in = (not_before_ms >= from_ms) & (bounds_ms < to_ms)
+    is_out = (bounds_ms < from_ms) | (not_before_ms >= to_ms)
+    starts = segment.base_offset + offsets
+    ends = np.append(starts[1:], segment.next_offset)
+    is_met = (starts < wanted.stop) & (ends > wanted.start)
+    found = np.flatnonzero(is_bound & ~is_in & ~is_out & is_met).tolist()
+    size = append_index.ENTRY_BYTES
+    return tuple(Undated(int(starts[n]), int(ends[n]), int(bounds_ms[n]), n * size) for n in found)
+
+
+def _entries(data: Any) -> tuple[Any, Any, Any]:
+    """Return times in ms, relative offsets, and which of the times are bounds."""
+    found = np.frombuffer(data, APPEND_TIMES)
+    return found["time_ms"].astype(np.int64), relative_offsets(data), found["offset"] < 0
+
+
+def _last_exact_ms(log: Log, number: int) -> int:
+    """Return the last append time that is exact of the segments before one; the first of all times if there is none.
+
+    A segment that would have to be walked for it is passed over: one before it tells less, and nothing false.
+    """
+    for segment in reversed(log.segments[:number]):
+        if segment.is_known_by_index or not segment.size:
+            continue
+        with suppress(Mismatch):
+            times_ms, _, is_bound = _entries(segment.append_index.data)
+            if not is_bound.all():
+                return int(times_ms[~is_bound][-1])
+    return _FIRST_MS
