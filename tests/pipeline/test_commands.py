@@ -248,7 +248,7 @@ def test_a_bug_is_seen_whole_and_ctrl_c_has_its_code(
         run(capsys, "audit")
     raising(KeyboardInterrupt())
     ran = run(capsys, "audit")
-    assert (ran.status, ran.err) == (130, "")
+    assert (ran.status, ran.err) == (130, "")  # before a job began
 
 
 @pytest.mark.e2e

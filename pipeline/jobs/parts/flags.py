@@ -18,6 +18,8 @@ import typer
 from tidelog.config import times
 from tidelog.config.times import TimeError
 from tidelog.pipeline.errors import WrongOption
+from tidelog.pipeline.jobs.parts import ctrl_c
+from tidelog.pipeline.jobs.parts.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,7 +144,10 @@ class Asked:
         """Return the session of this process, with the settings of `--conf`."""
         from tidelog.pipeline.session import session
 
+        heard = ctrl_c.heard()
         spark = session(_settings(self.conf or ()))
+        if heard is not None:
+            heard.hear(spark)
         # What fails is raised, and said once.
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -202,7 +207,12 @@ def job(app: typer.Typer, name: str) -> Callable[[Callable[..., int]], Callable[
             for each, group in groups.items():
                 given[each] = group(**{flag.name: given.pop(flag.name) for flag in flags[each]})
             given["asked"] = given["asked"].fixed(now_ms())
-            return function(**given)
+            try:
+                with ctrl_c.taken():
+                    return function(**given)
+            except KeyboardInterrupt:
+                Progress(name).say("ended by Ctrl-C, before it was done")
+                raise
 
         common = flags["asked"]
         special = [flag for each, group in flags.items() if each != "asked" for flag in group]

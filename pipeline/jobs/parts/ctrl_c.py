@@ -1,0 +1,96 @@
+"""Ctrl-C in a job: it ends at once where Python runs, and once its jobs are cancelled where Spark does.
+
+Owns the signal while a job runs. A call to Spark that is interrupted is broken off in the middle of what the two say to
+each other: so it is left to return, with the error of a job that was cancelled, and that is then taken for Ctrl-C. What
+streams do instead `following` knows.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+EVERY_S: Final = 0.2  # a call may begin other jobs yet
+
+
+class CtrlC:
+    """What Ctrl-C does while a job runs; a second one ends it as it would any process."""
+
+    def __init__(self) -> None:
+        """Go on."""
+        self.is_asked = False
+        self._context: SparkContext | None = None
+        self._over = threading.Event()
+
+    def hear(self, spark: "SparkSession | None" = None) -> None:
+        """Take the signal, which a session takes as it is made; cancel the jobs of this one from now on.
+
+        KeyboardInterrupt where it came meanwhile.
+        """
+        if spark is not None:
+            self._context = spark.sparkContext
+        signal.signal(signal.SIGINT, self)
+        if self.is_asked:
+            raise KeyboardInterrupt
+
+    def let_go(self) -> None:
+        """Cancel nothing any more."""
+        self._over.set()
+
+    def __call__(self, _number: int, frame: FrameType | None) -> None:
+        """Take a Ctrl-C, in what the main thread is at."""
+        is_first, self.is_asked = not self.is_asked, True
+        if not is_first or not _is_in_spark(frame):
+            raise KeyboardInterrupt
+        threading.Thread(target=self._cancel, name="ctrl-c", daemon=True).start()
+
+    def _cancel(self) -> None:
+        while not self._over.is_set():
+            if self._context is not None:
+                with suppress(Exception):  # who waits for the jobs says what is wrong
+                    self._context.cancelAllJobs()
+            self._over.wait(EVERY_S)
+
+
+def _is_in_spark(frame: FrameType | None) -> bool:
+    """Tell whether a call to Spark is under way."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "py4j":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def heard() -> CtrlC | None:
+    """Return what hears Ctrl-C, of the job that runs; None where none does."""
+    found = signal.getsignal(signal.SIGINT)
+    return found if isinstance(found, CtrlC) else None
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """Hear Ctrl-C while a job runs, and end it by KeyboardInterrupt where Spark's error is but what came of it.
+
+    Where nobody is to hear it, as in the background of a shell, or nobody can, in another thread, this does nothing.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    made = CtrlC()
+    made.hear()
+    try:
+        yield
+    except Exception:
+        if made.is_asked:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        made.let_go()
+        signal.signal(signal.SIGINT, before)
