@@ -38,6 +38,7 @@ from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POI
 from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
+from tidelog.storage.segment import LOG
 from tidelog.storage.sources import PATIENT
 
 P = ParamSpec("P")
@@ -218,6 +219,13 @@ def partitions(place: str, topic: str) -> list[int]:
             f"{remote.shown(place)}: no topic {topic} is in it; there are: {told}{more}{nearest(topic, there)}"
         )
     return there[topic]
+
+
+def sizes(folders: Iterable[Path]) -> dict[str, int]:
+    """Return how many segments the logs in folders of partitions have, and how many bytes, as accounts name them."""
+    found = [files.status(folder / f"{base:020d}{LOG}") for folder in folders for base in bases_in(folder)]
+    there = [each.size for each in found if each is not None]
+    return {"segments": len(there), "bytes": sum(there)}
 
 
 @contextmanager

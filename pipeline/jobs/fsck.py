@@ -38,7 +38,8 @@ def run(asked: Asked, is_deep: bool) -> int:
     if not folders:
         raise PipelineError(f"{where}: no log {f'of {asked.topic} ' * bool(asked.topic)}is in it")
     if asked.dry_run:
-        output.print_account({"partitions": len(folders)}, as_json=asked.as_json)
+        sizes = from_segments.sizes(map(Path, folders))
+        output.print_account({"partitions": len(folders)} | sizes, as_json=asked.as_json)
         return OK
     context = asked.session().sparkContext
     found = context.parallelize(folders, len(folders)).mapPartitions(_Checks(is_deep)).collect()

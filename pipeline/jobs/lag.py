@@ -50,9 +50,9 @@ def run(asked: Asked, group: str, html: str) -> int:
     if asked.topic and not wanted:
         _demand_topic(kind, where, asked.topic)
     if asked.dry_run:
-        output.print_account(
-            {"groups": len({reads.group for reads in wanted}), "rows": len(wanted)}, as_json=asked.as_json
-        )
+        counts = {"groups": len({reads.group for reads in wanted}), "rows": len(wanted)}
+        sizes = committed.sizes(Path(where)) if kind == "segments" else {}
+        output.print_account(counts | sizes, as_json=asked.as_json)
         return OK
     if group and not wanted:
         raise PipelineError(f"group {group} has committed nothing{f' of {asked.topic}' * bool(asked.topic)}")

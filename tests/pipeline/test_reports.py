@@ -125,7 +125,8 @@ def test_lag_in_records_and_in_time(
     assert (ran.status, ran.out) == (1, "")
     assert "group nobody has committed nothing of t" in ran.err
     ran = run(capsys, "lag", *flags(tmp_path / "data", "--dry-run"))
-    assert ran.rows == [{"groups": 3, "rows": 3}]
+    sizes = [path.stat().st_size for path in (tmp_path / "data").glob("__consumer_offsets-*/*.log")]
+    assert ran.rows == [{"groups": 3, "rows": 3, "segments": len(sizes), "bytes": sum(sizes)}]
     for wrong in ("segments:", "broker:", "x:y"):
         assert run(capsys, "lag", "--source", wrong).status == 2
     assert run(capsys, "lag", *flags(tmp_path / "data", "--clock", "wall")).status == 2
@@ -181,7 +182,10 @@ def test_fsck_finds_damage_in_each_partition(spark: Any, capsys: Captured, tmp_p
     ran = run(capsys, "fsck", "--source", source, "--json")
     assert ran.status == 1
     assert {Path(row["file"]).parent.name for row in ran.rows if row["kind"] == "damage"} == {"t-0", "t-1"}
-    assert run(capsys, "fsck", "--source", source, "--dry-run", "--json").rows == [{"partitions": 2}]
+    sizes = [path.stat().st_size for path in tmp_path.glob("t-*/*.log")]
+    assert run(capsys, "fsck", "--source", source, "--dry-run", "--json").rows == [
+        {"partitions": 2, "segments": len(sizes), "bytes": sum(sizes)}
+    ]
     assert run(capsys, "fsck", "--source", source, "--topic", "u").status == 1
     assert run(capsys, "fsck", "--source", "broker:h:1").status == 2
 

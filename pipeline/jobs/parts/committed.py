@@ -54,6 +54,12 @@ def in_folder(data_dir: Path, now_ms: int) -> dict[Reads, int]:
     return committed
 
 
+def sizes(data_dir: Path) -> dict[str, int]:
+    """Return how many segments are read for that, and how many bytes."""
+    partitions = from_segments.topics(str(data_dir)).get(OFFSETS_TOPIC, [])
+    return from_segments.sizes(data_dir / f"{OFFSETS_TOPIC}-{partition}" for partition in partitions)
+
+
 def _note(
     found: Found, undecided: dict[int, list[tuple[Reads, int | None]]], committed: dict[Reads, int]
 ) -> None:
