@@ -6,6 +6,7 @@ writes the same files.
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -13,6 +14,8 @@ from typing import NamedTuple, Protocol
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.options import FAIL, QUARANTINE
 from tidelog.storage import files
+
+_log = logging.getLogger(__name__)
 
 
 class Damaged(NamedTuple):
@@ -44,7 +47,7 @@ def handler(how: str, folder: str, topic: str, partition: int) -> Bad:
         )
 
     def skip(path: Path, start: int, data: Damaged, reason: str) -> None:
-        pass
+        _log.warning("left out file=%s@%d bytes=%d reason=%s", path, start, data.size_bytes, reason)
 
     def keep(path: Path, start: int, data: Damaged, reason: str) -> None:
         place = Path(folder) / f"{topic}-{partition}"

@@ -4,7 +4,6 @@ Owns the way from options and predicates to a window, from a place to the logs i
 Arrow's. Where in the files that is, `segments` knows; how their bytes are read, `pieces`.
 """
 
-import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,7 +42,6 @@ from tidelog.storage.sources import PATIENT
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 _TOLD: Final = 10  # names of topics in an error
 _TRIES: Final = 5  # to look at logs while retention deletes
 
@@ -90,10 +88,7 @@ def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece] | list[List
     Their files are kept from retention until they are read.
     """
     if chosen.table != "segments":
-        made = look(chosen, found, now_ms).pieces
-        for path, each in dict.fromkeys((piece.index_path, each) for piece in made for each in piece.undated):
-            _log.warning("left out of a range of append times file=%s reason=%s", path, each.what)
-        return snapshot.taken(made, now_ms)
+        return snapshot.taken(look(chosen, found, now_ms).pieces, now_ms)
     with wanted_logs(chosen, found, now_ms) as logs:
         return [listings.segments_of(log, root, window_of(chosen, found)) for log, _, root in logs]
 

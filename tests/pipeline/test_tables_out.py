@@ -64,7 +64,8 @@ def test_a_range_is_written_exactly_and_once(
     backfill(capsys, source, out, "--format", format_name, "--from", str(END), "--to", str(END + 500))
     assert read(out, format_name) == expected(FIRST, END + 500)
     assert not list(out.glob("_staged*"))
-    assert "rows/s, 0 records behind, ETA 0ms" in ran.err
+    assert "rows/s\n" in ran.err
+    assert "behind" not in ran.err
 
 
 def test_a_range_by_append_time(spark: Any, capsys: Captured, tmp_path: Path) -> None:

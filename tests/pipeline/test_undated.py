@@ -177,7 +177,8 @@ def test_what_is_left_out_is_said_and_noted_in_a_quarantine(
     rows = [n for piece in found for each in from_segments.rows(piece, NAMES, chosen) for n in each.column(0)]
     assert [n.as_py() for n in rows] == list(range(first))
     assert (
-        f"left out of a range of append times file={path} reason=when the batches at offsets" in caplog.text
+        f"left out file={path}@0 bytes=0 reason=when the batches at offsets {first} to {end - 1}"
+        in caplog.text
     )
     assert scan(chosen).undated_at_most == end - first
     assert f"{end - first} left out at most, of which no append time is known" in scan(chosen).words

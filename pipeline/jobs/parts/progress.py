@@ -1,7 +1,7 @@
 """How a job tells how it gets on: one line a batch on standard error.
 
-Owns the line: rows, rows a second, how far behind in records and in seconds, and when it will be done. Knows nothing of
-what the rows are. Standard output is for what the job was asked for.
+Owns the line: rows, rows a second, how far behind in records and in seconds or what is left, and when it will be done.
+Knows nothing of what the rows are. Standard output is for what the job was asked for.
 """
 
 import json
@@ -37,28 +37,36 @@ class Progress:
         behind_s: float | None = None,
         name: str = "",
     ) -> None:
-        """Say what was done in so many seconds, and what is left: records, and seconds of the log."""
+        """Say what a stream has done in so many seconds, and how far behind it is: records, and seconds of the log."""
         rate = rows / seconds if seconds > 0 else 0.0
-        told = [f"{rows:,} rows", f"{rate:,.0f} rows/s"]
+        told = _done(rows, rate)
         behind = [f"{left:,} records"] if left is not None else []
         behind += [f"{behind_s:,.1f} s"] if behind_s is not None else []
         if behind:
             told.append(f"{' and '.join(behind)} behind")
         if left is not None and (rate or not left):
-            told.append(f"ETA {show_duration(round(left / rate) * 1000 if left else 0)}")
+            told.append(_eta(left, rate))
         self.say(f"{name}{', '.join(told)}")
 
     @contextmanager
     def watching(
         self, count: Callable[[], int], total: int | None, every_s: float = EVERY_S
     ) -> Iterator[None]:
-        """Say every few seconds how many rows are done, of so many at most; and once more at the end."""
+        """Say every few seconds how many rows are done, of so many at most; and once more at the end.
+
+        What reads a range once is not behind anything: it says what is left, and how long that takes.
+        """
         begun, ended = monotonic(), threading.Event()
 
         def tell(is_over: bool) -> None:
-            rows = count()
-            left = 0 if is_over else None if total is None else max(0, total - rows)
-            self.batch(rows, monotonic() - begun, left)
+            rows, seconds = count(), monotonic() - begun
+            rate = rows / seconds if seconds > 0 else 0.0
+            told = _done(rows, rate)
+            if total is not None and not is_over:
+                left = max(0, total - rows)
+                told.append(f"{left:,} left at most")
+                told += [_eta(left, rate)] if rate else []
+            self.say(", ".join(told))
 
         def go_on() -> None:
             while not ended.wait(every_s):
@@ -72,6 +80,14 @@ class Progress:
             ended.set()
             thread.join()
         tell(True)
+
+
+def _done(rows: int, rate: float) -> list[str]:
+    return [f"{rows:,} rows", f"{rate:,.0f} rows/s"]
+
+
+def _eta(left: int, rate: float) -> str:
+    return f"ETA {show_duration(round(left / rate) * 1000 if left else 0)}"
 
 
 def records_left(source: Mapping[str, Any]) -> int | None:
