@@ -24,10 +24,15 @@ def cpu_s(pid: int) -> float:
 
 
 def status(pid: int) -> dict[str, int]:
-    """Return `rss_bytes` and `threads` of a process."""
+    """Return `rss_bytes`, the most that it was, and `threads` of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
-    return {"rss_bytes": int(fields["VmRSS"].split()[0]) * 1024, "threads": int(fields["Threads"])}
+    kib = {name: int(fields[name].split()[0]) for name in ("VmRSS", "VmHWM")}
+    return {
+        "rss_bytes": kib["VmRSS"] * 1024,
+        "most_rss_bytes": kib["VmHWM"] * 1024,
+        "threads": int(fields["Threads"]),
+    }
 
 
 def describe(folder: Path) -> dict[str, str]:

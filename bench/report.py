@@ -189,8 +189,9 @@ Tidelog beside Apache Kafka on one machine, measured in one run of `make bench`.
   threads, over exactly the time measured. The ratio is ours divided by what is beside it.
 
 What is not in this run has programs of its own, which print their figures: `python -m bench.compaction` for a pass of
-compaction, `python -m bench.groups --kafka` for groups of many members, commits, and a consumer of many partitions, and
-`python -m bench.testing` for a broker in tests.
+compaction, `python -m bench.groups --kafka` for groups of many members, commits, and a consumer of many partitions,
+`python -m bench.log` for what a log costs beside its records, lookups in it and old clients, `python -m bench.pipeline`
+for the pipeline on Spark, and `python -m bench.testing` for a broker in tests.
 """
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench import consumers, groups, plots, report, rows, suite, table
+from bench import consumers, groups, log, plots, report, rows, suite, table
 from bench.brokers import Tidelog
 from bench.fill import Shape
 from bench.metrics import METRICS, Measures
@@ -211,6 +211,16 @@ def test_groups_begin_and_are_restarted_and_all_that_is_asked_about_them_has_a_f
     # Neither names twenty partitions: the session is kept, and told of the one that has grown.
     assert figures["bytes a poll idle"] < 100 < figures["bytes a poll where one has grown"] < 500
     assert all(value > 0 for name, value in figures.items() if name != "kB RSS a connection")
+
+
+@needs_compiler
+@pytest.mark.all
+def test_what_a_log_costs_has_a_figure_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert log.main(["--gb", "0.002", "--seconds", "0.5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    figures = {name.strip(): value for name, value in (line.rsplit(None, 1) for line in lines)}
+    assert len(lines) == len(figures) == 16 + 2 + 3 * 2 * 4 + 4 + 6
+    assert 0 < float(figures["% of the log that .appendindex adds: 1000 B, 1 a batch"]) < 2
 
 
 def test_a_leader_deals_all_partitions_out_and_others_none() -> None:
