@@ -21,6 +21,7 @@ from tests.fault.crash.scenarios import SCENARIOS, Scenario
 from tests.fault.crash.world import START_MS, World
 from tests.support.disk.image import Image, Op, Tree, loss_of, replay
 from tests.support.disk.system import FAILURES, Fault, System
+from tidelog.storage.folder_identity import BOOT
 
 
 class Crash(NamedTuple):
@@ -139,12 +140,15 @@ class Explorer:
         rng = random.Random(str(name._replace(crashes=(*name.crashes[:-1], crash._replace(fault=None)))))
         level = "kill" if crash.choice == 0 else "cut"
         if level == "cut" or image.has_given_up:
-            level, ledger = "cut", cut(ledger)
+            is_told = level == "cut" or all(path != BOOT for path, _, _ in image.tree().entries)
+            level, ledger = "cut" if is_told else "lost", cut(ledger)
         elif name.fault or any(each.fault for each in name.crashes):
             ledger = maybe_cut(ledger)
 
         def run(world: World) -> None:
             world.start()
+            if world.has_holes:
+                return
             if rng.random() < 0.15:
                 world.start_twice()
             if rng.random() < self.scenario.goes_on:

@@ -18,6 +18,7 @@ from tidelog.protocol.records import entries
 from tidelog.storage.errors import StorageError
 from tidelog.storage.search import by_time, time_range
 from tidelog.storage.search.by_offset import segment_number
+from tidelog.storage.segment import OFFSET_MAX
 from tidelog.storage.sources import PATIENT
 
 PAYLOAD_BYTES_MAX = 1 << 20
@@ -104,10 +105,15 @@ def last_of(data: bytes) -> int:
 
 
 class Judge:
-    """Holds one log against its promises; `level` is kill or cut: what a crash was allowed to take."""
+    """Holds one log against its promises; `level` is kill, cut or lost: what a crash was allowed to take.
+
+    Where a failed sync has lost what the process, killed at once, could not say any more, damage may have come of it:
+    `holes`, offsets from one to another, none of them durable.
+    """
 
     def __init__(self, log: Any, state: LogState, level: str) -> None:
         self.log, self.state, self.level = log, state, level
+        self.holes: list[tuple[int, int]] = []
 
     def fail(self, what: str, words: str) -> None:
         """Say what is broken, and where."""
@@ -167,7 +173,12 @@ class Judge:
             try:
                 got = list(batches(self.log.read(offset, 1 << 20, True, PATIENT).read()))
             except StorageError as error:
-                self.fail(self._loss(offset) or "I4", f"offset {offset} of {start}-{end}: {error}")
+                behind = self._damage_end(offset)
+                if self.level != "lost" or self._loss(offset, behind) or behind <= offset:
+                    self.fail(self._loss(offset) or "I4", f"offset {offset} of {start}-{end}: {error}")
+                self.holes.append((offset, behind))
+                offset = behind
+                continue
             if not got:
                 self.fail(self._loss(offset) or "I2", f"nothing at {offset}, and the end is {end}")
             found += got
@@ -178,9 +189,17 @@ class Judge:
             offset = behind
         return found
 
-    def _loss(self, offset: int) -> str:
-        """Return I1 if something at or behind an offset was acknowledged as being on disk."""
-        return "I1" if any(each.last >= offset for each in self.state.sent[: self.state.durable]) else ""
+    def _loss(self, offset: int, end: int = OFFSET_MAX) -> str:
+        """Return I1 if something at or behind an offset, and before an end, was acknowledged as being on disk."""
+        durable = self.state.sent[: self.state.durable]
+        return "I1" if any(each.last >= offset and each.base < end for each in durable) else ""
+
+    def _damage_end(self, offset: int) -> int:
+        """Return the first offset behind the damage that holds one; that offset itself if none does."""
+        segment = self.log.segments[segment_number(self.log.segments, offset)]
+        return next(
+            (each.next_offset for each in segment.summary.damage if offset < each.next_offset), offset
+        )
 
     def _history(self, found: list[tuple[int, bytes]], end: int) -> tuple[Sent, ...]:
         """Return the history that the log holds a part of."""
@@ -190,7 +209,7 @@ class Judge:
             due = found[0][0] if found else end
             for base, data in found:
                 expected = by_base.get(base)
-                if base != due:
+                if base != due and (due, base) not in self.holes:
                     problem = problem or f"I2: the batch at {base} comes where {due} is due"
                 elif expected is None:
                     problem = problem or f"I2: nobody sent the batch at {base}"

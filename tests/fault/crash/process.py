@@ -62,6 +62,7 @@ class Process:
         self.steps: list[str] = []
         self.marks: list[tuple[int, Ledger]] = [(0, dict(ledger))]
         self.was_failed = False
+        self.has_holes = False  # something is damaged, as may be: such a life is not gone on with
         self.logs: LogManager
         self.topics: Topics
         self.sync: GroupSync
@@ -155,11 +156,11 @@ class Process:
                     raise Violation("I1", f"topic {name} is gone")
                 del self.ledger[name]
             else:
-                states = [
-                    self.judge_of(partition.log, state).judge()
-                    for partition, state in zip(topic.partitions, known.logs, strict=True)
-                ]
-                self.ledger[name] = known._replace(logs=tuple(states), maybe=False)
+                pairs = zip(topic.partitions, known.logs, strict=True)
+                judges = [self.judge_of(partition.log, state) for partition, state in pairs]
+                states = tuple(judge.judge() for judge in judges)
+                self.has_holes = self.has_holes or any(judge.holes for judge in judges)
+                self.ledger[name] = known._replace(logs=states, maybe=False)
         for name, topic in list(self.topics.by_name.items()):
             if name not in self.ledger:
                 if any(part.log.log_end_offset for part in topic.partitions):
