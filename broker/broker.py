@@ -267,10 +267,11 @@ class Broker:
 
     def _look_after(self, topic: Topic) -> None:
         """See to a topic no later than its options ask for, counted from now."""
-        if topic.config.retention_ms >= 0:
-            self._retention.hasten(topic.config.retention_ms / 1000)
-        if topic.config.flush_policy == "interval":
-            self._flushing.hasten(topic.config.flush_ms / 1000)
+        config = topic.config
+        spans_ms = (config.max_segment_ms, config.retention_ms)
+        self._retention.hasten(min(span_ms for span_ms in spans_ms if span_ms >= 0) / 1000)
+        if config.flush_policy == "interval":
+            self._flushing.hasten(config.flush_ms / 1000)
 
     @property
     def _by_yield(self) -> bool:

@@ -367,7 +367,7 @@ class LogManager:
     def enforce_retention(self) -> Steps[int | None]:
         """Delete what has expired, forget producers that have gone; a log that fails stops no other.
 
-        Return when there will be more to do if nothing is appended, None for never.
+        Return when there will be more to do, even of records that come from now on; None where nothing can be said.
         """
         next_ms: list[int] = []
         for log in list(self.logs.values()):

@@ -25,7 +25,7 @@ def enforce_retention(
     """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago.
 
     Some segments and files at most; `flush` is for what must be on disk before. Return when there will be more to
-    do if nothing is appended, None for never.
+    do, even of records that come from now on; None where nothing can be said, as of a log that takes no writes.
     """
     # Before segments go: those after the latest snapshot may be all that tells of their producers.
     log.snapshots.write()
@@ -35,12 +35,15 @@ def enforce_retention(
             break
         except Mismatch as mismatch:
             log.judge(mismatch.segment, PATIENT)
+    idle_ms = log.idle_due_ms
     due = (
         retention.next_due_ms(log.segments[0], log.config, now_ms),
-        log.idle_due_ms,
+        now_ms + log.config.max_segment_ms + 1 if idle_ms is None else idle_ms,
         log.deleted.next_due_ms(),
     )
-    return min((at for at in due if at is not None), default=None)
+    # What is due and cannot be done is tried in the next round.
+    past_ms = -1 if log.health.failure is None else now_ms
+    return min((at for at in due if at is not None and at > past_ms), default=None)
 
 
 def _delete_and_roll(log: Log, now_ms: int, flush: _Flush) -> None:

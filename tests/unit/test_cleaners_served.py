@@ -95,6 +95,19 @@ async def test_a_topic_is_compacted_from_when_its_policy_says_so(
     await until(lambda: served.broker.cleaners._served == {})
 
 
+async def test_what_nobody_appends_to_is_sealed_in_time_to_be_compacted(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await make_topic(client, "t", cleanup_policy="compact", max_compaction_lag_ms="20000")
+    log = log_of(served, "t")
+    for _ in range(2):  # The second time nothing but the round before tells when to look.
+        await fill(client, "t", 6)
+        served.broker.clock.advance(seconds=21)
+        await until(lambda: log.active.size == 0)
+
+
 async def test_what_groups_have_committed_is_compacted(serve: Serve, connect: Connect) -> None:
     options = {"offsets_topic_segment_bytes": "1000", "log_cleaner_min_cleanable_ratio": "0"}
     served = await serve(**options)

@@ -1006,7 +1006,21 @@ def test_retention_tells_when_the_first_of_all_logs_has_something_to_do(data: Fo
     assert at_once(data.manager.enforce_retention()) == NOW + 60_001
     for topic in ("an-hour", "a-minute"):
         at_once(data.manager.delete_topic(topic))
-    assert at_once(data.manager.enforce_retention()) is None
+    week_ms = 7 * 24 * 3_600_000
+    assert (
+        at_once(data.manager.enforce_retention()) == NOW + week_ms + 1
+    )  # a segment begun now would be sealed
+
+
+def test_an_empty_segment_is_looked_at_when_one_begun_now_would_be_sealed(data: Folder) -> None:
+    for topic, config in (
+        ("by-segment", TopicConfig(segment_ms=5_000)),
+        ("by-lag", TopicConfig(cleanup_policy=("compact",), max_compaction_lag_ms=3_000)),
+    ):
+        data.manager.create(topic, 0, TOPIC_ID, config)
+    assert at_once(data.manager.enforce_retention()) == NOW + 3_001
+    at_once(data.manager.delete_topic("by-lag"))
+    assert at_once(data.manager.enforce_retention()) == NOW + 5_001
 
 
 def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
