@@ -69,15 +69,7 @@ def make_topic(port: int, name: str, partitions: int) -> None:
     """Create a topic, and return once all of it is served."""
     with Wire(port) as wire:
         wire.create_topics([name], partitions)
-        wait_for_leaders(wire, name, partitions)
-
-
-def wait_for_leaders(wire: Wire, name: str, partitions: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not wire.leads(name, partitions):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{name}: not all of {partitions} partitions are served")
-        time.sleep(0.01)
+        wire.wait_for_leaders(name, partitions, PATIENCE_S)
 
 
 async def members(server: Server, arguments: argparse.Namespace) -> Figures:
@@ -193,7 +185,7 @@ async def partitions(server: Server, arguments: argparse.Namespace) -> Figures:
     found["s to stop with them"] = time.perf_counter() - started
     server.start()
     with Wire(server.port) as wire:
-        wait_for_leaders(wire, "many", arguments.partitions)
+        wire.wait_for_leaders("many", arguments.partitions, PATIENCE_S)
     found["s to stop, start and serve them all"] = time.perf_counter() - started
     return found
 

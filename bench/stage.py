@@ -8,7 +8,6 @@ Invariant: at most one broker runs at a time; all the others are stopped in thei
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -160,15 +159,8 @@ class Stage:
         self._topics.append(name)
         with Wire(broker.port) as wire:
             wire.create_topics([name], partitions, self.topic_settings)
-            self.wait_for_leaders(wire, name, partitions)
+            wire.wait_for_leaders(name, partitions, LEADER_TIMEOUT_S)
         return name
-
-    def wait_for_leaders(self, wire: Wire, topic: str, partitions: int) -> None:
-        deadline = time.monotonic() + LEADER_TIMEOUT_S
-        while not wire.leads(topic, partitions):
-            if time.monotonic() > deadline:
-                raise RunFailedError(f"{topic}: not all of {partitions} partitions are served")
-            time.sleep(0.01)
 
     def strike(self) -> None:
         """Delete the topics that were made, and remove what the floor wrote."""

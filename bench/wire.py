@@ -1,6 +1,7 @@
 """One blocking connection to any broker, for what is done once and not measured: topics, filling, a first answer."""
 
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -90,6 +91,14 @@ class Wire:
         request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
         answers = self.ask(LIST_OFFSETS, 1, request).topics[0].partitions
         return not any(answer.error_code for answer in answers)
+
+    def wait_for_leaders(self, topic: str, partitions: int, timeout_s: float) -> None:
+        """Return once all partitions of a topic are served; RefusedError if that takes longer."""
+        deadline = time.monotonic() + timeout_s
+        while not self.leads(topic, partitions):
+            if time.monotonic() > deadline:
+                raise RefusedError(f"{topic}: not all of {partitions} partitions are served")
+            time.sleep(0.01)
 
     def send_batch(self, topic: str, batch: bytes | bytearray, partition: int = 0, acks: int = 1) -> None:
         data = PartitionProduceData(index=partition, records=memoryview(batch))

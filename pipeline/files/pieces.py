@@ -276,20 +276,22 @@ APPEND_TIMES: Final = np.dtype([("time_ms", ">i8"), ("offset", ">i4"), ("crc", "
 assert APPEND_TIMES.itemsize == append_index.ENTRY_BYTES
 
 
-def relative_offsets(data: Any) -> Any:
-    """Return the relative offsets of the entries of an append index: those of bounds are stored as -1 - offset."""
-    offsets = np.frombuffer(data, APPEND_TIMES)["offset"].astype(np.int64)
-    return np.where(offsets >= 0, offsets, -1 - offsets)
+def append_times(data: Any) -> tuple[Any, Any, Any]:
+    """Return the entries of an append index: times in ms, relative offsets, and which of the times are bounds."""
+    found = np.frombuffer(data, APPEND_TIMES)
+    offsets = found["offset"].astype(np.int64)
+    is_bound = offsets < 0  # stored as -1 - offset
+    return found["time_ms"].astype(np.int64), np.where(is_bound, -1 - offsets, offsets), is_bound
 
 
 class _AppendTimes:
     """When batches were appended, by their relative offsets, which rise."""
 
     def __init__(self, data: bytes) -> None:
-        self._offsets: list[int] = relative_offsets(data).tolist()
-        found = np.frombuffer(data, APPEND_TIMES)
-        self._times: list[int] = found["time_ms"].tolist()
-        self._is_bound: list[bool] = (found["offset"] < 0).tolist()
+        times_ms, offsets, is_bound = append_times(data)
+        self._times: list[int] = times_ms.tolist()
+        self._offsets: list[int] = offsets.tolist()
+        self._is_bound: list[bool] = is_bound.tolist()
         self._number = 0
 
     def at(self, relative_offset: int) -> tuple[int, bool]:

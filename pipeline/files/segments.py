@@ -18,7 +18,7 @@ import numpy as np
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files import lost
 from tidelog.pipeline.files.lost import Known
-from tidelog.pipeline.files.pieces import Piece, relative_offsets
+from tidelog.pipeline.files.pieces import Piece, append_times
 from tidelog.pipeline.files.undated import undated
 from tidelog.storage import append_index
 from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
@@ -114,7 +114,7 @@ def _piece(log: Log, segment: Segment, start: int, end: int, window: Window) -> 
 def _append_times(segment: Segment, start: int, end: int) -> bytes:
     """Return the entries of the append index for batches in a range of positions, and perhaps a few around them."""
     places = np.frombuffer(segment.offset_index.data, np.dtype([("offset", ">i4"), ("position", ">i4")]))
-    offsets = relative_offsets(segment.append_index.data)
+    _, offsets, _ = append_times(segment.append_index.data)
     # An entry of the offset index has the last offset of its batch: all of the next are larger.
     before, after = np.searchsorted(places["position"], [start, end], "left")
     first, stop = 0, len(offsets)

@@ -6,11 +6,11 @@ of it. Knows nothing of bytes of the log, nor of what becomes of such batches (`
 """
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from tidelog.pipeline.files.pieces import APPEND_TIMES, Undated, relative_offsets
+from tidelog.pipeline.files.pieces import Undated, append_times
 from tidelog.storage import append_index
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch
@@ -21,7 +21,7 @@ _FIRST_MS: Final = 0  # nothing was appended before
 def undated(log: Log, number: int, wanted: range, times_ms: tuple[int, int]) -> tuple[Undated, ...]:
     """Return the batches of a segment, at offsets that are wanted, that may or may not be of a range of times."""
     segment = log.segments[number]
-    bounds_ms, offsets, is_bound = _entries(segment.append_index.data)
+    bounds_ms, offsets, is_bound = append_times(segment.append_index.data)
     if not is_bound.any():
         return ()
     not_before_ms = np.maximum.accumulate(np.where(is_bound, _FIRST_MS, bounds_ms))
@@ -38,12 +38,6 @@ def undated(log: Log, number: int, wanted: range, times_ms: tuple[int, int]) -> 
     return tuple(Undated(int(starts[n]), int(ends[n]), int(bounds_ms[n]), n * size) for n in found)
 
 
-def _entries(data: Any) -> tuple[Any, Any, Any]:
-    """Return times in ms, relative offsets, and which of the times are bounds."""
-    found = np.frombuffer(data, APPEND_TIMES)
-    return found["time_ms"].astype(np.int64), relative_offsets(data), found["offset"] < 0
-
-
 def _last_exact_ms(log: Log, number: int) -> int:
     """Return the last append time that is exact of the segments before one; the first of all times if there is none.
 
@@ -53,7 +47,7 @@ def _last_exact_ms(log: Log, number: int) -> int:
         if segment.is_known_by_index or not segment.size:
             continue
         with suppress(Mismatch):
-            times_ms, _, is_bound = _entries(segment.append_index.data)
+            times_ms, _, is_bound = append_times(segment.append_index.data)
             if not is_bound.all():
                 return int(times_ms[~is_bound][-1])
     return _FIRST_MS

@@ -139,9 +139,10 @@ class Explorer:
         crash = name.crashes[-1]
         rng = random.Random(str(name._replace(crashes=(*name.crashes[:-1], crash._replace(fault=None)))))
         level = "kill" if crash.choice == 0 else "cut"
-        if level == "cut" or image.has_given_up:
-            is_told = level == "cut" or all(path != BOOT for path, _, _ in image.tree().entries)
-            level, ledger = "cut" if is_told else "lost", cut(ledger)
+        if level == "cut":
+            ledger = cut(ledger)
+        elif image.has_given_up:
+            level, ledger = "lost" if BOOT in image.tree().files() else "cut", cut(ledger)
         elif name.fault or any(each.fault for each in name.crashes):
             ledger = maybe_cut(ledger)
 

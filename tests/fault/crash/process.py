@@ -116,7 +116,7 @@ class Process:
         """Start the process, judge what it serves, and go on from that."""
         config = CONFIG
         self.steps.append("start")
-        if not any(path == BOOT for path, _, _ in self.disk.image.tree().entries):
+        if BOOT not in self.disk.image.tree().files():
             # The disk has refused something: this start takes nothing for granted, no append time either.
             self._bound_times()
         catalogue: Any = Catalogue(self.disk)
@@ -243,7 +243,7 @@ class Process:
         except (OSError, StorageError) as error:
             self.failed("stop", StorageError(str(error)))
         tree = self.disk.image.tree()
-        clean = any(path == CLEAN_SHUTDOWN for path, _, _ in tree.entries)
+        clean = CLEAN_SHUTDOWN in tree.files()
         if not clean and not self.disk.failed and not self.was_failed:
             raise Violation("refused", "a clean stop left no marker")
         for name, known in self.ledger.items():
