@@ -498,7 +498,7 @@ def bombs_before_the_readers(stage: Stage) -> None:
             for client in clients:
                 client.send_bytes(5 * data)
             time.sleep(0.5)
-            many_names_within(other, 1.0)
+            ask_many_names(stage, other)
         stop(stage)
 
 
@@ -511,15 +511,14 @@ def all_ask_and_another_is_served(
             client.send_bytes(data)
         time.sleep(0.3)
         for _ in range(2):
-            many_names_within(other, 1.0)
+            ask_many_names(stage, other)
 
 
-def many_names_within(client: RawClient, most_s: float) -> None:
-    """Ask for so many names that a reader thread answers."""
+def ask_many_names(stage: Stage, client: RawClient) -> None:
+    """Ask for so many names that a reader thread answers; the longest wait counts."""
     began_s = time.monotonic()
     client.ask(METADATA, 9, metadata_request([f"n{number}" for number in range(1100)]))
-    took_s = time.monotonic() - began_s
-    assert took_s <= most_s, f"what needs a reader took {took_s:.2f} s"
+    stage.row.reader_s = max(stage.row.reader_s, time.monotonic() - began_s)
 
 
 # -- what is far to find -----------------------------------------------------------------------------------------------
@@ -554,7 +553,7 @@ def walks_without_an_index(stage: Stage) -> None:
             for client in clients[2:]:
                 client.send_bytes(frame(LIST_OFFSETS, 5, lookups))
             time.sleep(1)
-            many_names_within(other, 1.0)
+            ask_many_names(stage, other)
             for client in clients[:2] * 300:
                 answer = client.receive(FETCH, 12)[1]
                 assert answer.responses[0].partitions[0].error_code == 0

@@ -16,8 +16,8 @@ from tests.support.stage import SCENARIOS, Bounds, Row, measure, place_for
 __all__ = ["SCENARIOS", "greedy_clients", "shortages"]
 
 HEAD = (
-    "| scenario | RSS before | peak | after | p99 | longest | turn | slow kinds | SIGTERM | missed |\n"
-    + "|---" * 10
+    "| scenario | RSS before | peak | after | p99 | longest | turn | reader | slow kinds | SIGTERM | missed |\n"
+    + "|---" * 11
     + "|"
 )
 
@@ -28,7 +28,7 @@ def line(row: Row, bounds: Bounds) -> str:
     cells = [
         row.name,
         *(f"{value:.0f}" for value in (row.before_mb, row.peak_mb, row.after_mb)),
-        *(f"{value * 1000:.0f}" for value in (row.p99_s, row.longest_s, row.turn_s)),
+        *(f"{value * 1000:.0f}" for value in (row.p99_s, row.longest_s, row.turn_s, row.reader_s)),
         slow or "-",
         f"{row.stop_s:.1f}",
         "; ".join(row.misses(bounds)) or "-",

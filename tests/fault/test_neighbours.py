@@ -19,6 +19,9 @@ from tidelog.storage.log import Log
 
 __all__ = ["connect", "serve"]
 
+# A busy machine makes anything late now and then; what harms others does so each time. A fault is never tried again.
+TRIES = 3
+
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
@@ -29,11 +32,14 @@ __all__ = ["connect", "serve"]
     ],
 )
 def test_nobody_else_is_harmed(tmp_path: Path, what: Scenario) -> None:
-    try:
-        with place_for(what, tmp_path / "place") as folder:
-            row = measure(what, folder)
-    except OSError as error:
-        pytest.skip(str(error))
+    for attempt in range(TRIES):
+        try:
+            with place_for(what, tmp_path / f"place-{attempt}") as folder:
+                row = measure(what, folder)
+        except OSError as error:
+            pytest.skip(str(error))
+        if row.faults or not row.misses(what.bounds):
+            break
     assert row.misses(what.bounds) == [], row
 
 

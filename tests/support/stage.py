@@ -37,6 +37,7 @@ class Bounds:
     growth_mb: int = 300
     left_mb: int = 100
     small_s: float = 1.0  # any answer to a small question
+    reader_s: float = 1.0  # a question that a reader thread answers
     slow_s: float = 3.0  # creating a topic, a producer id, a durable produce
 
 
@@ -51,6 +52,7 @@ class Row:
     p99_s: float = 0
     longest_s: float = 0
     turn_s: float = 0
+    reader_s: float = 0
     slow_s: dict[str, float] = field(default_factory=dict)
     stop_s: float = 0
     faults: list[str] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Row:
             ("memory grew by {:.0f} MB", self.peak_mb - self.before_mb, bounds.growth_mb),
             ("{:.0f} MB remain", self.after_mb - self.before_mb, bounds.left_mb),
             ("a small answer took {:.2f} s", self.longest_s, bounds.small_s),
+            ("what needs a reader took {:.2f} s", self.reader_s, bounds.reader_s),
             ("SIGTERM took {:.1f} s", self.stop_s, STOP_S),
         ]
         checks += [(kind + " took {:.2f} s", took_s, bounds.slow_s) for kind, took_s in self.slow_s.items()]
