@@ -1,9 +1,9 @@
 """Compaction beside Apache Kafka's: `python -m bench.compaction [--records N] [--keys K] [--codec none|zstd]`.
 
-One thread each, the same records, one broker after the other: how fast a pass is, as each broker says of itself, what
-CPU it takes, and what it does to produces meanwhile. `--schedules` measures how much is copied by each schedule
-instead, in logs of a hundred segments. Prints a table as it goes. `--records 100000` does everything, smaller: to see
-that it works.
+One thread each, the same records, one broker after the other: how fast a pass is, as each broker says of itself, and
+what CPU it takes; once with nothing else to do, and once beside produces: what it does to them, and they to it.
+`--schedules` measures how much is copied by each schedule instead, in logs of a hundred segments. Prints a table as it
+goes. `--records 100000` does everything, smaller: to see that it works.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -109,8 +110,8 @@ def ours_says(port: int) -> float | None:
     return float(found[1]) or None if found else None
 
 
-def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace) -> None:
-    """Fill a topic, have it compacted, and say what that took."""
+def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace, *, is_beside: bool) -> None:
+    """Fill a topic, have it compacted, alone or beside produces, and say what that took."""
     server.start()
     try:
         with ExitStack() as stack:
@@ -121,7 +122,7 @@ def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace) 
             wire.create_topics(["beside"])
             fill(wire, arguments)
             time.sleep(2)
-            quiet = latencies_us(others, 5)
+            quiet = latencies_us(others, 5) if is_beside else []
             size_mb = sum(path.stat().st_size for path in server.folder.glob("**/bench-0/*.log")) / 1e6
             cpu_s = machine.cpu_s(server.pid)
             alter(server.port, "bench", {"min.cleanable.dirty.ratio": "0.01"})
@@ -129,14 +130,18 @@ def pass_of(server: Server, seconds_of: Seconds, arguments: argparse.Namespace) 
             rss_mb = 0.0
             deadline = time.monotonic() + 600
             while (seconds := seconds_of()) is None:
-                beside += latencies_us(others, 0.5)
+                if is_beside:
+                    beside += latencies_us(others, 0.5)
+                else:
+                    time.sleep(0.5)
                 rss_mb = max(rss_mb, server.spent()["rss_mb"])
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"{server.kind} has compacted nothing in ten minutes")
             cpu_s = machine.cpu_s(server.pid) - cpu_s
+        p99s = (f"{np.percentile(times, 99):.0f}" for times in (quiet, beside) if times)
         say(server.kind, f"{size_mb / seconds:.0f} MB/s", f"{arguments.records / seconds / 1e6:.2f} M records/s",
             f"{cpu_s:.1f} CPU s", f"RSS {rss_mb:.0f} MB",
-            f"produce p99 {np.percentile(quiet, 99):.0f} -> {np.percentile(beside or quiet, 99):.0f} us")  # fmt: skip
+            f"produce p99 {' -> '.join(p99s)} us" if is_beside else "alone")  # fmt: skip
     finally:
         server.stop()
 
@@ -247,13 +252,15 @@ def main() -> int:
         return 0
     folder = own_folder()
     try:
-        if arguments.only != "tidelog":
-            kafka = Kafka(folder / "kafka", settings(arguments))
-            pass_of(kafka, lambda: kafka_says(folder / "kafka.kafka" / "server.log"), arguments)
-        if arguments.only != "kafka":
-            port = free_port()
-            ours = Tidelog(folder / "ours", {**settings(arguments), "http.port": str(port)})
-            pass_of(ours, lambda: ours_says(port), arguments)
+        for is_beside in (False, True):
+            if arguments.only != "tidelog":
+                kafka = Kafka(folder / f"kafka-{is_beside}", settings(arguments))
+                said = kafka.folder.with_name(kafka.folder.name + ".kafka") / "server.log"
+                pass_of(kafka, partial(kafka_says, said), arguments, is_beside=is_beside)
+            if arguments.only != "kafka":
+                port = free_port()
+                ours = Tidelog(folder / f"ours-{is_beside}", {**settings(arguments), "http.port": str(port)})
+                pass_of(ours, partial(ours_says, port), arguments, is_beside=is_beside)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return 0

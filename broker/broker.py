@@ -21,6 +21,7 @@ from tidelog.broker.quota import Owner, Quota
 from tidelog.broker.readers import Readers
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.tallies import Tallies
+from tidelog.broker.threads import cpu_clock
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import FEW_TOPICS_BYTES, Topic, Topics
 from tidelog.broker.turns import Turns
@@ -137,7 +138,9 @@ class Broker:
         self.groups.start(self.maintenance)
         errands = Errands(loop, self.maintenance)
         compaction = Passes(self._due, plan.next_due_ms, passes.clean, (Outdated, Mismatch))
-        self.cleaners = Cleaners(self.config, self.clock, errands, compaction, self._thread_ended)
+        self.cleaners = Cleaners(
+            self.config, self.clock, errands, compaction, self._thread_ended, cpu_clock()
+        )
         self.topics.watch(lambda topic, _: self._clean(topic), lambda topic: self.cleaners.leave(topic.id))
         for topic in self.topics.all():
             self._look_after(topic)

@@ -6,9 +6,10 @@ other than it was is done on the maintenance thread (`Errands`).
 
 A thread looks at all logs when there is nothing left that a look has found: not before `log.cleaner.backoff.ms` are
 over, unless something was found, or a topic or an option has changed. So a broker without compacted topics never looks.
-One log is worked on by one thread at a time. A pass is made in steps of a millisecond or two, with a rest after each in
-which whoever waits for a processor gets this one; a stop ends it at its next step. Nobody holds the lock longer than it
-takes to look at a few things, so the event loop may take it.
+One log is worked on by one thread at a time. A pass is made in steps of a tenth of a millisecond, and a stop ends it at
+its next step. While the event loop works it rests, for a millisecond at most: it takes what is left of the processors
+and of the interpreter's lock. Nobody holds the cleaners' lock longer than it takes to look at a few things, so the
+event loop may take it.
 """
 
 import logging
@@ -37,10 +38,12 @@ DONE, GIVEN_UP, FAILED = OUTCOMES = ("done", "given_up", "failed")
 LONGEST_RETRY_MS = 600_000
 # Shorter than that nobody waits, whatever the options say: a look takes time, too.
 SHORTEST_WAIT_MS = 100
-# After each step of a pass. With more to do than there are processors, the kernel lets a thread run for 3 ms before the
-# event loop has its turn, unless it sleeps; a lower priority would not do, as whoever waits for the interpreter's lock
-# would wait for a thread that hardly runs. By the real clock: it gives time to others, and waits for none.
-REST_S = 0.0002
+# After each step of a pass, while the event loop works, but no more often than that. Both want the interpreter's lock,
+# and with more to do than there are processors also those: the kernel lets a thread run for 3 ms before the event loop
+# has its turn, unless it sleeps. A lower priority would not do, as whoever waits for the lock would wait for a thread
+# that hardly runs. By the real clock: it gives time to others, and waits for none.
+REST_S = 0.0001
+MOST_RESTS = 10
 LONGEST_WAIT_S = 3600.0
 # So many passes in a row may find that their log has changed meanwhile before that is said to be a failure.
 PASSING = 3
@@ -48,6 +51,7 @@ PASSING = 3
 _LOOK: Final = "look"
 
 _log = logging.getLogger(__name__)
+_sleep = time.sleep
 
 
 class Due(Protocol):
@@ -102,14 +106,21 @@ class Cleaners:
     """The threads, and the logs that they look after."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, errands: Errands, passes: Passes, ended: Ended
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        errands: Errands,
+        passes: Passes,
+        ended: Ended,
+        loop_cpu_s: Callable[[], float],
     ) -> None:
-        """Look after nothing yet."""
+        """Look after nothing yet. `loop_cpu_s` tells the CPU seconds that the event loop has used."""
         self._config = config
         self._clock = clock
         self._errands = errands
         self._passes = passes
         self._ended = ended
+        self._loop_cpu_s = loop_cpu_s
         self._changed = threading.Condition()
         self._threads: dict[int, threading.Thread] = {}
         self._wanted = 0  # threads
@@ -383,6 +394,7 @@ class Cleaners:
             now_ms=self._clock.now_ms(),
             structural=self._errands.run,
         )
+        loop_cpu_s = self._loop_cpu_s()
         with closing(steps):
             while True:
                 try:
@@ -390,9 +402,18 @@ class Cleaners:
                 except StopIteration as end:
                     cleaned: Cleaned = end.value
                     return cleaned
-                time.sleep(REST_S)
+                loop_cpu_s = self._rest(loop_cpu_s)
                 if not self._paced(log, size_bytes):
                     return None
+
+    def _rest(self, loop_cpu_s: float) -> float:
+        """Rest while the event loop works, not for long; take and return what it had done at the last look."""
+        for _ in range(MOST_RESTS):
+            before_s, loop_cpu_s = loop_cpu_s, self._loop_cpu_s()
+            if loop_cpu_s == before_s:
+                break
+            _sleep(REST_S)
+        return loop_cpu_s
 
     def _paced(self, log: Log, size_bytes: int) -> bool:
         """Wait until there is time for more; tell whether more is to be done."""

@@ -8,7 +8,9 @@ lives on.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 
 _log = logging.getLogger(__name__)
 
@@ -27,3 +29,8 @@ def new_thread(name: str, run: Callable[[], None], ended: Ended) -> threading.Th
             ended(f"thread {name} was ended by {fault!r}")
 
     return threading.Thread(target=guarded, name=name, daemon=True)
+
+
+def cpu_clock() -> Callable[[], float]:
+    """Return what tells the CPU seconds of the thread that calls this, to any thread, while it lives."""
+    return partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))

@@ -24,8 +24,9 @@ from tidelog.storage.segment import LOG, Mismatch, Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
 CHUNK_BYTES: Final = 4 * blocks.BLOCK_BYTES
-# Compressed, a chunk may hold ten times as many records as it would else: what is done at a time is bounded by both.
-CHUNK_RECORDS: Final = 2048
+# What is done at a time is bounded by this as well, and takes a tenth of a millisecond: whoever else wants the
+# interpreter's lock, or a processor, has its turn soon.
+CHUNK_RECORDS: Final = 256
 # What is raised for records that nobody can read, though the checksum over them is right.
 UNREADABLE: Final = (RecordsError, RecordError)
 

@@ -4,10 +4,10 @@ import asyncio
 import errno
 import itertools
 import logging
-import resource
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,11 +17,12 @@ import pytest
 from tests.support.logs import open_log
 from tests.support.served import until
 from tidelog.broker import cleaners
-from tidelog.broker.cleaners import DONE, FAILED, GIVEN_UP, LONGEST_RETRY_MS, Cleaners, Passes
+from tidelog.broker.cleaners import DONE, FAILED, GIVEN_UP, LONGEST_RETRY_MS, REST_S, Cleaners, Passes
 from tidelog.broker.clock import Clock
 from tidelog.broker.errands import Errands, Stopping
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.partition import Partition
+from tidelog.broker.threads import cpu_clock
 from tidelog.broker.throttle import Throttle
 from tidelog.config.options import BrokerConfig
 from tidelog.storage.errors import StorageError
@@ -106,7 +107,15 @@ class Setup:
         self.clock.hold(1_700_000_000_000)
         self.config = BrokerConfig(**options)
         passes = Passes(self.work.due, self.work.next_due_ms, self.work.clean, (Passing,))
-        self.cleaners = Cleaners(self.config, self.clock, cast(Errands, AtOnce()), passes, self.ended.append)
+        self.loop_cpu_s = 0.0
+        self.cleaners = Cleaners(
+            self.config,
+            self.clock,
+            cast(Errands, AtOnce()),
+            passes,
+            self.ended.append,
+            lambda: self.loop_cpu_s,
+        )
         self.logs = [open_log(folder / str(n), cleanup_policy=("compact",)) for n in range(count)]
         for number, log in enumerate(self.logs):
             log.topic = f"t{number}"
@@ -600,26 +609,51 @@ def test_a_stop_ends_a_pass_at_its_next_step(begin: Begin) -> None:
     assert len(setup.cleaners._threads) == 1
 
 
-def test_after_each_step_of_a_pass_its_processor_is_free_for_others(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("worked", "rested"), [([], 0), ([2], 3), (range(6), 18), ([0, 4], 6)])
+def test_after_a_step_while_the_loop_works_its_processor_is_free_for_others(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, worked: Sequence[int], rested: int
 ) -> None:
-    monkeypatch.setattr(
-        cleaners, "REST_S", 0.01
-    )  # A shorter one may be over before a busy kernel has begun it.
-    slept: list[int] = []
+    """After each of these steps it is seen to work three times."""
+    rests: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        setup.loop_cpu_s += 0.001 * (len(rests) % 3 != 0)
 
     def steps(log: Log, structural: Callable[..., Any]) -> Generator[int, None, Came]:
-        for _ in range(6):
-            slept.append(resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw)
+        for number in range(6):
+            setup.loop_cpu_s += 0.001 * (number in worked)
             yield 1
         return Came()
 
+    monkeypatch.setattr(cleaners, "_sleep", sleep)
     setup = begin()
+    setup.loop_cpu_s = 7.0
     setup.work.urgency, setup.work.steps = {setup.logs[0]: 1}, {setup.logs[0]: steps}
     setup.cleaners.start()
     seen(lambda: setup.passes(DONE))
-    assert len(slept) == 6
-    assert all(after > before for before, after in itertools.pairwise(slept))
+    assert rests == [REST_S] * rested
+
+
+def test_a_loop_that_always_works_keeps_a_pass_waiting_for_a_moment_only(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr(cleaners, "_sleep", rests.append)
+    setup = begin()
+    setup.cleaners._loop_cpu_s = itertools.count().__next__
+    setup.work.urgency = {setup.logs[0]: 1}
+    setup.cleaners.start()
+    seen(lambda: setup.passes(DONE))
+    assert 0 < sum(rests) < 0.002
+
+
+def test_cpu_of_a_thread_is_told_to_another() -> None:
+    told_s = cpu_clock()
+    began_s = told_s()
+    with ThreadPoolExecutor() as other:
+        while other.submit(told_s).result() < began_s + 0.01:
+            sum(range(1000))
 
 
 # -- what is done on the maintenance thread ----------------------------------------------------------------------
