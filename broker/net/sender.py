@@ -17,8 +17,9 @@ from tidelog.storage.files import FileSlice, Readable
 
 # What the transport keeps before it says that it has enough, and what one piece may add to that.
 TRANSPORT_BYTES = 64 * 1024
-# One piece a turn of the loop: the others wait for no more than its reading and sending, some 50 us.
-PIECE_BYTES = 256 * 1024
+# One piece a turn of the loop: the others wait for no more than its reading and sending, some 100 us.
+# Half as much took a third more CPU for what is drained; twice as much takes little less.
+PIECE_BYTES = 512 * 1024
 # What comes from the disk must be worth the way to a reader thread and back.
 COLD_PIECE_BYTES = 1024 * 1024
 # While all clients together leave too much unread.
