@@ -222,7 +222,6 @@ def one_log(kind: str, by_yield: bool, segment_records: int, keys: int) -> tuple
                         due,
                         buffer_bytes=64 << 20,
                         load_factor=0.9,
-                        now_ms=now_ms + number,
                         structural=lambda step: step(),
                     )
                     copied += at_once(steps).written_bytes

@@ -391,7 +391,6 @@ class Cleaners:
             plan,
             buffer_bytes=config.log_cleaner_dedupe_buffer_size // max(config.log_cleaner_threads, 1),
             load_factor=config.log_cleaner_io_buffer_load_factor,
-            now_ms=self._clock.now_ms(),
             structural=self._errands.run,
         )
         loop_cpu_s = self._loop_cpu_s()

@@ -306,6 +306,19 @@ def log_dirs(
 
 
 @app.command()
+def health(
+    address: Annotated[
+        str, typer.Option("--http", metavar="HOST:PORT", help="Where the broker answers HTTP (http.port).")
+    ],
+    as_json: Json = False,
+) -> int:
+    """Say whether a broker is well: which logs take no writes, whose compaction fails, and why."""
+    from tidelog.cli.health import run
+
+    return run(address, as_json)
+
+
+@app.command()
 def dump(
     file: Annotated[
         Path,

@@ -64,9 +64,8 @@ class Summary:
     append_crc: int = 0
     is_created_bound: int = 0  # 1 where nobody noted the creation: it was then or earlier
     transactional: int = 0  # 1 where a batch is part of a transaction
-    horizon_ms: int = (
-        NONE  # the least delete horizon of its batches: when the first of them may lose tombstones
-    )
+    # The least delete horizon of its batches after the last pass: when the next of them may lose tombstones.
+    horizon_ms: int = NONE
     # Of compaction, which the log does not tell; NONE where nobody noted it, and after a cut.
     cleaned_to: int = NONE  # nothing is left in it that a record before this offset has replaced
     cleaned_ms: int = NONE  # when the pass began that made it
@@ -154,8 +153,10 @@ class Summary:
 
     def note_rare(self, header: BatchHeader) -> None:
         """Take note of what few batches have: a delete horizon, a transaction."""
-        if header.has_delete_horizon and (self.horizon_ms == NONE or header.base_timestamp < self.horizon_ms):
-            self.horizon_ms = header.base_timestamp
+        if header.has_delete_horizon:
+            horizon_ms = header.base_timestamp
+            if horizon_ms > self.cleaned_ms and (self.horizon_ms == NONE or horizon_ms < self.horizon_ms):
+                self.horizon_ms = horizon_ms
         if header.is_transactional or header.is_control:
             self.transactional = 1
 

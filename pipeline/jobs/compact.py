@@ -118,7 +118,6 @@ def _compact(buffer_bytes: int, progress: Progress, log: Log) -> passes.Cleaned:
             due,
             buffer_bytes=buffer_bytes,
             load_factor=_LOAD,
-            now_ms=now_ms(),
             structural=lambda do: do(),
         )
         try:

@@ -117,16 +117,17 @@ class BatchFilter:
         except UNREADABLE:
             # Its checksum is right, and nobody can read it: it is not for us to lose it.
             return _as_it_is(entry)
-        drops = self._has_expired(header) and header.last_offset < last.safe_end
+        # What became of a transaction may be unknown: its tombstones replace nothing, so they have nothing to outlive.
+        is_decided = self._transactions.may_replace(header)
+        drops = is_decided and self._has_expired(header) and header.last_offset < last.safe_end
         chosen = self._keys.choose(data, columns, header.base_offset, drops)
         gone = header.record_count - chosen.kept
         self.dropped += gone
         if not chosen.kept:
             self.tombstones_dropped += drops and self._tombstones(header.record_count)
             return self._emptied(header) if self._is_needed(header, last) else None
-        gets_horizon = (
-            bool(chosen.tombstones) and not header.has_delete_horizon and header.last_offset < self._keys.end
-        )
+        is_new = is_decided and not header.has_delete_horizon and header.last_offset < self._keys.end
+        gets_horizon = is_new and bool(chosen.tombstones)
         if not gone and not gets_horizon:
             # Where the broker's clock stamps, all have the largest time: the first of them is the first that is left.
             newest_at = 0 if header.is_log_append_time else first

@@ -25,8 +25,8 @@ SWAP: Final = ".swap"
 class Copy:
     """A copy of a group of segments that follow one another."""
 
-    def __init__(self, group: list[Segment], config: TopicConfig, shared: Shared) -> None:
-        """Make the files of one, empty. OSError where that cannot be done."""
+    def __init__(self, group: list[Segment], config: TopicConfig, shared: Shared, now_ms: int) -> None:
+        """Make the files of one, empty, by a pass that began then. OSError where that cannot be done."""
         first = group[0]
         self.group = group
         self.segment = Segment.begin(
@@ -39,6 +39,7 @@ class Copy:
             mark=CLEANED,
         )
         self.segment.make_files()
+        self.segment.summary.cleaned_ms = now_ms  # Batches are to be noted as after that.
         self.segment.summary.is_created_bound = first.summary.is_created_bound
         self._times: list[AppendTime] = []
         self._end = group[-1].next_offset
@@ -71,7 +72,7 @@ class Copy:
             offset = header.base_offset - self.segment.base_offset if last is not None else 0
             self._times.append(AppendTime(time.time_ms, offset, time.is_bound))
 
-    def finish(self, of: BatchFilter, cleaned_to: int, now_ms: int) -> None:
+    def finish(self, of: BatchFilter, cleaned_to: int) -> None:
         """Put all of it on disk, with what is known of the pass; its names are not there yet."""
         segment, summary = self.segment, self.segment.summary
         files.write(segment.path(APPEND_INDEX), encoded(self._times, segment.base_offset, is_compacted=True))
@@ -80,8 +81,7 @@ class Copy:
         summary.last_append_ms = max(each.summary.last_append_ms for each in self.group)
         # What was clean before stays so, though this pass may not have come as far.
         summary.cleaned_to = max(cleaned_to, min(each.summary.cleaned_to for each in self.group))
-        summary.cleaned_ms = now_ms
-        summary.seen_to, summary.seen_ms = seen(self.group, of, cleaned_to, now_ms)
+        summary.seen_to, summary.seen_ms = seen(self.group, of, cleaned_to, summary.cleaned_ms)
         summary.source_bytes = sum(each.size for each in self.group)
         segment.finish(flushed=True)
         segment.sync()

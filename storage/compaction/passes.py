@@ -22,7 +22,6 @@ from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messag
 from tidelog.storage.compaction.survey import Sampler
 from tidelog.storage.compaction.swap import swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
-from tidelog.storage.key_sample import KeySample
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
@@ -46,7 +45,7 @@ class Cleaned:
 
 
 def clean(
-    log: Log, plan: Plan, *, buffer_bytes: int, load_factor: float, now_ms: int, structural: Structural
+    log: Log, plan: Plan, *, buffer_bytes: int, load_factor: float, structural: Structural
 ) -> Generator[int, None, Cleaned]:
     """Make a pass; yield how many bytes were read or written since the last time, often.
 
@@ -59,7 +58,7 @@ def clean(
     plan = yield from _all_known(log, plan)
     keys = KeyMap(buffer_bytes, load_factor, plan.end)
     try:
-        return (yield from _Pass(log, keys, now_ms, structural, cuts).run(plan))
+        return (yield from _Pass(log, keys, plan.now_ms, structural, cuts).run(plan))
     except Mismatch as mismatch:
         log.judge(mismatch.segment, PATIENT)
         raise
@@ -216,7 +215,7 @@ class _Pass:
             (each.summary.cleaned_to for each in log.segments if each.base_offset < group[0].base_offset),
             default=self._keys.end,
         )
-        copy = Copy(group, log.config, log.shared)
+        copy = Copy(group, log.config, log.shared, self._now_ms)
         try:
             yield from copy.fill(what_stays, safe_end)
             copy.segment.sample = survey.merged(group, log.segments, self._keys.end)
@@ -225,9 +224,9 @@ class _Pass:
             if len(group) == 1 and what_stays.changed == changed:
                 copy.drop()
                 met = seen(group, what_stays, clean_to, self._now_ms)
-                self._structural(partial(self._note_clean, group[0], copy.segment.sample, clean_to, met))
+                self._structural(partial(self._note_clean, group[0], copy.segment, clean_to, met))
             else:
-                copy.finish(what_stays, clean_to, self._now_ms)
+                copy.finish(what_stays, clean_to)
                 self._structural(partial(swap, log, copy, self._cuts))
         except BaseException:
             copy.drop()
@@ -238,15 +237,14 @@ class _Pass:
         self._done.freed_bytes += read - written
         self._done.segments += len(group)
 
-    def _note_clean(
-        self, segment: Segment, sample: KeySample | None, clean_to: int, met: tuple[int, int]
-    ) -> None:
-        """Take note that a segment is clean as it is, unless the log was cut meanwhile."""
+    def _note_clean(self, segment: Segment, copied: Segment, clean_to: int, met: tuple[int, int]) -> None:
+        """Take note that a segment is clean, and as its copy would be, unless the log was cut meanwhile."""
         log, summary = self._log, segment.summary
         with log.lock:
             if segment in log.segments and log.durability.cuts == self._cuts:
-                segment.sample = sample
+                segment.sample = copied.sample
                 summary.cleaned_to = max(clean_to, summary.cleaned_to)
                 summary.cleaned_ms, summary.source_bytes = self._now_ms, segment.size
                 summary.seen_to, summary.seen_ms = met
+                summary.horizon_ms = copied.summary.horizon_ms
                 segment.write_summary(summary.encode())

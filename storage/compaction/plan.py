@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     by_yield: bool
     end: int  # of the records whose keys may be looked at
     urgency: float
+    now_ms: int  # of the pass, too: what has expired for the plan has for the pass, and nothing else
 
 
 def clean_to(segment: Segment) -> int:
@@ -87,7 +88,7 @@ def wanted(log: Log, now_ms: int, *, by_yield: bool = True) -> Plan | None:
     if not candidates or not (must or share > most):
         return None
     is_choice = by_yield and share > most and lag_ms <= 0
-    return Plan(candidates, must, is_choice, segments[-1].next_offset, share + max(lag_ms, 0))
+    return Plan(candidates, must, is_choice, segments[-1].next_offset, share + max(lag_ms, 0), now_ms)
 
 
 def everything(log: Log, now_ms: int) -> Plan | None:
@@ -99,7 +100,7 @@ def everything(log: Log, now_ms: int) -> Plan | None:
     candidates = tuple(each for each in segments if not each.summary.damage)
     if all(each.summary.cleaned_to >= end and not has_expired(each, now_ms) for each in candidates):
         return None
-    return Plan(candidates, frozenset(candidates), False, end, 0.0)
+    return Plan(candidates, frozenset(candidates), False, end, 0.0, now_ms)
 
 
 def expired_with_older(candidates: Sequence[Segment], now_ms: int) -> frozenset[Segment]:
@@ -118,8 +119,7 @@ def expired_with_older(candidates: Sequence[Segment], now_ms: int) -> frozenset[
 
 def has_expired(segment: Segment, now_ms: int) -> bool:
     """Tell whether a segment may have tombstones or markers to lose that no pass has looked at since they may go."""
-    summary = segment.summary
-    return NONE < summary.horizon_ms <= now_ms and summary.cleaned_ms < summary.horizon_ms
+    return NONE < segment.summary.horizon_ms <= now_ms
 
 
 def garbage_ratio(segments: Sequence[Segment]) -> float:

@@ -24,9 +24,10 @@ from tidelog.storage.segment import LOG, Mismatch, Segment
 from tidelog.storage.walk import OPENED_BYTES_MAX
 
 CHUNK_BYTES: Final = 4 * blocks.BLOCK_BYTES
-# What is done at a time is bounded by this as well, and takes a tenth of a millisecond: whoever else wants the
-# interpreter's lock, or a processor, has its turn soon.
-CHUNK_RECORDS: Final = 256
+# What is done at a time is bounded by this as well, counted in records, and takes a tenth of a millisecond: whoever
+# else wants the interpreter's lock, or a processor, has its turn soon. An entry takes as long as some records.
+CHUNK_WORK: Final = 256
+ENTRY_WORK: Final = 32
 # What is raised for records that nobody can read, though the checksum over them is right.
 UNREADABLE: Final = (RecordsError, RecordError)
 
@@ -48,14 +49,14 @@ def chunks(segment: Segment) -> Iterator[list[Entry]]:
         data = held + _verified(segment, position)
         view, at = memoryview(data), 0
         found: list[Entry] = []
-        records = 0
+        work = 0
         while (entry := _entry(view, at)) is not None:
             found.append(entry)
             at += len(entry.data)
-            records += entry.header.record_count
-            if records >= CHUNK_RECORDS:
+            work += ENTRY_WORK + entry.header.record_count
+            if work >= CHUNK_WORK:
                 yield found
-                found, records = [], 0
+                found, work = [], 0
         held = data[at:]
         yield found
     if held:

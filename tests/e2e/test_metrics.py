@@ -8,10 +8,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.broker import Broker
+import tidelog
+from tests.support.broker import Broker, run_to_end, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -53,6 +55,35 @@ def test_a_scraper_and_a_probe_and_an_orderly_stop(tmp_path: Path) -> None:
         assert "uvicorn" not in broker.printed.lower()
         with pytest.raises(urllib.error.URLError):
             get(port, "/health")
+
+
+def test_S102_people_are_told_of_a_log_whose_compaction_fails(tmp_path: Path) -> None:
+    port = free_port()
+    with Broker(tmp_path / "data", {"http.port": str(port), "log.cleaner.backoff.ms": "200"}) as broker:
+        broker.start()
+
+        def told(*options: str) -> tuple[int, str]:
+            ended = run_to_end("health", "--http", f"127.0.0.1:{port}", *options)
+            return ended.returncode, ended.stdout + ended.stderr
+
+        assert told() == (0, f"ok: broker 1, Tidelog {tidelog.__version__}, 0 topics, 0 partitions\n")
+        admin = KafkaAdminClient(bootstrap_servers=broker.address)
+        options = {"cleanup.policy": "compact", "segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}
+        admin.create_topics([NewTopic("t", 1, 1, topic_configs=options)])
+        admin.close()
+        (tmp_path / "data" / "t-0" / f"{0:020d}.log.cleaned").mkdir()
+        producer = KafkaProducer(bootstrap_servers=broker.address, acks="all")
+        for _ in range(4):
+            producer.send("t", b"x" * 100, b"k").get(20)
+        producer.close()
+        wait_until(lambda: "compaction fails" in broker.printed)
+        code, lines = told()
+        assert code == 0
+        assert "t-0: compaction fails, and is tried again: " in lines
+        assert json.loads(told("--json")[1])["compaction_failing"] == 1
+        broker.stop(signal.SIGTERM)
+        code, lines = told()
+        assert (code, "http.port" in lines, lines.count("\n")) == (3, True, 1)
 
 
 def test_a_start_after_a_kill_tells_what_it_read_and_cut(tmp_path: Path) -> None:

@@ -56,9 +56,8 @@ def steps_of(
     structural: Callable[[Callable[[], Any]], Any] = lambda step: step(),
 ) -> Generator[int, None, Cleaned]:
     """Begin a pass; nothing is done before the first step."""
-    return passes.clean(
-        log, due, buffer_bytes=buffer_bytes, load_factor=load_factor, now_ms=now_ms, structural=structural
-    )
+    due = due._replace(now_ms=now_ms)
+    return passes.clean(log, due, buffer_bytes=buffer_bytes, load_factor=load_factor, structural=structural)
 
 
 def finished(steps: Generator[int, None, Cleaned]) -> Cleaned:

@@ -202,7 +202,7 @@ def test_what_a_pass_is_given_is_what_the_options_say(begin: Begin) -> None:
     seen(setup.rests)
     (given,) = setup.work.given
     assert given.pop("structural")(lambda: 5) == 5
-    assert given == {"buffer_bytes": 9 * MIB // 2, "load_factor": 0.7, "now_ms": setup.clock.now_ms()}
+    assert given == {"buffer_bytes": 9 * MIB // 2, "load_factor": 0.7}
 
 
 def test_when_nothing_is_due_cleaners_wait_by_the_clock(begin: Begin) -> None:

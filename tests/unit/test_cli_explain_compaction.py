@@ -22,7 +22,7 @@ def clean(log: Log, now_ms: int) -> None:
     due = plan.due(log, now_ms, by_yield=False)
     assert due is not None
     for _ in compaction.clean(
-        log, due, buffer_bytes=1 << 20, load_factor=0.9, now_ms=now_ms, structural=lambda step: step()
+        log, due, buffer_bytes=1 << 20, load_factor=0.9, structural=lambda step: step()
     ):
         pass
 

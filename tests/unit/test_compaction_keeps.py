@@ -8,6 +8,7 @@ from tests.support.compaction import COMPACTED, append_ms_of, clean, keyed, rows
 from tests.support.logs import NOW, first_at, new_shared, open_log
 from tidelog.protocol.records.compression import GZIP
 from tidelog.protocol.records.steps import at_once
+from tidelog.storage.compaction.plan import due, next_due_ms
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_time
 from tidelog.storage.sources import PATIENT
@@ -104,6 +105,33 @@ def test_P16_a_tombstone_stays_for_so_long_after_it_was_first_seen_and_goes_thou
     assert not any(is_there for ms, is_there in found.items() if ms > 2 * RETENTION_MS), "it lives forever"
     if version == "3.0-IV1":
         assert not any(is_there for ms, is_there in found.items() if ms > RETENTION_MS)
+
+
+@pytest.mark.parametrize("by_yield", [True, False])
+@pytest.mark.parametrize("stays", [(), ((b"stays", b"1"),)], ids=["alone", "beside a record"])
+def test_P16_each_tombstone_of_a_segment_makes_a_pass_due_when_its_time_has_come(
+    tmp_path: Path, by_yield: bool, stays: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    """Also beside batches whose horizon is over, and after a start: nothing is appended any more."""
+    options = {**COMPACTED, "segment_bytes": 1 << 16, "delete_retention_ms": RETENTION_MS}
+    log = open_log(tmp_path / "topic-0", **options)
+    for number, at_ms in enumerate((NOW, NOW + 30, NOW + 60)):
+        log.append(keyed((b"k%d" % number, b"1"), (b"k%d" % number, None), *stays[: 1 - number]), at_ms)
+        log.append(keyed((b"n%d" % number, b"x")), at_ms)
+        log.roll(at_ms)
+        clean(log, at_ms, by_yield)
+    clean(log, NOW + 61)
+    assert len(log.segments) == 2
+    for number, horizon_ms in enumerate((NOW + 100, NOW + 130, NOW + 160)):
+        assert due(log, horizon_ms - 1, by_yield=by_yield) is None
+        assert next_due_ms(log, horizon_ms - 1) == horizon_ms
+        assert clean(log, horizon_ms, by_yield)
+        log.close()
+        log = open_log(tmp_path / "topic-0", shared=new_shared(tmp_path), **options)
+        assert [row.key for row in rows_of(log) if row.value is None and row.key] == [
+            b"k%d" % n for n in range(number + 1, 3)
+        ]
+    assert (due(log, NOW + 10_000, by_yield=by_yield), next_due_ms(log, NOW + 200)) == (None, None)
 
 
 def test_the_last_batch_of_a_producer_is_known_when_it_is_sent_again_though_its_records_are_gone(

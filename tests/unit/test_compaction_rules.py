@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.compaction import COMPACTED, clean, finished, keyed, rows_of, steps_of
 from tests.support.logs import NOW, open_log
-from tidelog.storage.compaction import key_map, plan
+from tidelog.storage.compaction import key_map, plan, reading
 from tidelog.storage.compaction.key_map import ENTRY_BYTES, KeyMap
 from tidelog.storage.log import Log
 
@@ -146,3 +146,19 @@ def test_P13_damage_makes_no_pass_due_again_and_again(tmp_path: Path) -> None:
     lagging = {**MERGING, "max_compaction_lag_ms": 1}
     log.update_config(type(log.config)(**lagging))
     assert plan.due(log, NOW + 100, by_yield=False) is None
+
+
+@pytest.mark.parametrize("records", [0, 1, 100])
+def test_a_step_of_a_pass_is_short_whatever_is_in_the_batches(tmp_path: Path, records: int) -> None:
+    """A step has so many records and batches as take a tenth of a millisecond: the others have their turn."""
+    log = open_log(tmp_path, **MERGING)
+    for number in range(400):
+        pairs = [(b"%d" % key, b"") for key in range(max(records, 1))]
+        log.append(keyed(*pairs, producer_id=number, producer_epoch=0, base_sequence=0), NOW)
+    log.roll(NOW)
+    if not records:  # Only the last one keeps its record; the others stay, as the last of their producers.
+        clean(log, NOW)
+    found = [len(entries) for entries in reading.chunks(log.segments[0])]
+    assert sum(found) == 400
+    assert max(found) == {0: 8, 1: 8, 100: 2}[records]
+    assert len(found) >= 400 / max(found)

@@ -8,8 +8,11 @@ import pytest
 
 from tests.support.compaction import COMPACTED, clean, clean_all, rows_of
 from tests.support.logs import NOW, open_log
-from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.batch import DELETE_HORIZON, HEADER_BYTES, read_header
+from tidelog.protocol.records.build import Record, build_batch, signed
 from tidelog.storage.log import Log
+from tidelog.storage.segment import LOG
+from tidelog.storage.sources import PATIENT
 
 ABORT, COMMIT = 0, 1
 PRODUCER = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
@@ -62,6 +65,74 @@ def test_P15_what_was_committed_replaces_what_came_before(tmp_path: Path) -> Non
     )
     clean(log, NOW)
     assert there(log) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("horizon", [None, 1], ids=["none", "Kafka's"])
+def test_P15_a_tombstone_stays_while_nobody_knows_whether_it_was_committed(
+    tmp_path: Path, horizon: int | None
+) -> None:
+    """Its marker may be where the log is damaged: it replaces nothing, so what it would delete is there still."""
+    tombstone = sent(2, b"a", None)
+    if horizon is not None:
+        header = read_header(tombstone)
+        changed = header._replace(
+            attributes=header.attributes | DELETE_HORIZON, base_timestamp=NOW + horizon, max_timestamp=NOW
+        )
+        tombstone = bytes(signed(changed, tombstone[HEADER_BYTES:]))
+    log = kafka_log(
+        tmp_path / "t-0",
+        [data(0, b"a", b"old"), data(1, b"x", b"1")],
+        [tombstone, data(3, b"y", b"1")],
+        [data(4, b"z", b"1"), data(5, b"w", b"1")],
+        [marker(6, COMMIT), data(7, b"v", b"1")],
+        [data(8, b"u", b"1")],
+    )
+    damage(log, 2)
+    late_ms = log.config.delete_retention_ms + 1
+    for at_ms in (NOW, NOW + late_ms, NOW + 2 * late_ms):
+        clean(log, at_ms)
+    assert readable(log) == [0, 1, 2, 3, 6, 7, 8]
+
+
+def test_P15_a_marker_stays_while_what_is_damaged_may_be_of_its_transaction(tmp_path: Path) -> None:
+    log = kafka_log(
+        tmp_path / "t-0",
+        [data(0, b"a", b"1"), data(1, b"x", b"1")],
+        [sent(2, b"a"), data(3, b"y", b"1")],
+        [marker(4, COMMIT), data(5, b"z", b"1")],
+        [data(6, b"u", b"1")],
+    )
+    damage(log, 1)
+    late_ms = log.config.delete_retention_ms + 1
+    for number in range(3):
+        log.append(bytearray(data(0, b"u", b"2")), NOW + number * late_ms)
+        log.roll(NOW + number * late_ms)
+        clean(log, NOW + number * late_ms)
+    assert 4 in readable(log)
+
+
+def damage(log: Log, number: int) -> None:
+    """Spoil a byte of a segment's first batch."""
+    segment = log.segments[number]
+    spoiled = bytearray(segment.path(LOG).read_bytes())
+    spoiled[70] ^= 0xFF
+    segment.path(LOG).write_bytes(spoiled)
+    log.judge(segment, PATIENT)
+
+
+def readable(log: Log) -> list[int]:
+    """Return the base offset of each batch with records in the segments without damage."""
+    files = [each.path(LOG).read_bytes() for each in log.segments if not each.summary.damage]
+    headers = [read_header(file, at) for file in files for at in starts_of(file)]
+    return [header.base_offset for header in headers if header.record_count]
+
+
+def starts_of(found: bytes) -> list[int]:
+    at, starts = 0, []
+    while at < len(found):
+        starts.append(at)
+        at += read_header(found, at).size_bytes
+    return starts
 
 
 def test_P15_nothing_is_compacted_from_where_a_transaction_is_open_on(tmp_path: Path) -> None:

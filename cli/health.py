@@ -1,0 +1,55 @@
+"""`tidelog health`: what a broker says of itself at its HTTP port.
+
+Owns the words. Refuses to know what is well and what is not: the broker says that.
+"""
+
+import http.client
+import json
+from typing import Any
+
+from tidelog.cli.errors import CommandError
+from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE
+from tidelog.cli.output import to_json
+from tidelog.cli.text import counted, shown
+
+# Also where it has a hundred thousand partitions: it looks at them in steps.
+TIMEOUT_S = 30.0
+
+
+def run(address: str, as_json: bool) -> int:
+    """Print whether a broker is well, and a line for each log that is not; return the exit code."""
+    told = _ask(address)
+    if as_json:
+        print(to_json(told))
+    else:
+        for line in _in_words(told):
+            print(shown(line))
+    return OK if told["status"] == "ok" else FAILED
+
+
+def _ask(address: str) -> dict[str, Any]:
+    try:
+        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+        connection.request("GET", "/health")
+        told = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException) as error:
+        why = f"{address}: no answer over HTTP ({error}); a broker has this port where http.port is set"
+        raise CommandError(why, UNREACHABLE) from error
+    except ValueError:
+        told = None
+    if not isinstance(told, dict) or "not_compacted" not in told:
+        raise CommandError(f"{address}: what answers there is no Tidelog broker's http.port", UNREACHABLE)
+    return told
+
+
+def _in_words(told: dict[str, Any]) -> list[str]:
+    held = f"{counted(told['topics'], 'topic')}, {counted(told['partitions'], 'partition')}"
+    lines = [f"{told['status']}: broker {told['node_id']}, Tidelog {told['version']}, {held}"]
+    for count, named, what in (
+        (told["refusing_writes"], told["refused"], "takes no writes"),
+        (told["compaction_failing"], told["not_compacted"], "compaction fails, and is tried again"),
+    ):
+        lines += [f"{each['log']}: {what}: {each['reason']}" for each in named]
+        if count > len(named):
+            lines.append(f"and {count - len(named)} more: {what}")
+    return lines
