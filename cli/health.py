@@ -5,6 +5,7 @@ Owns the words. Refuses to know what is well and what is not: the broker says th
 
 import http.client
 import json
+from contextlib import closing
 from typing import Any
 
 from tidelog.cli.errors import CommandError
@@ -29,9 +30,9 @@ def run(address: str, as_json: bool) -> int:
 
 def _ask(address: str) -> dict[str, Any]:
     try:
-        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
-        connection.request("GET", "/health")
-        told = json.loads(connection.getresponse().read())
+        with closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
+            connection.request("GET", "/health")
+            told = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException) as error:
         why = f"{address}: no answer over HTTP ({error}); a broker has this port where http.port is set"
         raise CommandError(why, UNREACHABLE) from error

@@ -153,10 +153,9 @@ class Summary:
 
     def note_rare(self, header: BatchHeader) -> None:
         """Take note of what few batches have: a delete horizon, a transaction."""
-        if header.has_delete_horizon:
+        if header.has_delete_horizon and header.base_timestamp > self.cleaned_ms:
             horizon_ms = header.base_timestamp
-            if horizon_ms > self.cleaned_ms and (self.horizon_ms == NONE or horizon_ms < self.horizon_ms):
-                self.horizon_ms = horizon_ms
+            self.horizon_ms = horizon_ms if self.horizon_ms == NONE else min(self.horizon_ms, horizon_ms)
         if header.is_transactional or header.is_control:
             self.transactional = 1
 

@@ -21,6 +21,7 @@ from tests.support.compaction import (
     keyed,
     latest_of,
     rows_of,
+    spoil,
     steps_of,
 )
 from tests.support.logs import NOW, is_damaged, new_shared, open_log, read_records
@@ -113,17 +114,6 @@ def test_P13_I1_whatever_fails_in_a_pass_nothing_is_lost_and_the_next_is_made(
         latest_stays(again, before)
         assert not [path for path in folder.iterdir() if path.suffix in (".cleaned", ".swap")]
     raise AssertionError("a pass without an end")
-
-
-def spoil(log: Log, number: int, offset: int) -> None:
-    """Change a byte in the value of the record at an offset, in a segment, on disk."""
-    segment = log.segments[number]
-    data = bytearray(segment.path(".log").read_bytes())
-    at = 0
-    while entries.peek(data, at).last_offset < offset:
-        at += entries.peek(data, at).size_bytes
-    data[at + 65] ^= 0xFF
-    segment.path(".log").write_bytes(data)
 
 
 def test_P8_P13_a_segment_that_is_damaged_before_a_pass_stays_as_it_is_and_the_others_are_compacted(
@@ -281,7 +271,7 @@ def amid(log: Log, change: Callable[[], object], before_swap: bool) -> None:
             change()
         return step()
 
-    going = steps_of(log, due, NOW + 10, structural=structural)
+    going = steps_of(log, due, structural=structural)
     with contextlib.suppress(StorageError, OSError):
         next(going)
         if not before_swap:

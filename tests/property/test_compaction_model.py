@@ -229,7 +229,7 @@ class CompactionModel(RuleBasedStateMachine):
             youngest = max((r.timestamp for r in self.rows if r.offset < segment.next_offset), default=0)
             assert not lag_ms or youngest <= self.now_ms - lag_ms or youngest <= 0
         self.recovery_point = self.log.durability.flush()
-        going = steps_of(self.log, due, self.now_ms, buffer_bytes=buffer_bytes)
+        going = steps_of(self.log, due, buffer_bytes=buffer_bytes)
         done = None
         try:
             while steps is None or steps > 0:

@@ -49,14 +49,12 @@ def keyed(*pairs: Pair, at: int = NOW, **options: Any) -> bytearray:
 def steps_of(
     log: Log,
     due: Plan,
-    now_ms: int = NOW,
     *,
     buffer_bytes: int = BUFFER_BYTES,
     load_factor: float = 0.9,
     structural: Callable[[Callable[[], Any]], Any] = lambda step: step(),
 ) -> Generator[int, None, Cleaned]:
     """Begin a pass; nothing is done before the first step."""
-    due = due._replace(now_ms=now_ms)
     return passes.clean(log, due, buffer_bytes=buffer_bytes, load_factor=load_factor, structural=structural)
 
 
@@ -68,7 +66,7 @@ def finished(steps: Generator[int, None, Cleaned]) -> Cleaned:
 def clean(log: Log, now_ms: int = NOW, by_yield: bool = False, **options: Any) -> Cleaned | None:
     """Make the pass that is due; None where there is none."""
     due = plan.due(log, now_ms, by_yield=by_yield)
-    return None if due is None else finished(steps_of(log, due, now_ms, **options))
+    return None if due is None else finished(steps_of(log, due, **options))
 
 
 def clean_all(log: Log, now_ms: int = NOW, most: int = 10_000, **options: Any) -> int:
@@ -98,6 +96,17 @@ def rows_of(log: Log, max_bytes: int = 1 << 20, start: int | None = None) -> lis
         assert after > offset, f"a fetch from {offset} does not go on"
         offset = after
     return rows
+
+
+def spoil(log: Log, number: int, offset: int) -> None:
+    """Change a byte in the value of the record at an offset, in a segment, on disk."""
+    segment = log.segments[number]
+    data = bytearray(segment.path(".log").read_bytes())
+    at = 0
+    while entries.peek(data, at).last_offset < offset:
+        at += entries.peek(data, at).size_bytes
+    data[at + 65] ^= 0xFF
+    segment.path(".log").write_bytes(data)
 
 
 def append_ms_of(log: Log, offset: int) -> tuple[int, bool]:

@@ -54,7 +54,7 @@ def test_all_there_is_to_compact_is_what_a_pass_by_yield_or_ratio_may_leave(tmp_
     everything = plan.everything(log, NOW)
     assert everything is not None
     assert everything.must == frozenset(log.segments[:-1])
-    finished(steps_of(log, everything, NOW))
+    finished(steps_of(log, everything))
     assert [row.key for row in rows_of(log)] == [b"k0", b"k1", b"k2"]
     assert plan.everything(log, NOW) is None
 

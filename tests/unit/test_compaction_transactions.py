@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.compaction import COMPACTED, clean, clean_all, rows_of
+from tests.support.compaction import COMPACTED, clean, clean_all, rows_of, spoil
 from tests.support.logs import NOW, open_log
 from tidelog.protocol.records.batch import DELETE_HORIZON, HEADER_BYTES, read_header
 from tidelog.protocol.records.build import Record, build_batch, signed
+from tidelog.storage.compaction.reading import chunks
 from tidelog.storage.log import Log
-from tidelog.storage.segment import LOG
 from tidelog.storage.sources import PATIENT
 
 ABORT, COMMIT = 0, 1
@@ -112,27 +112,17 @@ def test_P15_a_marker_stays_while_what_is_damaged_may_be_of_its_transaction(tmp_
 
 
 def damage(log: Log, number: int) -> None:
-    """Spoil a byte of a segment's first batch."""
+    """Spoil the first record of a segment, and have that found."""
     segment = log.segments[number]
-    spoiled = bytearray(segment.path(LOG).read_bytes())
-    spoiled[70] ^= 0xFF
-    segment.path(LOG).write_bytes(spoiled)
+    spoil(log, number, segment.base_offset)
     log.judge(segment, PATIENT)
 
 
 def readable(log: Log) -> list[int]:
-    """Return the base offset of each batch with records in the segments without damage."""
-    files = [each.path(LOG).read_bytes() for each in log.segments if not each.summary.damage]
-    headers = [read_header(file, at) for file in files for at in starts_of(file)]
-    return [header.base_offset for header in headers if header.record_count]
-
-
-def starts_of(found: bytes) -> list[int]:
-    at, starts = 0, []
-    while at < len(found):
-        starts.append(at)
-        at += read_header(found, at).size_bytes
-    return starts
+    """Return the base offset of each batch with records in the sealed segments without damage."""
+    whole = [each for each in log.segments[:-1] if not each.summary.damage]
+    entries = [entry for each in whole for found in chunks(each) for entry in found]
+    return [entry.header.base_offset for entry in entries if entry.header.record_count]
 
 
 def test_P15_nothing_is_compacted_from_where_a_transaction_is_open_on(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def passes_of(log: Log, most: int = 40, **options: Any) -> list[Any]:
         due = plan.due(log, now_ms)
         if due is None:
             return done
-        done.append(finished(steps_of(log, due, now_ms, **options)))
+        done.append(finished(steps_of(log, due, **options)))
     raise AssertionError(f"after {most} passes another is due: {done[-1]}")
 
 
@@ -170,7 +170,7 @@ def test_S91_a_batch_with_more_keys_than_the_map_holds_does_not_stop_the_next_pa
         for number in range(9):
             due = plan.due(log, NOW + number, by_yield=by_yield)
             if due is not None:
-                finished(steps_of(log, due, NOW + number, buffer_bytes=24 * 12))
+                finished(steps_of(log, due, buffer_bytes=24 * 12))
         assert [row.key for row in rows_of(log)] == [*(b"%d" % n for n in range(20)), b"k"]
 
 
@@ -221,7 +221,7 @@ def test_a_transaction_whose_marker_is_damaged_is_neither_committed_nor_aborted(
     assert [bool(each.summary.damage) for each in log.segments] == [False, True, False, False, False]
     due = plan.due(log, NOW, by_yield=False)
     assert due is not None
-    finished(steps_of(log, due, NOW))
+    finished(steps_of(log, due))
     assert log.segments[0].summary.record_count == 2
     # That its sample tells of garbage which does not go is known after one look.
     assert len(passes_of(log)) < 4
@@ -238,7 +238,7 @@ def test_a_tombstone_behind_damage_and_one_in_it_outlive_what_they_delete(tmp_pa
     for number in range(3):
         due = plan.everything(log, NOW + 100 * number)
         if due is not None:
-            finished(steps_of(log, due, NOW + 100 * number))
+            finished(steps_of(log, due))
     assert [(row.offset, row.value) for row in rows_of(log, start=4)] == [(4, None), (5, b"1")]
     assert log.segments[0].summary.cleaned_to <= 2
     log.close()
@@ -247,7 +247,7 @@ def test_a_tombstone_behind_damage_and_one_in_it_outlive_what_they_delete(tmp_pa
     for number in range(3, 9):
         due = plan.everything(log, NOW + 100 * number)
         if due is not None:
-            finished(steps_of(log, due, NOW + 100 * number))
+            finished(steps_of(log, due))
     assert [(row.offset, row.key) for row in rows_of(log)] == [(5, b"c")]
 
 
@@ -259,5 +259,5 @@ def test_before_damage_a_segment_is_clean_as_far_as_the_map_reaches_and_no_furth
     sealed(log, (b"a", b"2"))
     due = plan.everything(log, NOW)
     assert due is not None
-    done = finished(steps_of(log, due, NOW, buffer_bytes=24 * 2))
+    done = finished(steps_of(log, due, buffer_bytes=24 * 2))
     assert log.segments[0].summary.cleaned_to == done.cleaned_to == 1

@@ -165,7 +165,7 @@ class CompactedWorld(World):
         place = len(self.disk.journal)
         self.put(topic, index, self._going(state, due.end))
         self.mark(place)
-        going = steps_of(target, due, self.now_ms, buffer_bytes=buffer_bytes)
+        going = steps_of(target, due, buffer_bytes=buffer_bytes)
         try:
             for _ in range(steps):
                 if next(going, None) is None:
