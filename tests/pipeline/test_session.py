@@ -94,15 +94,17 @@ def test_settings_of_the_caller_are_laid_over_ours(spark: Any) -> None:
     assert spark.sparkContext.master == "local[2]"
     assert spark.sparkContext.appName == "tidelog"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
-    before = spark.conf.get("spark.sql.shuffle.partitions")
+    partitions = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(partitions)  # by who came last: every session of the process lays its settings on
     try:
-        again = session.session({"spark.sql.shuffle.partitions": "3"})
-        assert again.conf.get("spark.sql.shuffle.partitions") == "3"
-        assert again.sparkContext is spark.sparkContext
+        ours = session.session()
+        assert ours.conf.get(partitions) == session.SETTINGS[partitions] == "8"
+        again = session.session({partitions: "3"})
+        assert again.conf.get(partitions) == "3"
+        assert again.sparkContext is ours.sparkContext is spark.sparkContext
     finally:
-        spark.conf.set("spark.sql.shuffle.partitions", before)
+        spark.conf.set(partitions, before)
 
 
 _OF_THE_USER = """
