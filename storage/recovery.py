@@ -31,7 +31,7 @@ Doing all this twice gives what doing it once gives.
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +47,6 @@ from tidelog.storage import (
     time_index,
     verification,
 )
-from tidelog.storage.append_index import Origin
 from tidelog.storage.compaction import swap
 from tidelog.storage.continuity import Opened, Owed
 from tidelog.storage.deleted_files import DELETED
@@ -63,7 +62,7 @@ from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import NONE, Summary
 from tidelog.storage.time_index import TimeIndex
-from tidelog.storage.walk import Refuses
+from tidelog.storage.walk import Following, Refuses
 
 # Marks of a file that is not in force: deleted, half written.
 _LEFTOVERS = (DELETED, ".tmp")
@@ -396,32 +395,27 @@ def _ends_as_closed(segment: Segment, summary: Summary) -> bool:
     )
 
 
-def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
+def _leaves_a_gap(_: int, header: BatchHeader, expected: int | None, following: Following) -> bool:
     """Refuse a batch by its offset, which no checksum covers: the segment written to leaves none out.
 
     Of older ones, or those that came from elsewhere, compaction may have.
     """
     if expected is None:
-        return following not in (None, header.last_offset + 1)
+        return following() not in (None, header.last_offset + 1)
     return expected != header.base_offset
 
 
 def _leaves_a_gap_in(segment: Segment) -> Refuses:
     """Refuse such a batch where no summary tells which ones were imported, unless it may have been among these."""
+    may_skip = verification.may_skip(segment)
 
-    @cache  # most logs have no gap that it is asked for
-    def origin() -> Origin | None:
-        data = files.load(segment.path(APPEND_INDEX))
-        return Origin(data, segment.base_offset, segment.file, segment.size) if data else None
-
-    def refuses(position: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
+    def refuses(position: int, header: BatchHeader, expected: int | None, following: Following) -> bool:
         if not _leaves_a_gap(position, header, expected, following):
             return False
         first, last = (
-            (expected, header.base_offset) if expected is not None else (header.last_offset + 1, following)
+            (expected, header.base_offset) if expected is not None else (header.last_offset + 1, following())
         )
-        from_where = origin()
-        return from_where is None or not from_where.may_skip(first, last or first)
+        return not may_skip(first, last or first)
 
     return refuses
 

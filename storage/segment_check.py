@@ -203,7 +203,7 @@ class SegmentCheck:
         is_ours = is_vouched or origin.has_times
 
         def refuses(
-            _position: int, header: BatchHeader, expected: int | None, _following: int | None
+            _position: int, header: BatchHeader, expected: int | None, _following: walk.Following
         ) -> bool:
             # What comes after that for which the digests vouch was appended here.
             if expected not in (None, header.base_offset) and (

@@ -6,19 +6,22 @@ same files, and the log puts that in the place of the first.
 
 In a block whose digest does not match every batch is suspected beyond its checksum, which leaves out its offset and its
 leader epoch: it is damage where its offsets do not follow the batch before it (or, after damage, are not followed by
-the batch after it), or where its epoch is not the one that the log has there. Where nothing is found but the digest,
-the summary was not of this log: the log's bytes win.
+the batch after it), or where its epoch is not the one that the log has there. Compacted logs have gaps: where a
+checksum tells already what happened to the block, a gap is none of it, but for one behind the first batch after that.
+Where nothing is found but the digest, the summary was not of this log: the log's bytes win.
 """
 
 import logging
 from collections.abc import Callable
+from functools import cache
 
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
-from tidelog.storage import blocks
+from tidelog.storage import blocks, files, walk
+from tidelog.storage.append_index import Origin
 from tidelog.storage.blocks import Unverified
-from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
-from tidelog.storage.summary import Damage
-from tidelog.storage.walk import Refuses
+from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, Segment
+from tidelog.storage.summary import NONE, Damage
+from tidelog.storage.walk import EpochAt, Following, Refuses
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +54,8 @@ def walked(segment: Segment, epoch_at: Callable[[int], int]) -> tuple[Segment, s
     mismatches = unverified.mismatches(segment.file)
     found = segment.anew(unverified.end)
     known = segment.summary.damage
-    found.scan(_suspicion(mismatches, known, unverified, epoch_at) if mismatches or known else None, epoch_at)
+    suspicion = _suspicion(segment, mismatches, known, unverified, epoch_at)
+    found.scan(suspicion if mismatches or known else None, epoch_at)
     summary = found.summary
     if summary.damage and summary.damage[-1].next_offset == OFFSET_MAX:
         # This is no write that never finished: the end of what was there is known.
@@ -63,29 +67,79 @@ def walked(segment: Segment, epoch_at: Callable[[int], int]) -> tuple[Segment, s
     return found, mismatches
 
 
+def may_skip(segment: Segment) -> Callable[[int, int], bool]:
+    """Return what tells whether a batch may begin with a larger offset than the one that follows the batch before it.
+
+    It may where batches were compacted, or came from elsewhere; a log without append times tells of neither.
+    """
+
+    @cache  # most logs have no gap that it is asked for
+    def origin() -> Origin | None:
+        data = files.load(segment.path(APPEND_INDEX))
+        return Origin(data, segment.base_offset, segment.file, segment.size) if data else None
+
+    def tell(expected: int, offset: int) -> bool:
+        from_where = origin()
+        return from_where is not None and from_where.may_skip(expected, offset)
+
+    return tell
+
+
 def _suspicion(
+    segment: Segment,
     mismatches: set[int],
     known: tuple[Damage, ...],
     unverified: Unverified,
-    epoch_at: Callable[[int], int],
+    epoch_at: EpochAt,
 ) -> Refuses:
     """Return what refuses a batch that is right by its checksum: one that is known to be damaged stays so."""
+    limit, refused_end = unverified.next_offset, NONE
+    skips = may_skip(segment)
 
-    def refuses(position: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
-        first, last = position // blocks.BLOCK_BYTES, (position + MAGIC_POSITION - 1) // blocks.BLOCK_BYTES
-        if first not in mismatches and last not in mismatches:
-            return any(start <= position < end for start, end, _ in known)
-        end = header.last_offset + 1
+    @cache
+    def damaged() -> set[int]:
+        """Return the blocks in which something is found wrong without them."""
+        base = segment.base_offset
+        walked = walk.verified(segment.file, 0, unverified.end, base, base, None, epoch_at)
+        return {
+            number
+            for batch in walked
+            if batch.header is None
+            for number in range(batch.position // blocks.BLOCK_BYTES, blocks.count_of(batch.end))
+        }
+
+    def is_misplaced(
+        position: int, header: BatchHeader, expected: int | None, following: Following, changed: set[int]
+    ) -> bool:
+        base, end = header.base_offset, header.last_offset + 1
+        after = limit if position + header.size_bytes == unverified.end else following()
+        is_followed = after is None or after == end
         if expected is None:
-            if position + header.size_bytes == unverified.end:
-                following = unverified.next_offset
-            if end > unverified.next_offset or following not in (None, end):
+            if end > limit:
                 return True
-        # What follows the batch before it is right, though it lies beyond the end that the summary says: another log's.
-        elif expected != header.base_offset:
-            return True
-        # Messages of the older formats bear no epoch.
-        return header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
+            if is_followed:
+                return skips(base, base) and not changed <= damaged()
+            # What changed bytes up to its beginning may have changed its offset too, unless a whole batch lies between.
+            return position != refused_end or not (skips(base, base) and changed <= damaged())
+        if expected != base:
+            return not (skips(expected, base) and changed <= damaged())
+        # It is right, though it may lie beyond the end that the summary says: another log's. But where gaps may be, and
+        # nothing else is wrong, it may have been made to follow.
+        return after is not None and after > end and skips(end, after) and not changed <= damaged()
+
+    def refuses(position: int, header: BatchHeader, expected: int | None, following: Following) -> bool:
+        nonlocal refused_end
+        first, last = position // blocks.BLOCK_BYTES, (position + MAGIC_POSITION - 1) // blocks.BLOCK_BYTES
+        changed = mismatches & {first, last}
+        if changed:
+            refused = is_misplaced(position, header, expected, following, changed)
+            # Messages of the older formats bear no epoch.
+            refused |= header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
+        else:
+            refused = any(start <= position < end for start, end, _ in known)
+        if refused:
+            refused_end = position + header.size_bytes
+        return refused
 
     return refuses
 

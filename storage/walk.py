@@ -7,6 +7,7 @@ bounded by the larger of a chunk and one batch, for wrappers of the older format
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from tidelog.protocol.records import entries, legacy
@@ -24,9 +25,11 @@ OPENED_BYTES_MAX: Final = 64 << 20
 # What a message of the older formats begins with, but for its offset: length, checksum, magic.
 _MESSAGE: Final = re.compile(rb"(?s)(?!\0\0\0[\0-\x0d])[\0-\x7f].{7}[\0\1]")
 
+# The offset of the batch that comes next, if there is one: to ask costs reading it.
+Following = Callable[[], int | None]
 # What else is known of a log: whether a whole batch at a position cannot be true, given the offset that it should have,
-# or where that is not known, after damage, None and the offset that the batch after it has, if there is one.
-Refuses = Callable[[int, BatchHeader, int | None, int | None], bool]
+# or None where that is not known, after damage, and what comes next.
+Refuses = Callable[[int, BatchHeader, int | None, Following], bool]
 # The leader epoch of an offset, less than 0 where it is not known.
 EpochAt = Callable[[int], int]
 
@@ -107,8 +110,8 @@ def verified(
                 is_refused = _is_of_false_epoch(window, position, header, base_offset, epoch, epoch_at)
             if refuses is not None and not is_refused:
                 expected = None if is_after_damage else next_offset
-                after = _whole_batch(window, batch_end, base_offset, next_offset) if is_after_damage else None
-                is_refused = refuses(position, header, expected, after and after.base_offset)
+                following = partial(_offset_at, window, batch_end, base_offset, next_offset)
+                is_refused = refuses(position, header, expected, following)
             if is_refused:
                 header = None  # Where it ends is true, by its checksum.
             else:
@@ -153,6 +156,11 @@ def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: 
         # Compaction leaves no such thing, and a producer cannot: what it claims to begin with is not so.
         header = header._replace(base_offset=header.last_offset, last_offset_delta=0)
     return header
+
+
+def _offset_at(window: _Window, position: int, base_offset: int, next_offset: int) -> int | None:
+    header = _whole_batch(window, position, base_offset, next_offset)
+    return header and header.base_offset
 
 
 def _is_misplaced(

@@ -112,13 +112,13 @@ def test_a_segment_holds_offsets_up_to_its_base_and_the_largest_int32(tmp_path: 
 
 @pytest.mark.parametrize("refused", [None, 0, 1, 2])
 def test_who_knows_more_is_asked_what_to_believe(tmp_path: Path, refused: int | None) -> None:
-    """Told the offset that is next, or behind damage that of the batch behind."""
+    """Told the offset that is next, and that of the batch behind if it asks."""
     first, second, third = at(0, count=2), at(7), at(8)
     junk = b"?" * 100
     asked: list[tuple[int, int, int | None, int | None]] = []
 
-    def refuses(position: int, header: BatchHeader, expected: int | None, following: int | None) -> bool:
-        asked.append((position, header.base_offset, expected, following))
+    def refuses(position: int, header: BatchHeader, expected: int | None, following: walk.Following) -> bool:
+        asked.append((position, header.base_offset, expected, following()))
         return len(asked) - 1 == refused
 
     data = first + junk + second + third
@@ -127,7 +127,7 @@ def test_who_knows_more_is_asked_what_to_believe(tmp_path: Path, refused: int | 
     a = len(first)
     b = a + len(junk)
     c = b + len(second)
-    assert asked[:2] == [(0, 0, 0, None), (b, 7, None, 8)]
+    assert asked[:2] == [(0, 0, 0, None), (b, 7, None, 8)]  # none at once behind the first
     assert asked[2] == ((c, 8, None, None) if refused == 1 else (c, 8, 8, None))
     assert [each[:2] for each in walked] == [(0, a), (a, b), (b, c), (c, len(data))]
     believed = [each.header and each.header.base_offset for each in walked]
