@@ -89,6 +89,17 @@ def test_an_offset_that_was_changed_behind_damage_is_seen(folder: Path, number: 
         serves_all_but(log, folder, {number - 1, number})
 
 
+@pytest.mark.parametrize("number", range(len(COUNTS) - 1))
+def test_an_offset_that_was_changed_before_damage_is_seen(folder: Path, number: int) -> None:
+    for step in (1, 2):
+        log = changed(folder, {number: (OFFSET, step)}, lost=(number + 1,))
+        serves_all_but(log, folder, {number, number + 1})
+
+
+def test_an_offset_beyond_the_end_is_seen_between_damaged_batches(folder: Path) -> None:
+    serves_all_but(changed(folder, {5: (OFFSET, 100)}, lost=(4, 6)), folder, {4, 5, 6})
+
+
 @pytest.mark.parametrize("number", range(len(COUNTS)))
 def test_a_leader_epoch_that_was_changed_is_seen(folder: Path, number: int) -> None:
     for step in (1, 2, 1 << 20):
@@ -161,7 +172,7 @@ def compacted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("os.fdatasync", lambda fd: None)
     log = open_log(tmp_path / "good", **COMPACTED | {"segment_bytes": 1 << 20})
     for number in range(24):
-        key = b"again" if number % 3 == 1 else b"%d" % number
+        key = b"again" if number % 5 in (1, 3) else b"%d" % number
         log.append(keyed((key, b"v" * (7 * number))), NOW)
     log.roll(NOW)
     clean_all(log)
@@ -193,11 +204,15 @@ def with_bytes(folder: Path, changes: dict[int, int]) -> Log:
 def test_V10_damage_in_a_compacted_log_takes_its_batch_and_one_more_at_most(compacted: Path) -> None:
     """Of the one behind it nobody knows whether it has changed too, where a gap follows. One further is whole."""
     batches, rows = batches_of(compacted), scan(reopened(compacted))
-    assert [header.base_offset for _, header in batches] == [n for n in range(24) if n % 3 != 1 or n == 22]
+    assert [header.base_offset for _, header in batches] == [
+        *(n for n in range(23) if n % 5 in (0, 2, 4)),
+        23,
+    ]
+    offsets = {header.base_offset for _, header in batches} | {24}
     for number, (position, header) in enumerate(batches):
         log = with_bytes(compacted, {position + header.size_bytes - 1: 1})
         lost = {header.base_offset}
-        if number + 1 < len(batches) and batches[number + 1][1].base_offset % 3 == 0:
+        if number + 1 < len(batches) and batches[number + 1][1].last_offset + 1 not in offsets:
             lost.add(batches[number + 1][1].base_offset)
         assert {row.offset for row in rows} - {row.offset for row in scan(log)} <= lost
         assert is_damaged(log, header.base_offset)
