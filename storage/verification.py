@@ -7,7 +7,8 @@ same files, and the log puts that in the place of the first.
 In a block whose digest does not match every batch is suspected beyond its checksum, which leaves out its offset and its
 leader epoch: it is damage where its offsets do not follow the batch before it (or, after damage, are not followed by
 the batch after it), or where its epoch is not the one that the log has there. Compacted logs have gaps: where a
-checksum tells already what happened to the block, a gap is none of it, but for one behind the first batch after that.
+checksum or an epoch tells already what happened to the block, a gap is no damage, but for one behind the first batch
+after that.
 Where nothing is found but the digest, the summary was not of this log: the log's bytes win.
 """
 
@@ -96,6 +97,10 @@ def _suspicion(
     limit, refused_end = unverified.next_offset, NONE
     skips = may_skip(segment)
 
+    def is_of_other_epoch(header: BatchHeader) -> bool:
+        # Messages of the older formats bear none.
+        return header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
+
     @cache
     def damaged() -> set[int]:
         """Return the blocks in which something is found wrong without them."""
@@ -104,7 +109,7 @@ def _suspicion(
         return {
             number
             for batch in walked
-            if batch.header is None
+            if batch.header is None or is_of_other_epoch(batch.header)
             for number in range(batch.position // blocks.BLOCK_BYTES, blocks.count_of(batch.end))
         }
 
@@ -132,9 +137,9 @@ def _suspicion(
         first, last = position // blocks.BLOCK_BYTES, (position + MAGIC_POSITION - 1) // blocks.BLOCK_BYTES
         changed = mismatches & {first, last}
         if changed:
-            refused = is_misplaced(position, header, expected, following, changed)
-            # Messages of the older formats bear no epoch.
-            refused |= header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
+            refused = is_of_other_epoch(header) or is_misplaced(
+                position, header, expected, following, changed
+            )
         else:
             refused = any(start <= position < end for start, end, _ in known)
         if refused:
