@@ -8,13 +8,12 @@ In a block whose digest does not match every batch is suspected beyond its check
 leader epoch: it is damage where its offsets do not follow the batch before it (or, after damage, are not followed by
 the batch after it), or where its epoch is not the one that the log has there. Compacted logs have gaps: where a
 checksum or an epoch tells already what happened to the block, a gap is no damage, but for one behind the first batch
-after that.
-Where nothing is found but the digest, the summary was not of this log: the log's bytes win.
+after that. Where nothing is found but the digest, the summary was not of this log: the log's bytes win.
 """
 
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
 from tidelog.storage import blocks, files, walk
@@ -86,6 +85,22 @@ def may_skip(segment: Segment) -> Callable[[int, int], bool]:
     return tell
 
 
+def _is_of_other_epoch(header: BatchHeader, epoch_at: EpochAt) -> bool:
+    # Messages of the older formats bear none.
+    return header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
+
+
+def _damaged_blocks(segment: Segment, end: int, epoch_at: EpochAt) -> set[int]:
+    """Return the numbers of the blocks in which something is found wrong without their digests."""
+    base = segment.base_offset
+    return {
+        number
+        for batch in walk.verified(segment.file, 0, end, base, base, None, epoch_at)
+        if batch.header is None or _is_of_other_epoch(batch.header, epoch_at)
+        for number in range(batch.position // blocks.BLOCK_BYTES, blocks.count_of(batch.end))
+    }
+
+
 def _suspicion(
     segment: Segment,
     mismatches: set[int],
@@ -97,21 +112,7 @@ def _suspicion(
     limit, refused_end = unverified.next_offset, NONE
     skips = may_skip(segment)
 
-    def is_of_other_epoch(header: BatchHeader) -> bool:
-        # Messages of the older formats bear none.
-        return header.magic == MAGIC and 0 <= epoch_at(header.base_offset) != header.leader_epoch
-
-    @cache
-    def damaged() -> set[int]:
-        """Return the blocks in which something is found wrong without them."""
-        base = segment.base_offset
-        walked = walk.verified(segment.file, 0, unverified.end, base, base, None, epoch_at)
-        return {
-            number
-            for batch in walked
-            if batch.header is None or is_of_other_epoch(batch.header)
-            for number in range(batch.position // blocks.BLOCK_BYTES, blocks.count_of(batch.end))
-        }
+    damaged = cache(partial(_damaged_blocks, segment, unverified.end, epoch_at))
 
     def is_misplaced(
         position: int, header: BatchHeader, expected: int | None, following: Following, changed: set[int]
@@ -137,7 +138,7 @@ def _suspicion(
         first, last = position // blocks.BLOCK_BYTES, (position + MAGIC_POSITION - 1) // blocks.BLOCK_BYTES
         changed = mismatches & {first, last}
         if changed:
-            refused = is_of_other_epoch(header) or is_misplaced(
+            refused = _is_of_other_epoch(header, epoch_at) or is_misplaced(
                 position, header, expected, following, changed
             )
         else:
