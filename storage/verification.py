@@ -26,7 +26,7 @@ from tidelog.storage.walk import EpochAt, Following, Refuses
 _log = logging.getLogger(__name__)
 
 
-def judge(segment: Segment, epoch_at: Callable[[int], int]) -> Segment:
+def judge(segment: Segment, epoch_at: EpochAt) -> Segment:
     """Return a segment that knows of the same log what a walk finds in all that was unverified; `scan` goes on.
 
     `epoch_at` gives the leader epoch of an offset, or -1. Damage is in the summary, and nothing is unverified any more.
@@ -48,7 +48,7 @@ def doubt(segment: Segment, position: int) -> None:
     segment.unverified = Unverified(summary.digests, summary.log_bytes, summary.next_offset)
 
 
-def walked(segment: Segment, epoch_at: Callable[[int], int]) -> tuple[Segment, set[int]]:
+def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
     """Return what `judge` does, and which blocks are not what the summary says; nothing is told or written."""
     unverified = segment.unverified or Unverified(b"", 0, segment.base_offset)
     mismatches = unverified.mismatches(segment.file)
@@ -111,13 +111,14 @@ def _suspicion(
     """Return what refuses a batch that is right by its checksum: one that is known to be damaged stays so."""
     limit, refused_end = unverified.next_offset, NONE
     skips = may_skip(segment)
-
     damaged = cache(partial(_damaged_blocks, segment, unverified.end, epoch_at))
 
     def is_misplaced(
         position: int, header: BatchHeader, expected: int | None, following: Following, changed: set[int]
     ) -> bool:
         base, end = header.base_offset, header.last_offset + 1
+        if expected is not None and expected != base:
+            return not (skips(expected, base) and changed <= damaged())
         after = limit if position + header.size_bytes == unverified.end else following()
         is_followed = after is None or after == end
         if expected is None:
@@ -127,8 +128,6 @@ def _suspicion(
                 return skips(base, base) and not changed <= damaged()
             # What changed bytes up to its beginning may have changed its offset too, unless a whole batch lies between.
             return position != refused_end or not (skips(base, base) and changed <= damaged())
-        if expected != base:
-            return not (skips(expected, base) and changed <= damaged())
         # It is right, though it may lie beyond the end that the summary says: another log's. But where gaps may be, and
         # nothing else is wrong, it may have been made to follow.
         return after is not None and after > end and skips(end, after) and not changed <= damaged()
