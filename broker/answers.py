@@ -5,14 +5,18 @@ an `Elsewhere`, an `OnLoop`, a `NextTurn`, or None where no answer is due; dispa
 `Streamed` or a `Deferred`, and the connection sends these. Knows nothing of sockets.
 """
 
+import traceback
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from tidelog.broker.quota import Owner
 from tidelog.protocol.wire.errors import WireError
+from tidelog.storage.errors import StorageError, without_frames
 from tidelog.storage.files import FileSlice
+
+F = TypeVar("F", bound=BaseException)
 
 Part = bytes | bytearray | FileSlice
 # Parts that are written at once.
@@ -64,7 +68,7 @@ class NextTurn(partial[Any]):
 
 
 class Later:
-    """A response to come: None until it is there, a message, or the exception that took its place.
+    """A response to come: None until it is there, a message, or the exception that took its place (`kept`).
 
     Whoever waits for it sets `ready`, in the turn of the loop in which the `Later` was made. While it is waited for it
     counts as `weight_bytes` of unsent answers: as many as keep the connection from taking further requests, unless
@@ -82,8 +86,10 @@ class Later:
     def resolve(self, response: Any) -> None:
         """Hand over the response, once, on the event loop and in a later turn than the one that made this."""
         self.response = response
-        if self.ready is not None:
-            self.ready()
+        if (ready := self.ready) is not None:
+            # Most of these refer to this `Later`: in a cycle, only the collector would free the response.
+            self.ready = None
+            ready()
 
     def charge(self, owner: Owner) -> None:
         """Charge a connection with what the response holds until it is there, if that is anything."""
@@ -123,6 +129,10 @@ class BadRequest(Exception):
         self.request = request
 
 
+class NotAnswered(Exception):
+    """A request for which no answer could be made; the exception that says why is the cause."""
+
+
 @final
 @dataclass(slots=True, eq=False)
 class Deferred:
@@ -135,16 +145,22 @@ class Deferred:
     keeps_request: bool = False  # the bytes of the request are needed until the answer is there
 
     def encoded(self) -> "Answer | Streamed | Deferred":
-        """Return the answer that has come, or is still to come of it; raise the exception that took its place."""
+        """Return the answer that has come, or is still to come of it.
+
+        Raise BadRequest, CutShort or NotAnswered for the exception that took its place.
+        """
         response: Any = self.later.response
         if type(response) is OnLoop:
             response = response()
             if isinstance(response, Later):
                 return replace(self, later=response)
         if isinstance(response, Exception):
+            # Never the exception itself: it would refer to this frame, which refers to the exception.
             if isinstance(response, WireError | ClosesConnection):
                 raise BadRequest(self.request, response)
-            raise response
+            if isinstance(response, CutShort):
+                raise CutShort(response.sent)
+            raise NotAnswered(self.request) from response
         return answer_of(self.encode(self.correlation_id, response))
 
 
@@ -153,7 +169,21 @@ def outcome_of(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as fault:
-        return fault
+        return kept(fault)
+
+
+# What is answered or logged by its text alone.
+_EXPECTED = (StorageError, OSError, WireError, ClosesConnection, CutShort)
+
+
+def kept(fault: F) -> F:
+    """Return an exception to be kept in the place of a response, without its frames (`without_frames`).
+
+    Where nobody expected it a note says by which way it came: the log shows that.
+    """
+    if not isinstance(fault, _EXPECTED):
+        fault.add_note("".join(traceback.format_exception(fault)).rstrip())
+    return without_frames(fault)
 
 
 def answer_of(encoded: tuple[list[Any], int]) -> Answer | Streamed:

@@ -7,8 +7,10 @@ stop holds the loop. What has begun is waited for; what has not is given up at a
 import asyncio
 import threading
 from collections.abc import Callable
+from copy import copy
 from typing import Any, TypeVar
 
+from tidelog.broker.answers import kept
 from tidelog.broker.maintenance import Maintenance, Task
 
 T = TypeVar("T")
@@ -50,10 +52,14 @@ class Errands:
                     errand.is_given_up = True
                     raise Stopping
                 self._changed.wait()
-        if isinstance(errand.outcome, BaseException):
-            raise errand.outcome
-        outcome: T = errand.outcome
-        return outcome
+        outcome, errand.outcome = errand.outcome, None
+        if not isinstance(outcome, BaseException):
+            made: T = outcome
+            return made
+        try:
+            raise outcome
+        finally:
+            del outcome  # or the exception and this frame would refer to each other
 
     def stop(self) -> None:
         """Have those who wait for what has not begun wait no longer."""
@@ -75,9 +81,9 @@ class Errands:
         try:
             outcome: Any = errand.step()
         except Exception as error:
-            outcome = error
+            outcome = kept(error)
         except BaseException as fault:
-            self._done(errand, fault)
+            self._done(errand, kept(copy(fault)))
             raise
         self._done(errand, outcome)
 

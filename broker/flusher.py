@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from tidelog.broker.answers import Later
+from tidelog.broker.answers import Later, kept
 from tidelog.broker.threads import Ended, new_thread
 from tidelog.storage.errors import StorageError
 from tidelog.storage.log import Log
@@ -139,9 +139,12 @@ class Flusher:
             try:
                 commit.response = commit.failed(failures) if has_failed else commit.outcome
             except Exception as fault:
-                commit.response = fault  # Its connection logs it and closes; the others get their answers.
+                commit.response = kept(
+                    fault
+                )  # Its connection logs it and closes; the others get their answers.
             if commit.ready is not None:
                 connections[commit.ready] = None
+                commit.ready = None  # as `Later.resolve` does
         for answer_connection in connections:
             try:
                 answer_connection()

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
-from tidelog.broker.answers import Later, outcome_of
+from tidelog.broker.answers import Later, kept, outcome_of
 from tidelog.broker.clock import Clock
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.quota import Hold
@@ -273,7 +273,7 @@ class Maintenance:
         except StopIteration as end:
             is_done, outcome = True, end.value
         except Exception as error:
-            is_done, outcome = True, error
+            is_done, outcome = True, kept(error)
         except BaseException:
             self._loop.call_soon_threadsafe(job.resolve, _ended())
             raise

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from tidelog.broker.answers import Later
+from tidelog.broker.answers import Later, kept
 from tidelog.broker.fair_queue import FairQueue
 from tidelog.broker.threads import Ended, new_thread
 from tidelog.broker.work import Lane, Work, as_work
@@ -148,7 +148,7 @@ class Readers:
         except StopIteration as end:
             outcome = end.value
         except Exception as error:
-            outcome = error
+            outcome = kept(error)
         except BaseException as fault:
             self._loop.call_soon_threadsafe(job.resolve, StorageError(f"the read was ended by {fault!r}"))
             raise

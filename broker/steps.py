@@ -119,8 +119,7 @@ class Steps(Later):
                 self.lightened(lighter_bytes)
 
     def _forward(self, later: Later, came: Callable[[Any], None]) -> None:
-        # Nothing refers to what it was made of any more, not even in a circle, which only the collector would find.
-        later.ready = self._under_way = None
+        self._under_way = None
         came(later.response)
 
     def _came_encoded(self, outcome: Answer | Streamed | OnLoop | Exception) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, walk
 from tidelog.storage.disk_space import is_passing
-from tidelog.storage.errors import CorruptLog
+from tidelog.storage.errors import CorruptLog, without_frames
 from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.summary import NONE, Damage
@@ -43,7 +43,7 @@ class Owed:
 
     def refused(self, error: OSError) -> None:
         """Take note of an error."""
-        self.error = error
+        self.error = without_frames(error)
         self._disk.refused(error)
         if not is_passing(error):
             self.failure = self.failure or error

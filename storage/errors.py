@@ -5,6 +5,20 @@ to one. That a segment is not what its summary says is for `segment` to tell (`M
 wrong, where, and what to do.
 """
 
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """Return an error that is to be kept, without traceback, cause and context.
+
+    These keep the frames that the error passed, with all their variables: a log, the bytes of a request, and as a rule
+    the error itself, in a cycle that only the collector frees. Raise another error for it later, not this one.
+    """
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
 
 class StorageError(Exception):
     """Anything that the log on disk cannot do for its caller."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidelog.storage import files
 from tidelog.storage.disk_space import DiskSpace
-from tidelog.storage.errors import LogDeleted, StorageError
+from tidelog.storage.errors import LogDeleted, StorageError, without_frames
 from tidelog.storage.log import Log
 from tidelog.storage.troubles import Troubles
 
@@ -81,7 +81,7 @@ class GroupSync:
                 try:
                     log.durability.flush()
                 except StorageError as error:
-                    failures[log] = error
+                    failures[log] = without_frames(error)
                     if isinstance(error, LogDeleted):
                         self._troubles.end(str(log))
                     elif self._troubles.begin(str(log), str(error)):

@@ -60,15 +60,15 @@ class Pool:
 
     def close(self) -> None:
         """Stop them all. BrokerError for the last one that does not stop in order."""
-        error: BrokerError | None = None
+        failure: str | None = None
         for broker in self._brokers.values():
             try:
                 broker.stop()
             except BrokerError as why:
-                error = why
+                failure = str(why)
         self._brokers.clear()
-        if error is not None:
-            raise error
+        if failure is not None:
+            raise BrokerError(failure)
 
     def _key(self, broker: Broker) -> Key:
         return next(key for key, each in self._brokers.items() if each is broker)

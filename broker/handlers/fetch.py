@@ -297,10 +297,13 @@ class _Fetch:
                 while answer is None:
                     try:
                         answer = self._look_at(topic, want, version, lane)
+                        break
                     except NotInMemory:
-                        lane = yield SHORT
+                        needed = SHORT
                     except TakesLong:
-                        lane = yield LONG
+                        needed = LONG
+                    # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
+                    lane = yield needed
                 if self._conversion is not None:
                     answer = yield from self._convert(answer, *self._conversion)
                 answers.append(answer)

@@ -100,10 +100,13 @@ def _respond(broker: Broker, request: ListOffsetsRequest, version: int) -> Work[
             while answer is None:
                 try:
                     answer = _answer(topic, want, request.isolation_level, version, lane)
+                    break
                 except NotInMemory:
-                    lane = yield SHORT
+                    needed = SHORT
                 except TakesLong:
-                    lane = yield LONG
+                    needed = LONG
+                # Not in the handler: the exception, and the frames that it passed, would stay for as long as that.
+                lane = yield needed
             if are_asked_again:
                 known[question] = answer
             answers.append(answer)

@@ -17,9 +17,11 @@ is stored again. Transactions are not built yet: a transactional batch is refuse
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from tidelog.broker.answers import ClosesConnection, Elsewhere, Later, NextTurn, OnLoop
 from tidelog.broker.broker import Broker
@@ -40,10 +42,10 @@ from tidelog.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from tidelog.protocol.records import batch, compression
-from tidelog.protocol.records.errors import RecordsError, UnsupportedCodec
+from tidelog.protocol.records.errors import RecordFault, RecordsError, UnsupportedCodec
 from tidelog.protocol.records.steps import Steps
 from tidelog.storage.batch_rules import Checked
-from tidelog.storage.errors import LogOffline, StorageError, TakesLong
+from tidelog.storage.errors import StorageError, TakesLong
 from tidelog.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -61,12 +63,20 @@ ADMIN_CLIENT = "__admin_client"
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
 
+
+class Refusal(NamedTuple):
+    """Why a batch is not stored, and which of its records are to blame.
+
+    Not an exception: its traceback would keep what was decompressed.
+    """
+
+    code: ErrorCode
+    message: str
+    faults: Sequence[RecordFault] = ()
+
+
 # What is to be validated elsewhere, or None; what came of that.
-Appending = Generator[
-    Steps[Checked] | None,
-    Checked | RecordsError | StorageError | None,
-    ProduceResponse | Later | None,
-]
+Appending = Generator[Steps[Checked] | None, Checked | Refusal | None, ProduceResponse | Later | None]
 
 
 def handle(
@@ -83,6 +93,8 @@ def handle(
     try:
         answer = _append(session, topic, data, request.acks, version, broker.clock.now_ms())
     except TakesLong:
+        answer = None
+    if answer is None:  # Not in the handler: the exception keeps what was decompressed.
         return _go_on(broker, _append_all(session, request, version, takes_long=True), None)
     answers = TopicProduceResponse(
         name=topic_data.name, topic_id=topic_data.topic_id, partition_responses=[answer]
@@ -100,7 +112,7 @@ def handle(
 
 
 def _go_on(
-    broker: Broker, appending: Appending, checked: Checked | RecordsError | StorageError | None
+    broker: Broker, appending: Appending, checked: Checked | Refusal | None
 ) -> ProduceResponse | Later | Elsewhere | NextTurn | None:
     """Append until all is done, the turn is over, or a batch is to be validated on a reader thread."""
     try:
@@ -115,13 +127,13 @@ def _go_on(
 
 def _check(broker: Broker, appending: Appending, steps: Steps[Checked]) -> Work[OnLoop]:
     """Validate a batch, which takes long."""
-    checked: Checked | RecordsError | StorageError | None
+    checked: Checked | Refusal | None
     try:
         checked = yield from stepwise(steps, broker.held)
     except RecordsError as error:
-        checked = error
+        checked = _refusal(error)
     if checked is None:
-        checked = LogOffline("the batch was not stored: the broker stops")
+        checked = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "the batch was not stored: the broker stops")
     return OnLoop(_go_on, broker, appending, checked)
 
 
@@ -151,10 +163,10 @@ def _append_all(
                 yield None
                 turn_ends = broker.turns.share_ends_s()
             try:
-                if takes_long:
-                    raise TakesLong
-                answer = _append(session, topic, data, acks, version, now_ms())
+                answer = None if takes_long else _append(session, topic, data, acks, version, now_ms())
             except TakesLong:
+                answer = None
+            if answer is None:
                 assert topic is not None
                 takes_long = False
                 answer = yield from _append_elsewhere(session, topic, data, acks, version)
@@ -179,7 +191,7 @@ def _append_all(
 
 def _append_elsewhere(
     session: Session, topic: Topic, data: PartitionProduceData, acks: int, version: int
-) -> Generator[Steps[Checked] | None, Checked | RecordsError | StorageError | None, PartitionProduceResponse]:
+) -> Generator[Steps[Checked] | None, Checked | Refusal | None, PartitionProduceResponse]:
     """Append one batch that is validated elsewhere: again where what others have appended meanwhile changes it."""
     log, records = topic.partitions[data.index].log, data.records or _NO_RECORDS
     check = partial(log.check, records, any_format=version < BATCHES_SINCE)
@@ -187,12 +199,11 @@ def _append_elsewhere(
     while True:
         tries += 1
         checked = yield check(session.broker.clock.now_ms(), fits_anywhere=tries > TRIES)
-        try:
+        with suppress(TakesLong):
             return _append(session, topic, data, acks, version, session.broker.clock.now_ms(), checked)
-        except TakesLong:
-            if tries == TRIES_MAX:
-                message = "others have appended meanwhile, again and again; send it again, or in smaller sets"
-                return _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, message)
+        if tries == TRIES_MAX:
+            message = "others have appended meanwhile, again and again; send it again, or in smaller sets"
+            return _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, message)
 
 
 def _commit(
@@ -213,7 +224,7 @@ def _append(
     acks: int,
     version: int,
     now_ms: int,
-    checked: Checked | RecordsError | StorageError | None = None,
+    checked: Checked | Refusal | None = None,
 ) -> PartitionProduceResponse:
     """Append one batch, validated already or not; return what came of it. Raise TakesLong as `Log.append`."""
     index = data.index
@@ -228,13 +239,13 @@ def _append(
         return _failure(index, ErrorCode.INVALID_REQUIRED_ACKS, message)
     if version < ZSTD_SINCE and _is_zstd(data.records):
         message = f"zstd takes Produce v{ZSTD_SINCE}, this is v{version}; choose another codec in the client"
-        return _refuse(partition, index, UnsupportedCodec(message))
+        return _refuse(partition, index, Refusal(UnsupportedCodec.code, message))
+    if checked is not None and isinstance(checked, Refusal):
+        return _refuse(partition, index, checked)
     try:
-        if checked is not None and not isinstance(checked, tuple):
-            raise checked
         appended = partition.append(data.records or _NO_RECORDS, now_ms, checked, version < BATCHES_SINCE)
     except (RecordsError, StorageError) as error:
-        return _refuse(partition, index, error)
+        return _refuse(partition, index, _refusal(error))
     return PartitionProduceResponse(
         index=index,
         error_code=_NO_ERROR,
@@ -244,16 +255,19 @@ def _append(
     )
 
 
-def _refuse(partition: Partition, index: int, error: RecordsError | StorageError) -> PartitionProduceResponse:
+def _refusal(error: RecordsError | StorageError) -> Refusal:
+    return Refusal(error_code(error), str(error), error.faults if isinstance(error, RecordsError) else ())
+
+
+def _refuse(partition: Partition, index: int, refusal: Refusal) -> PartitionProduceResponse:
     """Return the answer for a batch that was not stored, with the records that are to blame; and log it."""
-    answer = _failure(index, error_code(error), str(error))
-    if isinstance(error, RecordsError):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=fault.record, batch_index_error_message=fault.message)
-            for fault in error.faults
-        ]
+    answer = _failure(index, refusal.code, refusal.message)
+    answer.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=fault.record, batch_index_error_message=fault.message)
+        for fault in refusal.faults
+    ]
     template = "produce refused log=%s error=%r"
-    values = partition.log, str(error)
+    values = partition.log, refusal.message
     lines.log(_log, logging.INFO, str(partition.log), template, *values, cause=str(answer.error_code))
     return answer
 

@@ -166,7 +166,6 @@ class Sender:
     def _came(self, later: Later) -> None:
         """Write what was read."""
         self._is_busy = False
-        later.ready = None  # or each would keep the other, and what was read, until the collector comes
         if not self.queued_bytes:  # dropped
             return
         if isinstance(later.response, Exception):

@@ -243,15 +243,15 @@ class Cluster:
 
     def _any(self) -> Connection:
         """Return a connection to whoever can be reached."""
-        errors: list[Exception] = []
+        reasons: list[str] = []
+        may_pass = False
         for place in dict.fromkeys([*self._places, *self._brokers.values()]):
             try:
                 return self._connected(place)
             except (ConnectionLost, PipelineError) as error:
-                errors.append(error)
-        reasons = "; ".join(map(str, errors))
-        may_pass = any(isinstance(each, ConnectionLost) for each in errors)
-        raise ConnectionLost(reasons) if may_pass else PipelineError(reasons)
+                reasons.append(str(error))
+                may_pass = may_pass or isinstance(error, ConnectionLost)
+        raise (ConnectionLost if may_pass else PipelineError)("; ".join(reasons))
 
     def _connected(self, place: tuple[str, int]) -> Connection:
         if place not in self._connections:

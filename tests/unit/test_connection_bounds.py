@@ -14,7 +14,7 @@ import pytest
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_connection import fetch, hold_flushes, produce
 from tidelog.broker import answers, dispatch
-from tidelog.broker.answers import AT_ONCE_BYTES, Deferred, Later, Streamed, answer_of
+from tidelog.broker.answers import AT_ONCE_BYTES, Deferred, Later, NotAnswered, Streamed, answer_of
 from tidelog.broker.handlers import fetch as fetching
 from tidelog.broker.handlers import metadata
 from tidelog.broker.net import connection as connections
@@ -994,12 +994,12 @@ async def test_a_client_that_we_hold_back_is_not_slow(
         await client.receive(PRODUCE, 9)
 
 
-def test_the_exception_that_took_the_place_of_an_answer_is_raised() -> None:
+def test_the_exception_that_took_the_place_of_an_answer_is_the_cause_of_the_one_that_is_raised() -> None:
     later = Later()
     later.response = fault = OSError("the answer was not made")
-    with pytest.raises(OSError, match="not made") as caught:
+    with pytest.raises(NotAnswered, match="Fetch v12") as caught:
         Deferred(later, lambda *_: ([b"an answer"], 9), 7, "Fetch v12").encoded()
-    assert caught.value is fault
+    assert caught.value.__cause__ is fault
 
 
 def test_a_few_parts_are_sent_as_they_are_and_many_as_one() -> None:
