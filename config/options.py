@@ -323,7 +323,8 @@ class BrokerConfig(GroupOptions):
         doc="How fast sealed segments are read again, once a day, to find what the disk has spoilt; 0 for not at all.",
     )
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
-    explicit: frozenset[str] = frozenset()  # names, as the table spells them, that somebody set
+    # The options that somebody set before the start: name in the table -> name that was used.
+    explicit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was accepted though it does nothing, for the start-up log
     given_inert: Mapping[str, str] = dataclasses.field(default_factory=dict)  # and what of it is described
     # What was set while the broker ran, strongest first, and what holds without that.
@@ -362,7 +363,9 @@ class BrokerConfig(GroupOptions):
         """Return this configuration with the first listener moved to `port`; 0 takes a free one."""
         first, *others = self.listeners
         return dataclasses.replace(
-            self, listeners=(first._replace(port=port), *others), explicit=self.explicit | {"listeners"}
+            self,
+            listeners=(first._replace(port=port), *others),
+            explicit={**self.explicit, "listeners": "listeners"},
         )
 
     def changed(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> "BrokerConfig":
@@ -401,10 +404,12 @@ class BrokerConfig(GroupOptions):
         start = self.at_start or self
         if name in start.given_inert:
             found.append(Synonym(name, start.given_inert[name], Source.BROKER))
-        elif name in self.explicit:
+        elif (used := self.explicit.get(name)) is not None:
             value = getattr(start.topic if row.broker else start, row.attribute)
-            found.append(Synonym(name, row.text(value), Source.BROKER))
-        return *found, Synonym(name, row.default_text, Source.DEFAULT)
+            unit = row.aliases.get(used, 1)
+            text = row.text(value) if unit == 1 or value < 0 else str(value // unit)
+            found.append(Synonym(used if unit != 1 else name, text, Source.BROKER))
+        return *found, _default(row)
 
     def describe(self) -> Iterator[Described]:
         """Yield every option of the broker, by its broker's name, with its value and where that came from.
@@ -413,13 +418,15 @@ class BrokerConfig(GroupOptions):
         """
         for name, row in {**BROKER_OPTIONS, **INERT_OPTIONS}.items():
             synonyms = self.synonyms(row)
-            in_force = synonyms[0]
+            value_text, source_in_force = synonyms[0].text, synonyms[0].source
+            if row.attribute:
+                value_text = row.text(getattr(self.topic if row.broker else self, row.attribute))
             yield Described(
-                name, in_force.text, row.kind, row.doc, in_force.source, synonyms, not row.is_dynamic
+                name, value_text, row.kind, row.doc, source_in_force, synonyms, not row.is_dynamic
             )
             for alias, unit in row.aliases.items():
                 # Set by this name it was before the start: a change has the other name.
-                text, source = in_force.text, max(in_force.source, Source.BROKER)
+                text, source = value_text, max(source_in_force, Source.BROKER)
                 if unit != 1 and (value := row.kind.parse(text or "")) > 0:
                     text = None if value % unit else str(value // unit)
                 doc = f"Another name of {name}{'' if unit == 1 else ', in another unit'}."
@@ -440,6 +447,14 @@ BROKER_OPTIONS: Mapping[str, Option] = {
 }
 
 INERT_OPTIONS: Mapping[str, Option] = inert_options(BROKER_INERT)
+
+
+def _default(row: Option) -> Synonym:
+    """Return the default of an option under a name of the broker: as in Kafka, of a span that of the coarsest unit."""
+    name, unit = max(row.aliases.items(), key=lambda alias: alias[1], default=("", 1))
+    if unit == 1:
+        return Synonym(row.broker or row.name, row.default_text, Source.DEFAULT)
+    return Synonym(name, str(row.default // unit), Source.DEFAULT)
 
 
 def dynamic_option(name: str, text: str | None = None) -> Option:

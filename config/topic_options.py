@@ -386,10 +386,11 @@ class TopicConfig:
         """
         for row in (*TOPIC_OPTIONS.values(), *_INERT_OPTIONS.values()):
             synonyms = synonyms_of(row)
+            text = row.text(getattr(self, row.attribute)) if row.attribute else synonyms[0].text
             if row.name in self.overrides:
-                synonyms = (Synonym(row.name, self.overrides[row.name], Source.TOPIC), *synonyms)
-            in_force = synonyms[0]
-            yield Described(row.name, in_force.text, row.kind, row.doc, in_force.source, synonyms)
+                text = self.overrides[row.name]
+                synonyms = (Synonym(row.name, text, Source.TOPIC), *synonyms)
+            yield Described(row.name, text, row.kind, row.doc, synonyms[0].source, synonyms)
 
 
 TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}

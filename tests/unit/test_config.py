@@ -323,6 +323,35 @@ def test_describe_tells_where_a_topic_value_comes_from() -> None:
     ]
 
 
+def test_a_span_has_the_synonyms_that_kafka_lists_in_its_order() -> None:
+    broker = load(flags={"log.retention.hours": "24", "log.roll.ms": "5000"})
+    broker = broker.changed({"log.retention.ms": "1"}, {"log.retention.ms": "2"})
+    found = described(broker, broker.topic.override({"retention.ms": "3"}), "retention.ms")
+    assert (found.text, [tuple(synonym) for synonym in found.synonyms]) == (
+        "3",
+        [
+            ("retention.ms", "3", Source.TOPIC),
+            ("log.retention.ms", "1", Source.DYNAMIC_BROKER),
+            ("log.retention.ms", "2", Source.DYNAMIC_DEFAULT),
+            ("log.retention.hours", "24", Source.BROKER),
+            ("log.retention.hours", "168", Source.DEFAULT),
+        ],
+    )
+    found = described(broker, broker.topic, "segment.ms")
+    assert (found.text, [tuple(synonym) for synonym in found.synonyms]) == (
+        "5000",
+        [
+            ("log.roll.ms", "5000", Source.BROKER),
+            ("log.roll.hours", "168", Source.DEFAULT),
+        ],
+    )
+    found = described(broker, broker.topic, "segment.jitter.ms")
+    assert (found.text, [tuple(synonym) for synonym in found.synonyms]) == (
+        "0",
+        [("log.roll.jitter.hours", "0", Source.DEFAULT)],
+    )
+
+
 def test_an_override_equal_to_the_default_is_still_an_override() -> None:
     topic = TopicConfig().override({"segment.ms": "604800000"})
     assert described(BrokerConfig(), topic, "segment.ms").source is Source.TOPIC
