@@ -198,7 +198,7 @@ class Broker:
         They are in the catalogue before anything goes by them. Maintenance thread only. ConfigError, StorageError.
         """
         config = self.checked(broker, options)
-        before = dict(self.catalog.broker_options(broker))
+        before = self.catalog.broker_options(broker)
         texts = config.set_for(broker == ALL_BROKERS)
         self.catalog.set_broker_options(broker, texts)
         self._configure(config)
@@ -220,9 +220,9 @@ class Broker:
 
     def checked(self, broker: str, options: dict[str, str]) -> BrokerConfig:
         """Return what holds with these options of this broker, or of all; raise ConfigError. Maintenance thread."""
-        own, everywhere = options, self.catalog.broker_options(ALL_BROKERS)
+        own, everywhere = options, self.config.set_for(all_brokers=True)
         if broker == ALL_BROKERS:
-            own, everywhere = self.catalog.broker_options(str(self.node_id)), options
+            own, everywhere = self.config.set_for(all_brokers=False), options
         config = self.config.changed(own, everywhere)
         config.check_topic(config.topic)
         return config

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
-from tidelog.config.errors import ConfigError
+from tidelog.config import stored
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
@@ -181,13 +181,12 @@ class Catalog:
             self._db.executemany("INSERT INTO broker_option VALUES (?, ?, ?)", rows)
 
     def changed(self, config: BrokerConfig) -> BrokerConfig:
-        """Return a broker's configuration under what was set while it ran; raise CatalogError."""
-        try:
-            own, everywhere = (self.broker_options(each) for each in (str(config.node_id), ALL_BROKERS))
-            return config.changed(own, everywhere)
-        except ConfigError as error:
-            message = f"{self.path}: an option that was set while the broker ran cannot be honoured: {error}"
-            raise CatalogError(message) from error
+        """Return a broker's configuration under what was set while it ran; log what of that cannot be honoured."""
+        own, everywhere = (self.broker_options(each) for each in (str(config.node_id), ALL_BROKERS))
+        changed, refused = stored.broker_options(config, own, everywhere)
+        for problem in refused:
+            _log.error("option not honoured that was set while the broker ran, set or delete it: %s", problem)
+        return changed
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic and its options, durably; its folders are to be deleted until `deletion_done`."""

@@ -150,18 +150,19 @@ class Cleaners:
             if self._is_stopping:
                 return
             for number in range(self._wanted):
-                if number not in self._threads:
-                    self._begin(number)
+                if number not in self._threads and not self._begin(number):
+                    break
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int) -> bool:
         thread = new_thread(f"cleaner_{number}", partial(self._run, number), self._ended)
         try:
             thread.start()
         except RuntimeError as error:
             said = "cleaner cannot be started number=%d error=%r: the next change of options tries again"
             _log.error(said, number, str(error))
-        else:
-            self._threads[number] = thread
+            return False
+        self._threads[number] = thread
+        return True
 
     def serve(self, key: Hashable, partitions: Sequence[Partition], compacts: bool) -> None:
         """Look after a topic as it is now, soon; leave one alone that is not compacted any more. Event loop only."""

@@ -108,7 +108,7 @@ def _change_broker(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[
             ErrorCode.INVALID_REQUEST, f"there is one broker, {broker.node_id}, not {wanted.name[:100]!r}"
         )
     options = wanted.settle(
-        broker.catalog.broker_options(wanted.name), lambda name: _items_of_broker(broker, name)
+        broker.config.set_for(wanted.name == ALL_BROKERS), lambda name: _items_of_broker(broker, name)
     )
     _check(options)
     broker.checked(wanted.name, options)

@@ -13,14 +13,13 @@ from typing import NamedTuple
 from tidelog.broker.catalog import CATALOG_FILE, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.clock import Clock
 from tidelog.broker.topics import (
-    MAX_PARTITIONS_PER_TOPIC,
     TopicNamesCollide,
     Topics,
     metric_name,
     name_problem,
 )
 from tidelog.config.options import BrokerConfig
-from tidelog.config.topic_options import TopicConfig
+from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.storage import files, folder_identity, importing, retention
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.importing import Staged

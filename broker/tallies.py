@@ -35,6 +35,7 @@ class Net(NamedTuple):
     """What the sockets know: connections that are there, bytes of requests, and counts since the start."""
 
     connections: int
+    connections_max: int
     admitted: int
     refused: int
     bad_requests: int

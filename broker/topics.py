@@ -20,6 +20,7 @@ from dataclasses import replace
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
+from tidelog.config import stored
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import ONE_COPY
 from tidelog.config.options import BrokerConfig
@@ -39,8 +40,6 @@ _HALF_MADE = "half made topics"
 # Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-# One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
-MAX_PARTITIONS_PER_TOPIC = 10_000
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
@@ -184,22 +183,29 @@ class Topics:
 
     def open(self) -> None:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
-        options = {record.name: record.options for record in self._catalog.topics()}
+        known = {record.name: self._honoured(record) for record in self._catalog.topics()}
+        options = {name: record.options for name, record in known.items()}
         self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
         for name in self._catalog.deletions():
             try:
                 at_once(self._delete_folders(name))
             except StorageError as error:
                 _log.warning("not deleted yet, the next start goes on topic=%s error=%r", name, str(error))
-        known = {record.name: record for record in self._catalog.topics()}
         for name, partitions in self._highest().items():
             record = known.get(name)
             if name in self._leftovers:
                 continue
             if record is None or partitions > record.partitions:
-                self._adopt(name, record, partitions)
-        for record in self._catalog.topics():
+                known[name] = self._adopt(name, record, partitions)
+        for _, record in sorted(known.items()):
             self._serve(at_once(self._make(record, self._logs.restore)))
+
+    def _honoured(self, record: TopicRecord) -> TopicRecord:
+        """Return a stored topic with those of its options that can be honoured; log the others."""
+        options, refused = stored.topic_options(self._defaults, record.options)
+        for problem in refused:
+            _log.error("option of a topic not honoured topic=%s, set or delete it: %s", record.name, problem)
+        return replace(record, options=options)
 
     def _highest(self) -> dict[str, int]:
         """Return how many partitions each topic has by its folders."""
@@ -208,7 +214,7 @@ class Topics:
             highest[name] = max(highest.get(name, 0), partition + 1)
         return highest
 
-    def _adopt(self, name: str, record: TopicRecord | None, partitions: int) -> None:
+    def _adopt(self, name: str, record: TopicRecord | None, partitions: int) -> TopicRecord:
         """Take folders that the catalogue does not know for partitions: of a topic that it knows, or of a new one."""
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
         # From now on a crash may take what no flush has covered: what was copied here is covered first.
@@ -219,7 +225,8 @@ class Topics:
             record = TopicRecord(
                 name, logs[0].topic_id or new_topic_id(), partitions, self.on_first_use(name)[1]
             )
-        self._catalog.add_topic(replace(record, partitions=partitions))
+        record = replace(record, partitions=partitions)
+        self._catalog.add_topic(record)
         _log.info("topic adopted topic=%s partitions=%d", name, partitions)
         if self._logs.has_expired(logs):
             _log.warning(
@@ -227,6 +234,7 @@ class Topics:
                 "log.retention.check.interval.ms; to keep them stop now, and start with log.retention.ms=-1",
                 name,
             )
+        return record
 
     # Maintenance thread.
 

@@ -16,6 +16,7 @@ from tidelog.broker.catalog import (
     ALL_BROKERS,
     CATALOG_FILE,
     CatalogError,
+    TopicRecord,
     read_broker_options,
     read_topics,
 )
@@ -26,7 +27,7 @@ from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import counted, note, shown
-from tidelog.config import times
+from tidelog.config import stored, times
 from tidelog.config.described import Described, Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.topic_options import TopicConfig
@@ -191,7 +192,7 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
     if verdict.rule is not None:
         return f"goes: {age}"
     if not config.deletes:
-        return "stays: cleanup.policy=compact, so that nothing expires"
+        return f"stays: cleanup.policy={','.join(config.cleanup_policy)}, so that nothing expires"
     if verdict.due_ms is None:
         is_empty = config.retention_ms != retention.UNLIMITED
         return "stays: it is empty, and takes the appends" if is_empty else "stays: retention.ms=-1"
@@ -490,11 +491,12 @@ def _topic(where: Where) -> _Topic:
     folder, name = broker.log_dir, where.topic
     catalog = folder / CATALOG_FILE
     adopted = _partitions_by_folder(folder, name)
-    records = []
+    records: list[TopicRecord] = []
+    left_out: list[str] = []
     if files.status(catalog) is not None:
         records = read_topics(catalog)
         own, everywhere = (read_broker_options(catalog, each) for each in (str(broker.node_id), ALL_BROKERS))
-        broker = broker.changed(own, everywhere)
+        broker, left_out = stored.broker_options(broker, own, everywhere)
     record = next((record for record in records if record.name == name), None)
     if record is None and not adopted:
         raise CommandError(f"{folder}: there is no topic {shown(name)} in it")
@@ -505,7 +507,9 @@ def _topic(where: Where) -> _Topic:
         )
     made = range(record.partitions) if record is not None else ()
     defaults = broker.topic_defaults()
-    options = record.options if record is not None else {}
+    options, topic_left_out = stored.topic_options(defaults, record.options if record is not None else {})
+    for problem in (*left_out, *topic_left_out):
+        note(f"a stored option is not honoured: {problem}")
     config = defaults.override(options, source=f"topic {name}").bounded_by(defaults)
     return _Topic(name, folder, sorted({*made, *adopted}), config, list(config.describe(broker.synonyms)))
 

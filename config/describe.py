@@ -119,7 +119,8 @@ def _default(row: Option) -> str:
 
 
 def _doc(row: Option) -> str:
-    why = f" No other value, because {row.because}." if row.because else ""
+    other = "No other value" if row.choices else "No more"
+    why = f" {other}, because {row.because}." if row.because else ""
     live = " Can be changed while the broker runs." if row.live else ""
     return f"{'Not in Kafka. ' if row.ours else ''}{row.doc}{why}{live}"
 

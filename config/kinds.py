@@ -99,7 +99,8 @@ def _boolean(text: str) -> bool:
 
 
 def _items(text: str) -> tuple[str, ...]:
-    return tuple(item for part in text.split(",") if (item := part.strip()))
+    """Return the items of a list, each once, as Kafka reads one."""
+    return tuple(dict.fromkeys(item for part in text.split(",") if (item := part.strip())))
 
 
 def _directory(text: str) -> Path:

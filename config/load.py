@@ -64,7 +64,11 @@ def load(
     default = BrokerConfig()
     topic = dataclasses.replace(default.topic, **values["topic"])
     config = dataclasses.replace(
-        default, **values["broker"], topic=topic, explicit=frozenset(chosen), given_inert=inert
+        default,
+        **values["broker"],
+        topic=topic,
+        explicit={name: each.setting.name for name, each in chosen.items()},
+        given_inert=inert,
     )
     _check_queue(config, chosen)
     _check_groups(config, chosen)

@@ -12,6 +12,7 @@ from typing import Any
 from tidelog.config.contradictions import check_buffer, check_lags, check_replicas
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
+from tidelog.config.group_options import GroupOptions
 from tidelog.config.inert import BROKER_INERT, INERT, reason
 from tidelog.config.kinds import (
     BOOL,
@@ -23,18 +24,17 @@ from tidelog.config.kinds import (
     LIST,
     LISTENERS,
     LONG,
-    POLICY,
     PROTOCOL_MAP,
     STRING,
     Listener,
 )
 from tidelog.config.nearest import nearest
 from tidelog.config.table import Option, inert_options, option, options_of
-from tidelog.config.topic_options import TOPIC_OPTIONS, TopicConfig
+from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TOPIC_OPTIONS, TopicConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(GroupOptions):
     """What holds for the broker, the defaults of its topics included."""
 
     listeners: tuple[Listener, ...] = option(
@@ -84,6 +84,7 @@ class BrokerConfig:
         INT,
         1,
         at_least=1,
+        at_most=MAX_PARTITIONS_PER_TOPIC,
         doc="Partitions of a topic that is created without saying how many.",
     )
     default_replication_factor: int = option(
@@ -123,6 +124,7 @@ class BrokerConfig:
         "log.cleaner.dedupe.buffer.size",
         LONG,
         128 << 20,
+        memory_share=2,
         live=True,
         doc="Memory for the keys of the logs that are being compacted, of all cleaners together, at least 1 MiB for "
         "each. A log with more keys takes several passes.",
@@ -155,6 +157,8 @@ class BrokerConfig:
         INT,
         1,
         at_least=0,
+        at_most=16,
+        because="they share one interpreter with all clients",
         live=True,
         doc="Threads that compact logs, each one log at a time; with 0 nothing is compacted.",
     )
@@ -220,8 +224,9 @@ class BrokerConfig:
         10_000,
         at_least=1,
         live=True,
-        doc="Connections at once; one more is closed as it is accepted. Kafka's default is no limit; ours "
-        "keeps descriptors free for segment files.",
+        doc="Connections at once; one more is closed as it is accepted. They take three fourths of the files that "
+        "the broker may open (`ulimit -n`) at most, whatever this says, as segment files need the others. Kafka's "
+        "default is no limit.",
     )
     max_connections_per_ip: int = option(
         "max.connections.per.ip",
@@ -299,149 +304,6 @@ class BrokerConfig:
         "each of them in each log. Above it those that have sent nothing for longest are forgotten, as after "
         "`producer.id.expiration.ms`.",
     )
-    group_consumer_assignors: tuple[str, ...] = option(
-        "group.consumer.assignors",
-        LIST,
-        ("uniform", "range"),
-        choices=("uniform", "range"),
-        because="no others are built in",
-        doc="How partitions may be shared out among the members of a consumer group (KIP-848); the first is taken "
-        "where members ask for none.",
-    )
-    group_consumer_heartbeat_interval_ms: int = option(
-        "group.consumer.heartbeat.interval.ms",
-        INT,
-        5_000,
-        at_least=1,
-        doc="How often members of consumer groups are told to send a heartbeat.",
-    )
-    group_consumer_max_heartbeat_interval_ms: int = option(
-        "group.consumer.max.heartbeat.interval.ms",
-        INT,
-        15_000,
-        at_least=1,
-        doc="Longest that `group.consumer.heartbeat.interval.ms` may be.",
-    )
-    group_consumer_max_session_timeout_ms: int = option(
-        "group.consumer.max.session.timeout.ms",
-        INT,
-        60_000,
-        at_least=1,
-        doc="Longest that `group.consumer.session.timeout.ms` may be.",
-    )
-    group_consumer_max_size: int = option(
-        "group.consumer.max.size",
-        INT,
-        INT_MAX,
-        at_least=1,
-        doc="Members that one consumer group may have; one more is answered GROUP_MAX_SIZE_REACHED.",
-    )
-    group_consumer_migration_policy: str = option(
-        "group.consumer.migration.policy",
-        POLICY,
-        "bidirectional",
-        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-        doc="Whether a classic group becomes a consumer group when a member of that protocol joins (`upgrade`), and a "
-        "classic one again when the last of them has left (`downgrade`).",
-    )
-    group_consumer_min_heartbeat_interval_ms: int = option(
-        "group.consumer.min.heartbeat.interval.ms",
-        INT,
-        5_000,
-        at_least=1,
-        doc="Shortest that `group.consumer.heartbeat.interval.ms` may be.",
-    )
-    group_consumer_min_session_timeout_ms: int = option(
-        "group.consumer.min.session.timeout.ms",
-        INT,
-        45_000,
-        at_least=1,
-        doc="Shortest that `group.consumer.session.timeout.ms` may be.",
-    )
-    group_consumer_session_timeout_ms: int = option(
-        "group.consumer.session.timeout.ms",
-        INT,
-        45_000,
-        at_least=1,
-        doc="Time without a heartbeat after which a member of a consumer group is taken to be gone.",
-    )
-    group_initial_rebalance_delay_ms: int = option(
-        "group.initial.rebalance.delay.ms",
-        INT,
-        0,
-        at_least=0,
-        doc="How long an empty group waits for more members when its first one joins. Kafka's default is 3000; ours "
-        "lets a single consumer begin at once, and who comes later starts one more rebalance.",
-    )
-    group_max_session_timeout_ms: int = option(
-        "group.max.session.timeout.ms",
-        INT,
-        1_800_000,
-        at_least=1,
-        doc="Longest session timeout that a member may ask for.",
-    )
-    group_max_size: int = option(
-        "group.max.size",
-        INT,
-        INT_MAX,
-        at_least=1,
-        doc="Members that one group may have; one more is answered GROUP_MAX_SIZE_REACHED.",
-    )
-    group_min_session_timeout_ms: int = option(
-        "group.min.session.timeout.ms",
-        INT,
-        6_000,
-        at_least=1,
-        doc="Shortest session timeout that a member may ask for.",
-    )
-    group_state_max_bytes: int = option(
-        "group.state.max.bytes",
-        LONG,
-        64 << 20,
-        at_least=1 << 20,
-        ours=True,
-        doc="Memory for all groups together, of one address half of it: what their members say, what they are "
-        "assigned, and committed offsets, some 300 bytes each. Above it a new member is answered "
-        "GROUP_MAX_SIZE_REACHED, the first commit of a partition INVALID_COMMIT_OFFSET_SIZE; groups that are there go "
-        "on, a member that says more or assigns more is answered COORDINATOR_NOT_AVAILABLE and tries again.",
-    )
-    offset_metadata_max_bytes: int = option(
-        "offset.metadata.max.bytes",
-        INT,
-        4096,
-        at_least=0,
-        doc="Longest text that a client may commit with an offset.",
-    )
-    offsets_retention_check_interval_ms: int = option(
-        "offsets.retention.check.interval.ms",
-        LONG,
-        600_000,
-        at_least=1,
-        doc="Time between two looks for committed offsets that have expired.",
-    )
-    offsets_retention_minutes: int = option(
-        "offsets.retention.minutes",
-        INT,
-        10_080,
-        at_least=1,
-        doc="How long committed offsets are kept once their group has no members; of a group of consumers that has, "
-        "those of topics that none of them reads, from when they were committed.",
-    )
-    offsets_topic_num_partitions: int = option(
-        "offsets.topic.num.partitions",
-        INT,
-        1,
-        at_least=1,
-        doc="Partitions of `__consumer_offsets`, when it is made. Kafka's default is 50, for as many brokers to share; "
-        "with one a single flush puts the commits of all groups on disk.",
-    )
-    offsets_topic_segment_bytes: int = option(
-        "offsets.topic.segment.bytes",
-        INT,
-        100 << 20,
-        at_least=1,
-        doc="`segment.bytes` of `__consumer_offsets`, when it is made.",
-    )
     tidelog_cleaner_schedule: str = option(
         "tidelog.cleaner.schedule",
         STRING,
@@ -461,7 +323,8 @@ class BrokerConfig:
         doc="How fast sealed segments are read again, once a day, to find what the disk has spoilt; 0 for not at all.",
     )
     topic: TopicConfig = dataclasses.field(default_factory=TopicConfig)
-    explicit: frozenset[str] = frozenset()  # names, as the table spells them, that somebody set
+    # The options that somebody set before the start: name in the table -> name that was used.
+    explicit: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what was accepted though it does nothing, for the start-up log
     given_inert: Mapping[str, str] = dataclasses.field(default_factory=dict)  # and what of it is described
     # What was set while the broker ran, strongest first, and what holds without that.
@@ -500,7 +363,9 @@ class BrokerConfig:
         """Return this configuration with the first listener moved to `port`; 0 takes a free one."""
         first, *others = self.listeners
         return dataclasses.replace(
-            self, listeners=(first._replace(port=port), *others), explicit=self.explicit | {"listeners"}
+            self,
+            listeners=(first._replace(port=port), *others),
+            explicit={**self.explicit, "listeners": "listeners"},
         )
 
     def changed(self, own: Mapping[str, str], everywhere: Mapping[str, str]) -> "BrokerConfig":
@@ -539,10 +404,12 @@ class BrokerConfig:
         start = self.at_start or self
         if name in start.given_inert:
             found.append(Synonym(name, start.given_inert[name], Source.BROKER))
-        elif name in self.explicit:
+        elif (used := self.explicit.get(name)) is not None:
             value = getattr(start.topic if row.broker else start, row.attribute)
-            found.append(Synonym(name, row.text(value), Source.BROKER))
-        return *found, Synonym(name, row.default_text, Source.DEFAULT)
+            unit = row.aliases.get(used, 1)
+            text = row.text(value) if unit == 1 or value < 0 else str(value // unit)
+            found.append(Synonym(used if unit != 1 else name, text, Source.BROKER))
+        return *found, _default(row)
 
     def describe(self) -> Iterator[Described]:
         """Yield every option of the broker, by its broker's name, with its value and where that came from.
@@ -551,13 +418,15 @@ class BrokerConfig:
         """
         for name, row in {**BROKER_OPTIONS, **INERT_OPTIONS}.items():
             synonyms = self.synonyms(row)
-            in_force = synonyms[0]
+            value_text, source_in_force = synonyms[0].text, synonyms[0].source
+            if row.attribute:
+                value_text = row.text(getattr(self.topic if row.broker else self, row.attribute))
             yield Described(
-                name, in_force.text, row.kind, row.doc, in_force.source, synonyms, not row.is_dynamic
+                name, value_text, row.kind, row.doc, source_in_force, synonyms, not row.is_dynamic
             )
             for alias, unit in row.aliases.items():
                 # Set by this name it was before the start: a change has the other name.
-                text, source = in_force.text, max(in_force.source, Source.BROKER)
+                text, source = value_text, max(source_in_force, Source.BROKER)
                 if unit != 1 and (value := row.kind.parse(text or "")) > 0:
                     text = None if value % unit else str(value // unit)
                 doc = f"Another name of {name}{'' if unit == 1 else ', in another unit'}."
@@ -578,6 +447,14 @@ BROKER_OPTIONS: Mapping[str, Option] = {
 }
 
 INERT_OPTIONS: Mapping[str, Option] = inert_options(BROKER_INERT)
+
+
+def _default(row: Option) -> Synonym:
+    """Return the default of an option under a name of the broker: as in Kafka, of a span that of the coarsest unit."""
+    name, unit = max(row.aliases.items(), key=lambda alias: alias[1], default=("", 1))
+    if unit == 1:
+        return Synonym(row.broker or row.name, row.default_text, Source.DEFAULT)
+    return Synonym(name, str(row.default // unit), Source.DEFAULT)
 
 
 def dynamic_option(name: str, text: str | None = None) -> Option:

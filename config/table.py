@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from tidelog.config import machine
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import InertOption
 from tidelog.config.kinds import Kind
@@ -30,7 +31,9 @@ class Option:
     at_least: int | None = None
     at_most: int | None = None
     choices: tuple[str, ...] = ()
+    may_be_empty: bool = False  # of a list with choices
     because: str = ""  # why the bounds or choices are as narrow as they are
+    memory_share: int = 0  # 4: a fourth of the machine's memory is a bound, too
     ours: bool = False  # not an option of Kafka
     live: bool = False  # of the broker, and looked up whenever it is used
     attribute: str = ""  # of the dataclass that holds its value; none where it does nothing
@@ -69,15 +72,16 @@ class Option:
             return ", ".join(self.choices)
         if self.at_least is not None and self.at_least == self.at_most:
             return str(self.at_least)
-        bounds = {"at least": self.at_least, "at most": self.at_most}
-        return ", ".join(f"{side} {bound}" for side, bound in bounds.items() if bound is not None)
+        memory = f"1/{self.memory_share} of the machine's memory" if self.memory_share else None
+        bounds = (("at least", self.at_least), ("at most", self.at_most), ("at most", memory))
+        return ", ".join(f"{side} {bound}" for side, bound in bounds if bound is not None)
 
     def _check(self, value: Any, unit: int) -> None:
         why = f" ({self.because})" if self.because else ""
         if self.choices:
             chosen = value if isinstance(value, tuple) else (self.kind.text(value),)
             wrong = [item for item in chosen if item not in self.choices]
-            if wrong or not chosen:
+            if wrong or not (chosen or self.may_be_empty):
                 raise ValueError(f"must be {' or '.join(self.choices)}{why}")
         low = self.kind.lowest if self.at_least is None else self.at_least
         high = self.kind.highest if self.at_most is None else self.at_most
@@ -85,6 +89,10 @@ class Option:
             raise ValueError(f"must be at least {low // unit}{why}")
         if high is not None and value > high:
             raise ValueError(f"must be at most {high // unit}{why}")
+        if self.memory_share and value > (
+            most := max(machine.memory_bytes() // self.memory_share, self.default)
+        ):
+            raise ValueError(f"must be at most {most}, 1/{self.memory_share} of this machine's memory")
 
 
 def option(
@@ -98,14 +106,29 @@ def option(
     at_least: int | None = None,
     at_most: int | None = None,
     choices: tuple[str, ...] = (),
+    may_be_empty: bool = False,
     because: str = "",
+    memory_share: int = 0,
     ours: bool = False,
     live: bool = False,
 ) -> T:
     """Declare a dataclass field that is an option; typed as its value, so that mypy sees the attribute."""
     row = Option(
-        name, kind, default, doc, broker, aliases or {}, at_least, at_most, choices, because, ours, live
-    )  # fmt: skip
+        name,
+        kind,
+        default,
+        doc,
+        broker,
+        aliases or {},
+        at_least,
+        at_most,
+        choices,
+        may_be_empty,
+        because,
+        memory_share,
+        ours,
+        live,
+    )
     field: Any = dataclasses.field(default=default, metadata={"option": row})
     return field  # type: ignore[no-any-return]
 

@@ -18,6 +18,8 @@ from tidelog.config.table import Option, inert_options, option, options_of
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 WEEK_MS = 168 * HOUR_MS
+# One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
+MAX_PARTITIONS_PER_TOPIC = 10_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,11 @@ class TopicConfig:
         ("delete",),
         broker="log.cleanup.policy",
         choices=("delete", "compact"),
+        may_be_empty=True,
         doc="What happens to old segments: `delete` removes those that have expired; `compact` keeps the last record "
         "of each key and takes those before it out, as `min.cleanable.dirty.ratio` says. With both, what is kept "
-        "expires as well; with `compact` alone nothing does, and a record without a key is INVALID_RECORD with either.",
+        "expires as well; with `compact` alone nothing does, and a record without a key is INVALID_RECORD with either. "
+        "Empty: everything stays.",
     )
     compression_gzip_level: int = option(
         "compression.gzip.level",
@@ -150,6 +154,7 @@ class TopicConfig:
         64 << 20,
         broker="max.decompressed.bytes",
         at_least=1,
+        memory_share=4,
         ours=True,
         doc="Largest size of a batch once decompressed; a larger one is answered MESSAGE_TOO_LARGE "
         "before more memory than this is used. A topic's value is at most the broker's.",
@@ -381,10 +386,11 @@ class TopicConfig:
         """
         for row in (*TOPIC_OPTIONS.values(), *_INERT_OPTIONS.values()):
             synonyms = synonyms_of(row)
+            text = row.text(getattr(self, row.attribute)) if row.attribute else synonyms[0].text
             if row.name in self.overrides:
-                synonyms = (Synonym(row.name, self.overrides[row.name], Source.TOPIC), *synonyms)
-            in_force = synonyms[0]
-            yield Described(row.name, in_force.text, row.kind, row.doc, in_force.source, synonyms)
+                text = self.overrides[row.name]
+                synonyms = (Synonym(row.name, text, Source.TOPIC), *synonyms)
+            yield Described(row.name, text, row.kind, row.doc, synonyms[0].source, synonyms)
 
 
 TOPIC_OPTIONS: Mapping[str, Option] = {row.name: row for row in options_of(TopicConfig)}

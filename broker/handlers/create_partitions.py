@@ -18,8 +18,9 @@ from tidelog.broker.broker import BESIDE_OTHERS, Broker
 from tidelog.broker.codes import Refused, error_code
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
-from tidelog.broker.topics import MAX_PARTITIONS_PER_TOPIC, TOO_MANY_WAIT, BrokerStops, TopicIsGrowing
+from tidelog.broker.topics import TOO_MANY_WAIT, BrokerStops, TopicIsGrowing
 from tidelog.broker.work import Work, made_of_many
+from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -19,7 +19,6 @@ from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import (
-    MAX_PARTITIONS_PER_TOPIC,
     MOST_OPTION_LENGTH,
     TOO_MANY_WAIT,
     BrokerStops,
@@ -32,7 +31,7 @@ from tidelog.broker.topics import (
 from tidelog.broker.work import Work, made_of_many
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
-from tidelog.config.topic_options import TopicConfig
+from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CreatableTopic,

@@ -107,7 +107,7 @@ def _log_of(topic: Topic | None, asked: DeleteRecordsPartition) -> Log:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     if topic.is_internal:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "")
-    if not topic.config.deletes:
+    if topic.config.compacts and not topic.config.deletes:
         raise Refused(ErrorCode.POLICY_VIOLATION, "")
     return partition.log
 

@@ -9,8 +9,9 @@ told in each unit of which it is a whole number. A broker without a name stands 
 they ran. Read-only is what IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in
 bytes: a resource for which there is no room is answered INVALID_REQUEST. Groups and client metrics have no options
 here, so none are told.
-Departures from Kafka: there these have options, told with their defaults, and of a broker's loggers (INVALID_REQUEST
-here) the levels are told.
+Departures from Kafka: of a span that is set before the start in hours or minutes the synonyms begin with that setting,
+and of one that is not set they are the default in hours; Kafka lists neither. Groups and client metrics have options
+there, told with their defaults, and of a broker's loggers (INVALID_REQUEST here) the levels are told.
 """
 
 from tidelog.broker.answers import Elsewhere

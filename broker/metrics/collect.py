@@ -142,7 +142,7 @@ class Collector:
         for metric, value in (
             (table.BAD_REQUESTS, net.bad_requests),
             (table.CONNECTIONS, net.connections),
-            (table.CONNECTIONS_MAX, broker.config.max_connections),
+            (table.CONNECTIONS_MAX, net.connections_max),
             (table.ACCEPTED, net.admitted),
             (table.REFUSED, net.refused),
             (table.WAITERS, seen.waiting),

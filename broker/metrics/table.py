@@ -53,7 +53,12 @@ BAD_REQUESTS: Final = Metric(
 )
 
 CONNECTIONS: Final = Metric("tidelog_connections", GAUGE, (), "Connections of clients.")
-CONNECTIONS_MAX: Final = Metric("tidelog_connections_max", GAUGE, (), "Their bound, `max.connections`.")
+CONNECTIONS_MAX: Final = Metric(
+    "tidelog_connections_max",
+    GAUGE,
+    (),
+    "Their bound: `max.connections`, or three fourths of the files that the broker may open.",
+)
 ACCEPTED: Final = Metric("tidelog_connections_accepted_total", COUNTER, (), "Connections that were admitted.")
 REFUSED: Final = Metric(
     "tidelog_connections_refused_total", COUNTER, (), "Connections that were closed at a bound."

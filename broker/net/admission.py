@@ -4,13 +4,21 @@ Owns which connections there are, and how many of each address. Knows nothing of
 """
 
 import asyncio
+import resource
 from collections import Counter
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from tidelog.config.kinds import INT_MAX
 from tidelog.config.options import BrokerConfig
 
 C = TypeVar("C")
+
+
+def _descriptors_for_connections() -> int:
+    """Return how many of the descriptors that this process may have are for connections, not for files."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return INT_MAX if most == resource.RLIM_INFINITY else most * 3 // 4
 
 
 class Admission(Generic[C]):
@@ -37,12 +45,19 @@ class Admission(Generic[C]):
             self.refused += 1
         return refusal
 
+    @property
+    def most(self) -> int:
+        """How many connections there may be at once."""
+        return min(self._config().max_connections, _descriptors_for_connections())
+
     def _refusal(self, address: str) -> str | None:
         if self.is_stopping:
             return "the broker is stopping"
         config = self._config()
         if len(self.connections) >= config.max_connections:
             return f"max.connections={config.max_connections} reached"
+        if len(self.connections) >= (most := self.most):
+            return f"{most} connections, three fourths of the files that the broker may open (ulimit -n)"
         if self._per_address[address] >= config.max_connections_per_ip:
             return f"max.connections.per.ip={config.max_connections_per_ip} reached"
         return None

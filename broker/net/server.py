@@ -185,6 +185,7 @@ class Server:
         admission = self.shared.admission
         return Net(
             connections=len(admission.connections),
+            connections_max=admission.most,
             admitted=admission.admitted,
             refused=admission.refused,
             bad_requests=admission.bad_requests,

@@ -166,6 +166,9 @@ def test_options_of_topics_are_changed(sides: Sides, topic: str) -> None:
             on(("cleanup.policy", APPEND, "compact")),
             on(("cleanup.policy", APPEND, "compact")),
             on(("cleanup.policy", SUBTRACT, "delete")),
+            on(("cleanup.policy", SUBTRACT, "compact")),
+            on(("cleanup.policy", SET, "")),
+            on(("cleanup.policy", SET, "compact,compact")),
             on(("cleanup.policy", DELETE, None)),
             on(("retention.bytes", SET, "soon")),
             on(("retention.bytes", SET, None)),
@@ -177,6 +180,9 @@ def test_options_of_topics_are_changed(sides: Sides, topic: str) -> None:
             on(("retention.bytes", SET, "1"), ("max.message.bytes", SET, "soon")),
             on(),
             change(client, TOPIC, f"{topic}-none", ("retention.bytes", SET, "1")),
+            change(client, TOPIC, topic, ("retention.ms", SET, "5")),
+            until_heard(client, topic),
+            options(client, TOPIC, topic, "retention.ms"),
         ]
 
     compare(sides, script)

@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import logging
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
+from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.quota import Quota
 from tidelog.broker.topics import TOO_MANY_WAIT, BrokerStops
 from tidelog.config.inert import BROKER_INERT
@@ -482,10 +485,13 @@ async def test_records_of_topics_that_brokers_keep_for_themselves_are_not_delete
     await make_topic(client, "__consumer_offsets")
     await make_topic(client, "compacted", cleanup_policy="compact")
     await make_topic(client, "both", cleanup_policy="compact,delete")
-    found = await delete(client, ("__consumer_offsets", 0, -1), ("compacted", 0, -1), ("both", 0, -1))
+    await make_topic(client, "neither", cleanup_policy="")
+    topics = ("__consumer_offsets", "compacted", "both", "neither")
+    found = await delete(client, *((name, 0, -1) for name in topics))
     assert found == [
         (ErrorCode.INVALID_TOPIC_EXCEPTION, -1),
         (ErrorCode.POLICY_VIOLATION, -1),
+        (NONE, 0),
         (NONE, 0),
     ]
 
@@ -596,11 +602,11 @@ async def test_incremental_alter_configs(serve: Serve, connect: Connect, version
         ([("retention", SET, "1")], ErrorCode.INVALID_CONFIG, "did you mean retention.ms?"),
         ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "it is not a list"),
         ([("nothing", SUBTRACT, "1")], ErrorCode.INVALID_CONFIG, "it is not a list"),
-        ([("cleanup.policy", SUBTRACT, "delete")], ErrorCode.INVALID_CONFIG, "must be delete or compact"),
+        ([("cleanup.policy", APPEND, "shred")], ErrorCode.INVALID_CONFIG, "must be delete or compact"),
         ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST, "a value is needed"),
         ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST, "there is no operation 9"),
         ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST, "stand twice"),
-        ([("max.decompressed.bytes", SET, str(1 << 40))], ErrorCode.INVALID_CONFIG, "at most 67108864"),
+        ([("max.decompressed.bytes", SET, str(1 << 30))], ErrorCode.INVALID_CONFIG, "at most 67108864"),
         ([("retention.ms", SET, "1" * 1001)], ErrorCode.INVALID_CONFIG, "1001 characters"),
         ([("segment.ms", SET, "7"), ("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG, "retention.ms=x"),
     ],
@@ -968,6 +974,30 @@ async def test_what_is_looked_up_when_it_is_used_holds_at_once(serve: Serve, con
         client, BROKER, "1", ("max.connections", DELETE, None), ("producer.id.expiration.ms", SET, "5")
     )
     assert served.broker.logs.defaults.producer_id_expiration_ms == 5
+
+
+async def test_a_stored_option_that_cannot_be_honoured_does_not_keep_the_broker_from_starting(
+    serve: Serve, connect: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    await make_topic(await connect(served), "t")
+    await served.stop()
+    with closing(Catalog(tmp_path / "data" / CATALOG_FILE)) as catalog:
+        catalog.set_broker_options("1", {"log.cleaner.threads": "3000", "log.segment.bytes": "5000"})
+        catalog.set_options("t", {"retention.ms": "soon", "segment.ms": "7", "of.another.version": "1"})
+    served = await serve()
+    client = await connect(served)
+    for problem in ("log.cleaner.threads=3000: ", "topic=t, set or delete it: retention.ms=soon: "):
+        assert problem in caplog.text
+    config = served.broker.topics.by_name["t"].config
+    assert (config.retention_ms, config.segment_ms, config.segment_bytes) == (-1, 7, 5000)
+    assert await change(client, BROKER, "1", ("max.connections", SET, "50")) == (NONE, None)
+    assert served.broker.catalog.broker_options("1") == {
+        "log.segment.bytes": "5000",
+        "max.connections": "50",
+    }
+    assert await change(client, TOPIC, "t", ("retention.ms", SET, "9")) == (NONE, None)
+    assert served.broker.topics.by_name["t"].options == {"retention.ms": "9", "segment.ms": "7"}
 
 
 async def test_a_change_that_the_catalogue_does_not_take_is_not_made(

@@ -19,7 +19,9 @@ from tidelog.broker.catalog import (
     read_broker_options,
     read_topics,
 )
+from tidelog.config import stored
 from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.storage.errors import StorageError
 
 
@@ -115,11 +117,44 @@ def test_options_of_brokers_are_kept_for_each_and_for_all(tmp_path: Path) -> Non
     assert (changed.topic.retention_ms, changed.topic.segment_bytes) == (3, 50)
 
 
-def test_an_option_that_cannot_be_honoured_any_more_is_named_with_its_place(tmp_path: Path) -> None:
+def test_a_stored_option_that_cannot_be_honoured_is_named_and_the_others_hold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with closing(Catalog(tmp_path / "catalog")) as catalog:
-        catalog.set_broker_options("1", {"log.retention.ms": "soon"})
-        with pytest.raises(CatalogError, match=r"catalog: .*log.retention.ms=soon: not an integer"):
-            catalog.changed(BrokerConfig(node_id=1))
+        own = {"log.retention.ms": "soon", "log.cleaner.threads": "3000", "log.segment.bytes": "50"}
+        catalog.set_broker_options("1", own)
+        catalog.set_broker_options(ALL_BROKERS, {"no.such": "1", "log.retention.ms": "7"})
+        changed = catalog.changed(BrokerConfig(node_id=1))
+    assert (changed.topic.segment_bytes, changed.topic.retention_ms, changed.log_cleaner_threads) == (
+        50,
+        7,
+        1,
+    )
+    problems = sorted(message.partition(": ")[2] for message in caplog.messages)
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        "log.cleaner.threads=3000",
+        "log.retention.ms=soon",
+        "no.such=1",
+    ]
+
+
+def test_stored_options_that_hold_only_together_are_all_kept() -> None:
+    own = {
+        "bad": "1",
+        "log.cleaner.min.compaction.lag.ms": "10",
+        "log.cleaner.max.compaction.lag.ms": "20",
+    }
+    start = BrokerConfig(topic=TopicConfig(max_compaction_lag_ms=5))
+    changed, refused = stored.broker_options(start, own, {})
+    assert (changed.topic.min_compaction_lag_ms, changed.topic.max_compaction_lag_ms) == (10, 20)
+    assert len(refused) == 1
+
+
+def test_a_topic_whose_retention_cannot_be_read_keeps_its_records() -> None:
+    options = {"retention.ms": "soon", "segment.bytes": "50", "cleanup.policy": "shred", "no.such": "1"}
+    kept, refused = stored.topic_options(TopicConfig(), options)
+    assert kept == {"retention.ms": "-1", "segment.bytes": "50", "cleanup.policy": ""}
+    assert len(refused) == 3
 
 
 OLDEST = """

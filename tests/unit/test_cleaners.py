@@ -595,6 +595,19 @@ def test_a_thread_that_cannot_be_started_is_told_of_and_wanted_still(
     seen(lambda: setup.passes(DONE) == 1)
 
 
+def test_of_many_threads_that_cannot_be_started_one_line_tells(
+    begin: Begin, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = begin(log_cleaner_threads=16)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    setup.cleaners.start()
+    assert len(caplog.messages) == 1
+
+
 def test_a_stop_ends_a_pass_at_its_next_step(begin: Begin) -> None:
     setup = begin(2, log_cleaner_io_max_bytes_per_second=1.0)
     a, b = setup.logs

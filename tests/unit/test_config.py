@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.config import machine
 from tidelog.config.described import Source
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import BROKER_INERT, INERT, REFUSED, TOPIC_INERT, reason
@@ -114,7 +115,6 @@ def test_overrides_add_up_and_leave_the_original_alone() -> None:
         ("retention.ms", "9223372036854775808", "at most 9223372036854775807"),
         ("message.timestamp.type", "createTime", "must be CreateTime or LogAppendTime"),
         ("cleanup.policy", "compact,forget", "must be delete or compact"),
-        ("cleanup.policy", "", "must be delete"),
         ("min.insync.replicas", "0", "at least 1"),
         ("compression.type", "none", "must be producer or uncompressed or gzip or snappy or lz4 or zstd"),
         ("compression.gzip.level", "0", "must be -1 or 1 or 2"),
@@ -256,6 +256,47 @@ def test_what_no_cleaner_can_work_with_is_refused_at_the_start_and_while_running
         threads.changed({"log.cleaner.threads": "3"}, {})
 
 
+@pytest.mark.parametrize(
+    ("text", "policy", "deletes", "compacts"),
+    [
+        ("", "", False, False),
+        (" , ", "", False, False),
+        ("compact,compact", "compact", False, True),
+        ("compact, delete,compact", "compact,delete", True, True),
+    ],
+)
+def test_a_cleanup_policy_may_be_empty_and_names_each_policy_once(
+    text: str, policy: str, deletes: bool, compacts: bool
+) -> None:
+    topic = TopicConfig().override({"cleanup.policy": text})
+    assert topic.overrides == {"cleanup.policy": policy}
+    assert (topic.deletes, topic.compacts) == (deletes, compacts)
+
+
+def test_a_bound_is_a_share_of_the_memory_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 4 << 30)
+    row = BROKER_OPTIONS["log.cleaner.dedupe.buffer.size"]
+    assert row.read(str(2 << 30)) == 2 << 30
+    with pytest.raises(ConfigError, match=r"at most 2147483648, 1/2 of this machine's memory"):
+        row.read(str((2 << 30) + 1))
+    monkeypatch.setattr(machine, "memory_bytes", lambda: 1 << 20)
+    assert row.read(row.text(row.default)) == row.default
+
+
+def test_the_memory_is_that_of_the_container_if_it_has_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(machine, "_LIMITS", (limit, tmp_path / "missing"))
+    found = []
+    for text in ("max", "1048576\n"):
+        limit.write_text(text)
+        machine.memory_bytes.cache_clear()
+        found.append(machine.memory_bytes())
+    machine.memory_bytes.cache_clear()
+    assert found[0] > found[1] == 1 << 20
+
+
 def test_what_kafka_says_of_a_topic_without_another_tier_is_taken() -> None:
     topic = TopicConfig().override({"remote.storage.enable": "false", "compression.type": "producer"})
     remote = described(BrokerConfig(), topic, "remote.storage.enable")
@@ -280,6 +321,35 @@ def test_describe_tells_where_a_topic_value_comes_from() -> None:
         ("log.segment.bytes", "500", Source.BROKER),
         ("log.segment.bytes", "1073741824", Source.DEFAULT),
     ]
+
+
+def test_a_span_has_the_synonyms_that_kafka_lists_in_its_order() -> None:
+    broker = load(flags={"log.retention.hours": "24", "log.roll.ms": "5000"})
+    broker = broker.changed({"log.retention.ms": "1"}, {"log.retention.ms": "2"})
+    found = described(broker, broker.topic.override({"retention.ms": "3"}), "retention.ms")
+    assert (found.text, [tuple(synonym) for synonym in found.synonyms]) == (
+        "3",
+        [
+            ("retention.ms", "3", Source.TOPIC),
+            ("log.retention.ms", "1", Source.DYNAMIC_BROKER),
+            ("log.retention.ms", "2", Source.DYNAMIC_DEFAULT),
+            ("log.retention.hours", "24", Source.BROKER),
+            ("log.retention.hours", "168", Source.DEFAULT),
+        ],
+    )
+    found = described(broker, broker.topic, "segment.ms")
+    assert (found.text, [tuple(synonym) for synonym in found.synonyms]) == (
+        "5000",
+        [
+            ("log.roll.ms", "5000", Source.BROKER),
+            ("log.roll.hours", "168", Source.DEFAULT),
+        ],
+    )
+    found = described(broker, broker.topic, "segment.jitter.ms")
+    assert (found.text, [tuple(synonym) for synonym in found.synonyms]) == (
+        "0",
+        [("log.roll.jitter.hours", "0", Source.DEFAULT)],
+    )
 
 
 def test_an_override_equal_to_the_default_is_still_an_override() -> None:

@@ -1,6 +1,7 @@
 """One connection: the order of answers, what it may make us hold, and how it ends. In one process, over loopback."""
 
 import asyncio
+import resource
 import threading
 from collections.abc import Callable
 
@@ -231,6 +232,22 @@ async def test_one_connection_too_many_is_closed_and_the_others_go_on(
     fourth = await connect(served)
     for client in (first, fourth):
         await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+
+
+async def test_connections_leave_descriptors_for_files(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(max_connections=str((1 << 31) - 1))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
+    clients = [await connect(served) for _ in range(3)]
+    for client in clients:
+        await client.ask(API_VERSIONS, 2, ApiVersionsRequest())
+    one_more = await connect(served)
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+        await asyncio.wait_for(one_more.frame(), 20)
+    assert "3 connections, three fourths of the files that the broker may open" in caplog.text
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    await (await connect(served)).ask(API_VERSIONS, 2, ApiVersionsRequest())
 
 
 async def test_connections_per_address_are_bounded(serve: Serve, connect: Connect) -> None:

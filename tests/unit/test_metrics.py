@@ -44,7 +44,7 @@ from tidelog.storage.tally import Tally
 
 __all__ = ["connect", "serve"]
 
-NET = Net(connections=3, admitted=7, refused=2, bad_requests=1, request_bytes=99)
+NET = Net(connections=3, connections_max=9, admitted=7, refused=2, bad_requests=1, request_bytes=99)
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -199,7 +199,7 @@ async def test_a_scrape_tells_of_topics_and_partitions(
     for name, expected in {
         "topics": 1, "partitions": 2, "segments": 2, "log_bytes": log.size_bytes, "logs_refusing_writes": 0,
         "connections": 3, "connections_accepted_total": 7, "connections_refused_total": 2, "bad_requests_total": 1,
-        "connections_max": 10_000, "waiting_fetches": 0, "disk_full": 0, "damaged_ranges": 0, "recovery_cut_bytes": 0,
+        "connections_max": 9, "waiting_fetches": 0, "disk_full": 0, "damaged_ranges": 0, "recovery_cut_bytes": 0,
     }.items():  # fmt: skip
         assert value(found, f"tidelog_{name}") == expected, name
     for name, expected in {

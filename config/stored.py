@@ -1,0 +1,58 @@
+"""Options that were stored while a broker ran, under a configuration and a version that may be others by now.
+
+A stored value never keeps a broker from starting. What cannot be honoured is left out, and returned as a message that
+names it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidelog.config.errors import ConfigError
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
+
+# In place of a value that cannot be read: a mistake must not delete records.
+_SAFE: Final = {"cleanup.policy": "", "retention.bytes": "-1", "retention.ms": "-1"}
+
+
+def broker_options(
+    config: BrokerConfig, own: Mapping[str, str], everywhere: Mapping[str, str]
+) -> tuple[BrokerConfig, list[str]]:
+    """Return a broker's configuration under its own stored options and those of all brokers, and what is left out."""
+    try:
+        return config.changed(own, everywhere), []
+    except ConfigError:
+        pass
+    kept_own: dict[str, str] = {}
+    kept_everywhere: dict[str, str] = {}
+    sides = ((kept_everywhere, everywhere), (kept_own, own))
+    pending = [(kept, name, text) for kept, settings in sides for name, text in settings.items()]
+    while True:  # Some options hold only together with others.
+        refused = []
+        for kept, name, text in pending:
+            kept[name] = text
+            try:
+                config.changed(kept_own, kept_everywhere)
+            except ConfigError as error:
+                del kept[name]
+                refused.append(((kept, name, text), str(error)))
+        if len(refused) == len(pending):
+            return config.changed(kept_own, kept_everywhere), [message for _, message in refused]
+        pending = [option for option, _ in refused]
+
+
+def topic_options(defaults: TopicConfig, options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the stored options of a topic that can be honoured, and what is left out.
+
+    A topic keeps its records if the option that says how long cannot be read.
+    """
+    kept, refused = {}, []
+    for name, text in options.items():
+        try:
+            defaults.override({name: text})
+            kept[name] = text
+        except ConfigError as error:
+            refused.append(str(error))
+            if name in _SAFE:
+                kept[name] = _SAFE[name]
+    return kept, refused
