@@ -23,7 +23,8 @@ Generated from the docstrings in `broker/handlers/` by `make docs`; do not edit.
 
 What of Kafka's protocol is served, what it does here, and where that departs from Apache Kafka. The fields of each
 message are in [protocol.md](protocol.md). An API that does not stand here is not announced; a request for it ends the
-connection, with a line in the log.
+connection, with a line in the log. Known traps of client libraries, such as kafka-python's after `resume()`, are in
+[operations.md](operations.md).
 """
 
 _FORM = re.compile(

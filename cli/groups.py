@@ -80,10 +80,21 @@ def describe(group: str, as_json: bool, bootstrap: str, clock: Clock) -> int:
     print(shown(f"group {group}, {', '.join(told)}"))
     if rows:
         print_rows(PARTITIONS, rows, as_json=False)
+    for row in rows:
+        if row["past_end"]:
+            print(shown(_past_end(group, row)))
     print(counted(len(found["members"]), "member"))
     if found["members"]:
         print_rows(MEMBERS, found["members"], as_json=False)
     return OK
+
+
+def _past_end(group: str, row: Mapping[str, Any]) -> str:
+    return (
+        f"{row['topic']}-{row['partition']}: the committed offset is {row['past_end']} past the end: the log was cut, "
+        "or the topic was made again. Members start where their auto.offset.reset says; "
+        f"{called()} groups reset {group} sets where"
+    )
 
 
 def _partitions(
@@ -110,15 +121,17 @@ def _partitions(
     if any(position < ends[key] for key, position in positions.items()):
         with client.consumer(bootstrap) as reader:
             lags = lag.in_time(session, reader, positions, ends, by_append, clock.now_ms())
+    within = {key: position for key, position in positions.items() if position <= ends[key]}
     return [
         {
             "topic": key.topic,
             "partition": key.partition,
             "committed": committed.get(key),
             "end": ends.get(key),
-            "lag": max(0, ends[key] - positions[key]) if key in positions else None,
-            "lag_ms": lags.get(key, lag.NO_LAG).behind_ms if key in positions else None,
-            "late_ms": lags.get(key, lag.NO_LAG).waits_ms if key in positions else None,
+            "lag": ends[key] - within[key] if key in within else None,
+            "lag_ms": lags.get(key, lag.NO_LAG).behind_ms if key in within else None,
+            "late_ms": lags.get(key, lag.NO_LAG).waits_ms if key in within else None,
+            "past_end": max(0, positions[key] - ends[key]) if key in positions else None,
             "clock": clocks.get(key.topic),
             "member": reads.get(key),
         }

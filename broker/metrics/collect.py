@@ -267,6 +267,7 @@ class Collector:
         pieces = list(_in_steps(table.APPEND_DELAY, samples))
         lags: list[Look] = []
         behind: list[Sample] = []
+        past_end: list[Sample] = []
         left_out = seen.uncounted
         for group, name, index, offset in seen.committed:
             if len(group) > MOST_GROUP_NAME:
@@ -277,15 +278,19 @@ class Collector:
             if topic is not None and partition is not None:
                 log = partition.log
                 start, end = bounds = _bounds(log)
-                lags.append(Look((group, topic.id, index), (offset, bounds), partial(_lag_s, log, offset)))
                 label = labels(table.LAG_RECORDS.labels, (group, name, index))
-                behind.append((label, max(0, end - max(offset, start))))
+                if offset > end:
+                    past_end.append((label, offset - end))
+                    continue
+                lags.append(Look((group, topic.id, index), (offset, bounds), partial(_lag_s, log, offset)))
+                behind.append((label, end - max(offset, start)))
         late = yield from self._lags.look(lags)
         if (yield SHORT) is NONE:
             return None
         pieces += _in_steps(table.LAG_RECORDS, behind)
         found = [(label, lag) for (label, _), lag in zip(behind, late, strict=True) if lag is not None]
         pieces += _in_steps(table.LAG_SECONDS, found)
+        pieces += _in_steps(table.PAST_END, past_end)
         pieces.append(text(table.LAGS_LEFT_OUT, [("", left_out)]))
         return pieces
 

@@ -115,6 +115,13 @@ LAG_SECONDS: Final = Metric(
     _COMMITTED,
     "How much later than the record that the group reads next the last one was appended; 0 where it has read all.",
 )
+PAST_END: Final = Metric(
+    "tidelog_group_past_end_records",
+    GAUGE,
+    _COMMITTED,
+    "How far past the end of the log the committed offset of a group is, only where it is: the log was cut, or the "
+    "topic was made again. Such an offset has no lag.",
+)
 LAGS_LEFT_OUT: Final = Metric(
     "tidelog_group_lags_left_out",
     GAUGE,
@@ -221,7 +228,7 @@ GROUPS: Final = (
         (TOPICS, PARTITIONS, SEGMENTS, LOG_BYTES, TOPIC_PARTITIONS, TOPIC_RECORDS, TOPIC_SEGMENTS, TOPIC_BYTES,
          START_OFFSET, END_OFFSET, PARTITION_BYTES, APPEND_DELAY),
     ),
-    Group("Groups", (LAG_RECORDS, LAG_SECONDS, LAGS_LEFT_OUT)),
+    Group("Groups", (LAG_RECORDS, LAG_SECONDS, PAST_END, LAGS_LEFT_OUT)),
     Group(
         "Compaction",
         (PASSES, PASS_SECONDS, PASSES_UNDER_WAY, PASS_AGE, CLEANED_READ, CLEANED_WRITTEN, CLEANED_RECORDS,

@@ -1,8 +1,9 @@
 """lag: how far behind groups are, in records and in time.
 
-Owns the rows `group, topic, partition, committed, end, lag, lag_s`: `lag_s` is now less the time of the first record
-that the group has not passed, 0 at the end (`storage.search.lag`). Needs no Spark: an answer takes two lookups a row.
-From a data folder it is answered without a broker, as of what is on disk; from a broker through Kafka's own API.
+Owns the rows `group, topic, partition, committed, end, lag, lag_s, past_end`: `lag_s` is now less the time of the first
+record that the group has not passed, 0 at the end (`storage.search.lag`). An offset past the end has no lag. Needs no
+Spark: an answer takes two lookups a row. From a data folder it is answered without a broker, as of what is on disk;
+from a broker through Kafka's own API.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +18,14 @@ from tidelog.pipeline.jobs.parts import committed, output, report
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
+from tidelog.pipeline.jobs.parts.progress import Progress
 from tidelog.pipeline.now import now_ms
 from tidelog.pipeline.options import APPEND, RECORD
 from tidelog.storage.search.by_time import APPEND_TIME, RECORD_TIME
 from tidelog.storage.search.lag import waits_ms
 from tidelog.storage.sources import PATIENT
 
-COLUMNS: Final = ("group", "topic", "partition", "committed", "end", "lag", "lag_s")
+COLUMNS: Final = ("group", "topic", "partition", "committed", "end", "lag", "lag_s", "past_end")
 
 
 def run(asked: Asked, group: str, html: str) -> int:
@@ -61,9 +63,20 @@ def run(asked: Asked, group: str, html: str) -> int:
     else:
         rows = list(lag_of_broker.rows(where, wanted, asked.clock, now_ms()))
     output.print_rows(COLUMNS, rows, as_json=asked.as_json)
+    _warn(rows)
     if html:
         report.write(html, "Lag of groups", COLUMNS, rows, _charts(rows))
     return OK
+
+
+def _warn(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        if row["past_end"]:
+            Progress("lag").say(
+                f"group {row['group']} has committed {row['committed']:,} of {row['topic']}-{row['partition']}, "
+                f"{row['past_end']:,} past the end: the log was cut, or the topic was made again; "
+                "tidelog groups reset sets where the group reads on"
+            )
 
 
 def _demand_topic(kind: str, where: str, topic: str) -> None:
@@ -82,14 +95,15 @@ def in_folder(
     there = from_segments.topics(str(data_dir))
     timeline = APPEND_TIME if clock == APPEND else RECORD_TIME
     for reads, offset in wanted.items():
-        row = {**reads._asdict(), "committed": offset, "end": None, "lag": None, "lag_s": None}
+        row = committed.row_of(reads, offset)
         if reads.partition in there.get(reads.topic, ()):
             with from_segments.opened(str(data_dir), reads.topic, [reads.partition], at_ms) as logs:
                 ((log, _, _),) = logs
                 end, position = log.log_end_offset, max(offset, log.log_start_offset)
                 behind_ms = waits_ms(log, position, timeline, at_ms, PATIENT)
-            row |= {"end": end, "lag": max(0, end - position)}
-            row["lag_s"] = None if behind_ms is None else behind_ms / 1000
+            row = committed.row_of(reads, offset, position, end)
+            if position < end:
+                row["lag_s"] = None if behind_ms is None else behind_ms / 1000
         yield row
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.jobs.parts.committed import Reads
+from tidelog.pipeline.jobs.parts.committed import Reads, row_of
 from tidelog.pipeline.options import APPEND
 
 _POLL_MS: Final = 10_000
@@ -52,11 +52,11 @@ def rows(address: str, wanted: Mapping[Reads, int], clock: str, now_ms: int) -> 
             consumer._manager.cluster.config["allow_auto_create_topics"] = False
             for reads, offset in wanted.items():
                 key = TopicPartition(reads.topic, reads.partition)
-                row = {**reads._asdict(), "committed": offset, "end": None, "lag": None, "lag_s": None}
+                row = row_of(reads, offset)
                 if reads.partition in (consumer.partitions_for_topic(reads.topic) or ()):
                     start, end = consumer.beginning_offsets([key])[key], consumer.end_offsets([key])[key]
                     position = max(offset, start)
-                    row |= {"end": end, "lag": max(0, end - position), "lag_s": 0.0}
+                    row = row_of(reads, offset, position, end)
                     if position < end:
                         row["lag_s"] = _waits_s(consumer, key, position, now_ms)
                 yield row

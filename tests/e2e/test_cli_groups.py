@@ -13,6 +13,8 @@ from kafka.structs import OffsetAndMetadata
 from tests.e2e.test_cli import Done, ok, rows, tidelog
 from tests.support.broker import Running
 from tests.support.sockets import LEAVES_SOCKETS
+from tidelog.pipeline.jobs import lag_of_broker
+from tidelog.pipeline.jobs.parts.committed import Reads
 
 pytestmark = [pytest.mark.e2e, *LEAVES_SOCKETS]
 
@@ -91,6 +93,7 @@ def test_a_group_is_listed_and_its_lag_is_told_in_records_and_in_time(
         "end": EACH,
         "lag": 7,
         "lag_ms": 6 * 60_000,  # from the record that is next to the last one
+        "past_end": 0,
         "clock": "record",
         "member": None,
     }
@@ -99,6 +102,23 @@ def test_a_group_is_listed_and_its_lag_is_told_in_records_and_in_time(
     assert told[0] == f"group {sent}, Empty, type classic, protocol -"
     assert told[2].split()[:6] == [sent, "0", "3", "10", "7", "6m"]
     assert told[-1] == "0 members"
+
+
+def test_an_offset_past_the_end_is_told_as_such(shared_broker: Running, sent: str) -> None:
+    commit(shared_broker, sent, sent, EACH + 16, EACH)
+    first, second = described(shared_broker, sent)["partitions"]
+    assert [first[name] for name in ("past_end", "lag", "lag_ms", "late_ms")] == [16, None, None, None]
+    assert (second["past_end"], second["lag"]) == (0, 0)
+    told = ok(tidelog(shared_broker, "groups", "describe", sent))
+    assert (
+        f"{sent}-0: the committed offset is 16 past the end: the log was cut, or the topic was made again"
+        in told
+    )
+    assert f"{sent}-1: " not in told
+    # The job asks the broker by the same API.
+    wanted = {Reads(sent, sent, 0): EACH + 16, Reads(sent, sent, 1): EACH}
+    found = list(lag_of_broker.rows(shared_broker.address, wanted, "record", START_MS))
+    assert [(row["lag"], row["lag_s"], row["past_end"]) for row in found] == [(None, None, 16), (0, 0.0, 0)]
 
 
 def test_lag_by_append_time_is_that_of_the_appends(shared_broker: Running, topic: str) -> None:

@@ -101,7 +101,7 @@ def test_lag_in_records_and_in_time(
     a_topic(tmp_path / "data", partitions=1)
     commit(tmp_path / "data", 0, ("g", "t", 0, 3), ("g", "gone", 0, 7))
     commit(tmp_path / "data", 0, ("g", "t", 0, 25), ("g", "other", 1, 5), ("g", "other", 1, None))
-    commit(tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0))
+    commit(tmp_path / "data", 1, ("at the end", "t", 0, 400), ("from", "t", 0, 0), ("past it", "t", 0, 416))
     monkeypatch.setattr("tidelog.pipeline.jobs.lag.now_ms", lambda: NOW + 60_000)
     ran = run(
         capsys, "lag", "--source", f"segments:{tmp_path}/data", "--json", "--html", f"{tmp_path}/l.html"
@@ -109,12 +109,24 @@ def test_lag_in_records_and_in_time(
     assert ran.status == 0
     waits = (60_000 - (TIMES[2][5] - NOW)) / 1000
     assert [tuple(row.values()) for row in ran.rows] == [
-        ("at the end", "t", 0, 400, 400, 0, 0.0),
-        ("from", "t", 0, 0, 400, 400, 60.0),
-        ("g", "gone", 0, 7, None, None, None),
-        ("g", "t", 0, 25, 400, 375, waits),
+        ("at the end", "t", 0, 400, 400, 0, 0.0, 0),
+        ("from", "t", 0, 0, 400, 400, 60.0, 0),
+        ("g", "gone", 0, 7, None, None, None, None),
+        ("g", "t", 0, 25, 400, 375, waits, 0),
+        ("past it", "t", 0, 416, 400, None, None, 16),
     ]
-    assert list(ran.rows[0]) == ["group", "topic", "partition", "committed", "end", "lag", "lag_s"]
+    assert list(ran.rows[0]) == [
+        "group",
+        "topic",
+        "partition",
+        "committed",
+        "end",
+        "lag",
+        "lag_s",
+        "past_end",
+    ]
+    past = "lag: group past it has committed 416 of t-0, 16 past the end: the log was cut, or the topic was made again"
+    assert past in ran.err
     ran = run(capsys, "lag", *flags(tmp_path / "data", "--group", "g", "--clock", "append"))
     assert [row["lag_s"] for row in ran.rows] == [(60_000 - 250) / 1000]
     # What was deleted is not waited for.
@@ -126,7 +138,7 @@ def test_lag_in_records_and_in_time(
     assert "group nobody has committed nothing of t" in ran.err
     ran = run(capsys, "lag", *flags(tmp_path / "data", "--dry-run"))
     sizes = [path.stat().st_size for path in (tmp_path / "data").glob("__consumer_offsets-*/*.log")]
-    assert ran.rows == [{"groups": 3, "rows": 3, "segments": len(sizes), "bytes": sum(sizes)}]
+    assert ran.rows == [{"groups": 4, "rows": 4, "segments": len(sizes), "bytes": sum(sizes)}]
     for wrong in ("segments:", "broker:", "x:y"):
         assert run(capsys, "lag", "--source", wrong).status == 2
     assert run(capsys, "lag", *flags(tmp_path / "data", "--clock", "wall")).status == 2

@@ -257,10 +257,14 @@ async def test_S56_the_lag_of_a_group_is_told_in_records_and_in_time(
     behind = {"group": 'a "b"\\', "topic": "t", "partition": "0"}
     assert value(found, "tidelog_group_lag_records", **behind) == 3
     assert value(found, "tidelog_group_lag_seconds", **behind) == 20
-    for group in ("done", "ahead"):
-        done = {**behind, "group": group}
-        assert value(found, "tidelog_group_lag_records", **done) == 0
-        assert value(found, "tidelog_group_lag_seconds", **done) == 0
+    done, ahead = {**behind, "group": "done"}, {**behind, "group": "ahead"}
+    assert value(found, "tidelog_group_lag_records", **done) == 0
+    assert value(found, "tidelog_group_lag_seconds", **done) == 0
+    assert value(found, "tidelog_group_past_end_records", **done) is None
+    # More than the log has: it was cut, or the topic was made again.
+    assert value(found, "tidelog_group_past_end_records", **ahead) == 5
+    assert value(found, "tidelog_group_lag_records", **ahead) is None
+    assert value(found, "tidelog_group_lag_seconds", **ahead) is None
     assert not any({("group", "gone"), ("group", "more")} & set(names) for _, names in found)
 
 
@@ -310,7 +314,7 @@ async def test_what_a_scrape_tells_of_groups_is_bounded_and_what_it_leaves_out_i
     longest, too_long = "g" * collect.MOST_GROUP_NAME, "h" * (collect.MOST_GROUP_NAME + 1)
     members = [GroupMember(await connect(served), group) for group in (too_long, longest)]
     for member in members:
-        assert await member.commit("t", 5, 5, 5) == [0] * 3
+        assert await member.commit("t", 0, 0, 0) == [0] * 3
     assert told() == ([(longest, 3)], 3)
     monkeypatch.setattr(collect, "MOST_LAGS", 5)
     assert told() == ([(longest, 2)], 4)
@@ -548,7 +552,9 @@ async def test_every_metric_of_the_table_is_told_and_no_other(
     await client.make_topic("t")
     await client.ask(PRODUCE, 9, produce("t", batch([NOW])))
     await client.ask(PRODUCE, 9, produce("t", batch([NOW]), partition=9))
-    monkeypatch.setattr(served.broker.groups, "all_committed", lambda: iter([("g", "t", 0, 0)]))
+    monkeypatch.setattr(
+        served.broker.groups, "all_committed", lambda: iter([("g", "t", 0, 0), ("g", "t", 0, 9)])
+    )
     log = served.broker.topics.by_name["t"].partitions[0].log
     monkeypatch.setattr(served.broker.cleaners, "failing", lambda: [(log, "why")])
     monkeypatch.setattr(served.broker.cleaners, "figures", lambda: Figures(began_ms=0))

@@ -6,7 +6,7 @@ group committed there is not known. Knows nothing of lag.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.pipeline import quarantine
 from tidelog.pipeline.decode import Window
@@ -33,6 +33,22 @@ class Reads(NamedTuple):
     group: str
     topic: str
     partition: int
+
+
+def row_of(reads: Reads, committed: int, position: int = 0, end: int | None = None) -> dict[str, Any]:
+    """Return the row of a committed offset: read on at `position`, of a log with this end; None where there is none.
+
+    Past the end no lag is known: what the group has not read was never there, or is in a log that was there before.
+    """
+    row: dict[str, Any] = {**reads._asdict(), "committed": committed, "end": end}
+    if end is None:
+        return row | {"lag": None, "lag_s": None, "past_end": None}
+    is_past = position > end
+    return row | {
+        "lag": None if is_past else end - position,
+        "lag_s": None if is_past else 0.0,
+        "past_end": max(0, position - end),
+    }
 
 
 def in_folder(data_dir: Path, now_ms: int) -> dict[Reads, int]:
