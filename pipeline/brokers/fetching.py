@@ -31,6 +31,9 @@ LEAST_BYTES: Final = 64 << 10
 # What a record counts for where nobody knows.
 RECORD_BYTES: Final = 1 << 10
 _WAIT_MS: Final = 500
+_MOST_FURTHER: Final = (
+    1_000_000  # records that a read may go on past its planned end, if it was shorter than that
+)
 _IDLE: Final = 20  # so many of them without anything
 _BY_NAME: Final = 12  # the last version that names topics
 
@@ -110,14 +113,22 @@ class Fetcher:
 
 
 def fetched(
-    cluster: Cluster, partition: Partition, start: int, end: int, record_bytes: int, may_lose: bool
+    cluster: Cluster,
+    partition: Partition,
+    start: int,
+    end: int,
+    limit: int,
+    record_bytes: int,
+    may_lose: bool,
 ) -> Iterator[Fetched]:
     """Yield the entries that have the records of a range of offsets, which is not empty and was there when planned.
 
-    PipelineError where some are not there any more, but if `may_lose` those that are left.
+    If `limit` is larger than `end`, go on up to it until the log has nothing more. PipelineError where some of the
+    range are not there any more, but if `may_lose` those that are left.
     """
     fetcher = Fetcher(cluster, partition)
     offset, idle = start, 0
+    planned, most = end, end + max(end - start, _MOST_FURTHER)
     while offset < end:
         found = fetcher.fetch(offset, _bytes_for(end - offset, record_bytes))
         if found.error_code:
@@ -137,6 +148,13 @@ def fetched(
             _demand_more(partition, found, data, offset, end, idle)
             continue
         offset, idle = whole.next_offset, 0
+        end = max(end, min(limit, found.high_watermark))
+        if end > most:
+            raise PipelineError(
+                f"{partition}@{offset}: the topic grows faster than it is read: it ended at {planned:,} when the read "
+                f"was planned, and ends at {end:,} now; read its segments instead (source=segments:FOLDER), or less "
+                "of it (option partitions)"
+            )
         if offset < end:
             fetcher.ask_ahead(offset, _bytes_for(end - offset, record_bytes))
         yield whole

@@ -4,8 +4,15 @@ Owns the way from options and predicates to ranges of offsets, and from a piece 
 tells of time bounds only the start of a range: the first record at or after a time. Behind it, times come in any order,
 so what is wanted of them is chosen record by record. When a record was appended the protocol tells of topics with
 `message.timestamp.type=LogAppendTime` alone; elsewhere `append_time` is null.
+
+Compaction may run during a read. It removes the last record of a key before the planned end when a later record, after
+the planned end, supersedes it; the protocol cannot pin records. So a batch read of a compacted topic reads each
+partition in one task, in order, and on past the planned end until it has caught up with the log. The last record of a
+key is never removed, so such a read meets a record of every key that was there. Streams need none of this: a later
+batch has the record that superseded.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,19 +43,24 @@ from tidelog.protocol.records.errors import RecordError, RecordsError
 RECORDS_TABLE: Final = "records"
 # Fewer are one task, and more are not, whatever their size.
 _LEAST_RECORDS, _MOST_RECORDS = 10_000, 1_000_000
+_log = logging.getLogger(__name__)
 
 
 class Piece(NamedTuple):
-    """A range of offsets of one partition: that of the window."""
+    """A range of offsets of one partition: that of the window.
+
+    `end` is where it ends as far as the log goes now. If the window goes further, so does the read.
+    """
 
     of: Partition
     window: Window
     record_bytes: int  # what one takes, about
+    end: int
 
     @property
     def size_bytes(self) -> int:
         """How much is read, about."""
-        return (self.window.end - self.window.start) * self.record_bytes
+        return (self.end - self.window.start) * self.record_bytes
 
 
 def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:  # noqa: ARG001  (the log has the times)
@@ -62,7 +74,7 @@ def plan(chosen: Options, found: Wanted, now_ms: int) -> list[Piece]:  # noqa: A
         window = window_of(chosen, found)
         partitions = chosen_partitions(chosen, found, list(topic.leaders))
         ranges = dict.fromkeys(partitions, (window.start, window.end))
-        return list(_pieces(cluster, topic, chosen, window, ranges))
+        return list(_pieces(cluster, topic, chosen, window, ranges, _is_compacted(cluster, topic.name)))
 
 
 def between(chosen: Options, ranges: Mapping[int, tuple[int, int]], now_ms: int) -> list[Piece]:  # noqa: ARG001
@@ -123,7 +135,9 @@ def rows(piece: Piece, names: Sequence[str], chosen: Options) -> Iterator[pa.Rec
     decoder = Decoder(of.topic, of.partition, names, window)
     checked = _Checked(of, chosen, window)
     with Cluster(chosen.place) as cluster:
-        found = fetched(cluster, of, window.start, window.end, piece.record_bytes, not chosen.fails_on_loss)
+        found = fetched(
+            cluster, of, window.start, piece.end, window.end, piece.record_bytes, not chosen.fails_on_loss
+        )
         for answer in found:
             if answer.start > checked.next_offset:  # what lay between is lost
                 decoder = Decoder(of.topic, of.partition, names, window._replace(start=answer.start))
@@ -188,24 +202,44 @@ class _Checked:
             )
 
 
+def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    policy = cluster.settings(topic).get("cleanup.policy")
+    if policy is None:
+        _log.warning(
+            "broker does not tell cleanup.policy topic=%s; if the topic is compacted while it is read, keys may be "
+            "missing from the result: grant DescribeConfigs on the topic",
+            topic,
+        )
+    return "compact" in (policy or "")
+
+
 def _pieces(
-    cluster: Cluster, topic: Topic, chosen: Options, window: Window, ranges: Mapping[int, tuple[int, int]]
+    cluster: Cluster,
+    topic: Topic,
+    chosen: Options,
+    window: Window,
+    ranges: Mapping[int, tuple[int, int]],
+    reads_on: bool = False,
 ) -> Iterator[Piece]:
     starts = cluster.offsets(topic.name, dict.fromkeys(ranges, EARLIEST))
     ends = cluster.offsets(topic.name, dict.fromkeys(ranges, LATEST))
     times = _times_of(cluster, topic.name, chosen, window, ends)
     for partition, (first, end) in ranges.items():
         first = max(first, starts[partition], times.get(partition, 0))
-        end = min(end, ends[partition])
+        last, end = end, min(end, ends[partition])
         if first >= end:
             continue
         of = Partition(topic.name, partition, topic.topic_id)
         record_bytes = RECORD_BYTES
         if end - first > _LEAST_RECORDS:
             record_bytes = _record_bytes(cluster, of, first)
+        if reads_on:
+            yield Piece(of, window._replace(start=first, end=last), record_bytes, end)
+            continue
         step = max(_LEAST_RECORDS, min(chosen.task_bytes // record_bytes, _MOST_RECORDS))
         for start in range(first, end, step):
-            yield Piece(of, window._replace(start=start, end=min(start + step, end)), record_bytes)
+            stop = min(start + step, end)
+            yield Piece(of, window._replace(start=start, end=stop), record_bytes, stop)
 
 
 def _times_of(

@@ -12,6 +12,11 @@ from typing import Any, Self
 
 from tidelog.protocol.frame import response_encoder
 from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from tidelog.protocol.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from tidelog.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -26,7 +31,7 @@ from tidelog.protocol.messages.metadata import (
 )
 from tidelog.protocol.registry import APIS
 
-FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 1, 2, 3, 18
+FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CONFIGS = 1, 2, 3, 18, 32
 
 # Of an API key and a request: a message, bytes to be sent as they are, or None to end the connection.
 Answer = Callable[[int, Any], Any]
@@ -88,6 +93,8 @@ class Fake:
                 answer = self._answer(key, request)
                 if answer is None and key == API_VERSIONS:
                     answer = self._table()
+                if answer is None and key == DESCRIBE_CONFIGS:
+                    answer = configs({"cleanup.policy": "delete"})
                 if answer is None:
                     return
                 if not isinstance(answer, bytes):
@@ -110,6 +117,18 @@ def metadata(*ports: int, leader: int = 0, code: int = 0, topic_id: bytes = byte
     )
     named = MetadataResponseTopic(error_code=code, name="t", topic_id=topic_id, partitions=[partition])
     return MetadataResponse(brokers=brokers, topics=[named])
+
+
+def configs(told: dict[str, str]) -> DescribeConfigsResponse:
+    """The options of topic `t`."""
+    options = [
+        DescribeConfigsResourceResult(name=name, value=value, read_only=False, is_sensitive=False)
+        for name, value in told.items()
+    ]
+    result = DescribeConfigsResult(
+        error_code=0, error_message=None, resource_type=2, resource_name="t", configs=options
+    )
+    return DescribeConfigsResponse(results=[result])
 
 
 def offset(value: int, code: int = 0) -> ListOffsetsResponse:

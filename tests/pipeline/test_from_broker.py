@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.broker import Broker
+from tests.support.broker import Broker, wait_until
+from tests.support.compaction import keyed
 from tests.support.logs import NOW, batch
 from tests.support.raw_client import RawClient
 from tidelog.pipeline import options
@@ -194,6 +195,30 @@ def test_append_times_that_the_protocol_does_not_tell(broker: Broker, client: Ra
     (piece,) = from_broker.plan(chosen(broker, topic), Wanted(), NOW)
     with pytest.raises(WrongOption, match=rf"{topic}-0@0 are records .*source=segments:FOLDER"):
         rows_of(from_broker.rows(piece, ("offset",), asked))
+
+
+def test_no_key_is_missed_though_its_record_is_compacted_away_before_it_is_read(
+    tmp_path: Path, topic: str
+) -> None:
+    options = {"cleanup.policy": "compact", "segment.bytes": "300", "min.cleanable.dirty.ratio": "0"}
+    with (
+        Broker(tmp_path / "data", {"log.cleaner.backoff.ms": "20"}).start() as broker,
+        RawClient(broker) as client,
+    ):
+        client.create(topic, configs=options)
+        for key in (b"a", b"b", b"c"):
+            client.produce(topic, keyed((key, b"x" * 100)))
+        asked = chosen(broker, topic)
+        below = Wanted(offset=Bounds(0, 2))
+        (piece,), (narrow,) = from_broker.plan(asked, Wanted(), NOW), from_broker.plan(asked, below, NOW)
+        for number in range(4):
+            client.produce(topic, keyed((b"a", b"later %d" % number + b"x" * 100)))
+        wait_until(lambda: read(chosen(broker, topic), ("offset",))[0] > (0,))
+        read_keys = {key for (key,) in rows_of(from_broker.rows(piece, ("key",), asked))}
+        assert read_keys == {b"a", b"b", b"c"}
+        # Who names an end has said where to stop.
+        assert rows_of(from_broker.rows(narrow, ("offset", "key"), asked)) == [(1, b"b")]
+        broker.stop()
 
 
 def test_what_retention_deletes_while_it_is_read(broker: Broker, client: RawClient, topic: str) -> None:

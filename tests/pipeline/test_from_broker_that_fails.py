@@ -8,10 +8,12 @@ import pytest
 
 from tests.pipeline.fake import (
     API_VERSIONS,
+    DESCRIBE_CONFIGS,
     FETCH,
     LIST_OFFSETS,
     METADATA,
     Fake,
+    configs,
     metadata,
     offset,
     offsets,
@@ -358,3 +360,39 @@ def test_an_api_that_a_broker_does_not_speak() -> None:
         pytest.raises(PipelineError, match=f"{fake.address} does not speak Fetch"),
     ):
         offsets_read(fake)
+
+
+COMPACTED = {f"_{DESCRIBE_CONFIGS}": lambda _: configs({"cleanup.policy": "compact,delete"})}
+
+
+def test_a_compacted_topic_is_read_on_until_nothing_more_is_there() -> None:
+    """The last records before the planned end were superseded, and are gone when they are asked for."""
+    ends = {0: 10, 5: 25, 20: 25}
+
+    def fetch(start: int) -> Any:
+        return records(at({0: 0, 5: 15, 20: 20}[start]), high_watermark=ends[start])
+
+    with one_broker(10, fetch, **COMPACTED) as fake:
+        assert offsets_read(fake) == [*range(5), *range(15, 25)]
+
+
+def test_a_compacted_topic_that_grows_faster_than_it_is_read_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetching, "_MOST_FURTHER", 15)
+    with (
+        one_broker(10, lambda start: records(at(start), high_watermark=start + 15), **COMPACTED) as fake,
+        pytest.raises(
+            PipelineError,
+            match=r"t-0@20: the topic grows faster than it is read: it ended at 10 .* ends at 30 now; read its seg",
+        ),
+    ):
+        offsets_read(fake)
+
+
+def test_a_broker_that_does_not_tell_whether_a_topic_is_compacted_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with one_broker(5, lambda _: records(at(0)), **{f"_{DESCRIBE_CONFIGS}": lambda _: configs({})}) as fake:
+        assert offsets_read(fake) == list(range(5))
+    assert "topic=t; if the topic is compacted while it is read, keys may be missing" in caplog.text
