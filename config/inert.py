@@ -64,9 +64,9 @@ BROKER_INERT: Mapping[str, InertOption] = {
     "group.consumer.assignment.interval.ms": InertOption(AT_ONCE, INT, "0", 0, live=True),
     "group.coordinator.cached.buffer.max.bytes": InertOption(LOOP, INT, "1048588", 524_288, live=True),
     "inter.broker.listener.name": InertOption(ONE_NODE, STRING, None),
-    # Programs take the release of a broker from it, though Kafka 4 has dropped it. Of the last release that had it this
-    # one has the APIs.
-    "inter.broker.protocol.version": InertOption(ONE_NODE, STRING, "3.9-IV0"),
+    # Programs take the release of a broker from it, though Kafka 4 has dropped it. It names the level of the feature
+    # `metadata.version` (broker/handlers/api_versions.py), which newer programs ask for.
+    "inter.broker.protocol.version": InertOption(ONE_NODE, STRING, "4.0-IV3"),
     "leader.replication.throttled.rate": InertOption(NO_REPLICAS, LONG, str(LONG_MAX), 0, live=True),
     "log.cleaner.io.buffer.size": InertOption(
         "a cleaner reads and writes about a megabyte at a time, or one batch that is larger",

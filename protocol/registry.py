@@ -20,6 +20,7 @@ from tidelog.protocol.messages.describe_configs import DESCRIBE_CONFIGS
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS
 from tidelog.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from tidelog.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
+from tidelog.protocol.messages.describe_quorum import DESCRIBE_QUORUM
 from tidelog.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from tidelog.protocol.messages.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from tidelog.protocol.messages.elect_leaders import ELECT_LEADERS
@@ -82,6 +83,7 @@ APIS: dict[int, Api] = {
         OFFSET_DELETE,
         DESCRIBE_CLIENT_QUOTAS,
         DESCRIBE_USER_SCRAM_CREDENTIALS,
+        DESCRIBE_QUORUM,
         DESCRIBE_CLUSTER,
         DESCRIBE_PRODUCERS,
         LIST_TRANSACTIONS,

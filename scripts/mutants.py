@@ -125,6 +125,7 @@ FIRST = {
     "broker/handlers/describe_configs": [*_ANSWERS, *_ADMINISTERED],
     "broker/handlers/describe_log_dirs": _ADMINISTERED,
     "broker/handlers/describe_producers": _ADMINISTERED,
+    "broker/handlers/describe_quorum": _ANSWERS,
     "broker/handlers/describe_topic_partitions": _ADMINISTERED,
     "broker/handlers/describe_user_scram_credentials": ["nothing_to_describe"],
     "broker/handlers/elect_leaders": _ADMINISTERED,

@@ -3,18 +3,35 @@
 Versions: 0-4.
 Behaviour: tells what is served. A version that is not is answered in the form of version 0, with
 UNSUPPORTED_VERSION and the whole table, so that the client can choose again (KIP-511).
-Departures from Kafka: there are no features to finalize, so none are told.
+Two features are finalized (KIP-584), so that tools see a cluster without ZooKeeper: `metadata.version` at 25, which is
+Kafka's 4.0-IV3, and `group.version` at 1, which stands for consumer groups (KIP-848).
+Departures from Kafka: a feature has one level only, so none can be changed. Kafka's other features (transactions, share
+groups, streams groups, eligible leader replicas, a quorum whose voters change) are not built, and not told. Programs
+that guess the release from the list of APIs (franz-go, and so Redpanda Console) guess an old one: SASL and transactions
+are not in the list.
 """
 
 import re
 
 from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
-from tidelog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from tidelog.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from tidelog.protocol.registry import APIS
 
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+# The level of each feature. Clients act on what they find here (producers, on `transaction.version`), so only what is
+# served may stand here.
+FEATURES = {"metadata.version": 25, "group.version": 1}
+# Java clients ignore features with a negative epoch.
+FEATURES_EPOCH = 0
 
 
 def handle(_session: Session, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
@@ -23,7 +40,19 @@ def handle(_session: Session, request: ApiVersionsRequest, version: int) -> ApiV
         _SOFTWARE.fullmatch(text) for text in (request.client_software_name, request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_table())
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=_table(),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=level, max_version=level)
+            for name, level in FEATURES.items()
+        ],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
+        ],
+    )
 
 
 def handle_unsupported(_session: Session, _request: object, _version: int) -> ApiVersionsResponse:

@@ -16,6 +16,7 @@ from tidelog.protocol.messages import delete_records as deletion
 from tidelog.protocol.messages import describe_configs as configs
 from tidelog.protocol.messages import describe_log_dirs as log_dirs
 from tidelog.protocol.messages import describe_producers as producers
+from tidelog.protocol.messages import describe_quorum as quorum
 from tidelog.protocol.messages import describe_topic_partitions as topic_partitions
 from tidelog.protocol.messages import elect_leaders as elect
 from tidelog.protocol.messages import incremental_alter_configs as incremental
@@ -406,5 +407,25 @@ def test_what_has_options(sides: Sides, topic: str) -> None:
             )
 
         return [ask(0), ask(1, TOPIC), ask(1, BROKER), ask(1, 16), ask(1, 32), ask(1, 3)]
+
+    compare(sides, script)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_quorum_has_one_voter(sides: Sides, topic: str, version: int) -> None:
+    def script(client: RawClient) -> Any:
+        made(client, topic)
+
+        def ask(name: str, number: int) -> Any:
+            asked = quorum.AskedTopicData(
+                topic_name=name, partitions=[quorum.AskedPartitionData(partition_index=number)]
+            )
+            request = quorum.DescribeQuorumRequest(topics=[asked])
+            answer = client.ask(quorum.DESCRIBE_QUORUM.key, version, request)
+            ((found,),) = [each.partitions for each in answer.topics]
+            voters = [voter.replica_id == found.leader_id for voter in found.current_voters]
+            return answer.error_code, found.error_code, voters
+
+        return [ask("__cluster_metadata", 0), ask("__cluster_metadata", 1), ask(topic, 0)]
 
     compare(sides, script)

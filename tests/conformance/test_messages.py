@@ -157,7 +157,12 @@ def clip(versions: Versions, api: Api) -> set[int]:
 def type_name(type_: WireType) -> str:
     if isinstance(type_, Array):
         return f"[]{type_name(type_.element)}"
-    return type_.__name__ if isinstance(type_, type) else type_.name
+    return kafkas_name(type_) if isinstance(type_, type) else type_.name
+
+
+def kafkas_name(struct: type) -> str:
+    """Give Kafka's name of a struct: it has the same one in some requests and in their answers, where we cannot."""
+    return struct.__name__.removeprefix("Asked")
 
 
 def upstream_default(entry: Any) -> Any:
@@ -237,5 +242,5 @@ def translated_field(type_: WireType, value: Any, version: int, cls: Any) -> Any
     if isinstance(value, list) and isinstance(type_, Array):
         return [translated_field(type_.element, element, version, cls) for element in value]
     if isinstance(type_, type) and value is not None:
-        return translated(value, version, getattr(cls, type_.__name__))
+        return translated(value, version, getattr(cls, kafkas_name(type_)))
     return uuid.UUID(bytes=value) if type_ is UUID else value

@@ -1,6 +1,7 @@
 """What is administered by `tidelog`, kafka-python, confluent-kafka and Apache's own tools, against a running broker."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -340,6 +341,15 @@ def test_apaches_tools_administer(new_broker: Callable[..., Broker], topic: str)
         [*configs, "--describe", "--entity-type", "users", "--entity-type", "clients"],
         [*configs, "--describe", "--user", "somebody"],
         ["org.apache.kafka.tools.TransactionsCommand", *to, "list"],
+        ["org.apache.kafka.tools.MetadataQuorumCommand", *to, "describe", "--status"],
+        [
+            "org.apache.kafka.tools.MetadataQuorumCommand",
+            *to,
+            "describe",
+            "--replication",
+            "--human-readable",
+        ],
+        ["org.apache.kafka.tools.FeatureCommand", *to, "describe"],
     ]
     done = run_java("Tools", stdin="".join("\t".join(call) + "\n" for call in calls), timeout_s=120)
     assert done.returncode == 0, done.stderr
@@ -360,6 +370,9 @@ def test_apaches_tools_administer(new_broker: Callable[..., Broker], topic: str)
         quotas,
         user,
         transactions,
+        quorum,
+        replication,
+        features,
     ) = done.stdout.split("=== ended with status 0\n")[:-1]
     assert altered == ""
     assert "PartitionCount: 3\tReplicationFactor: 1" in described
@@ -385,6 +398,14 @@ def test_apaches_tools_administer(new_broker: Callable[..., Broker], topic: str)
     assert quotas == ""
     assert user == ""
     assert transactions.split() == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+    assert re.search(
+        r"LeaderId: +1\n.*MaxFollowerLag: +0\n.*CurrentVoters: +\[\{\"id\": 1", quorum, re.DOTALL
+    )
+    assert [line.split()[-1] for line in replication.splitlines()] == ["Status", "Leader"]
+    assert re.findall(r"Feature: (\S+) .*FinalizedVersionLevel: (\S+)", features) == [
+        ("group.version", "1"),
+        ("metadata.version", "4.0-IV3"),
+    ]
     assert f"partition: {topic}-0\tlow_watermark: 2" in deleted
     assert earliest.split() == [f"{topic}:0:2", f"{topic}:1:0", f"{topic}:2:0"]
     (folders,) = [json.loads(line) for line in sizes.splitlines() if line.startswith("{")]

@@ -117,6 +117,7 @@ def kafka_python_admin(address: str) -> None:
     admin = KafkaAdminClient(bootstrap_servers=address)
     admin.create_topics([KafkaNewTopic(name="made", num_partitions=2, replication_factor=1)])
     admin.describe_cluster()
+    admin.describe_metadata_quorum()
     admin.list_topics()
     admin.describe_configs([kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, TOPIC)])
     admin.create_partitions({"made": 3})

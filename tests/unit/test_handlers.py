@@ -32,6 +32,12 @@ from tidelog.protocol.messages.describe_configs import (
 )
 from tidelog.protocol.messages.describe_log_dirs import DESCRIBE_LOG_DIRS
 from tidelog.protocol.messages.describe_producers import DESCRIBE_PRODUCERS
+from tidelog.protocol.messages.describe_quorum import (
+    DESCRIBE_QUORUM,
+    AskedPartitionData,
+    AskedTopicData,
+    DescribeQuorumRequest,
+)
 from tidelog.protocol.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from tidelog.protocol.messages.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from tidelog.protocol.messages.elect_leaders import ELECT_LEADERS
@@ -132,7 +138,8 @@ NOTHING_TO_DESCRIBE = {
 
 def test_every_api_that_is_announced_has_its_versions_asked_here() -> None:
     asked = {PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, create.CREATE_TOPICS, DELETE_TOPICS}
-    asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER}
+    asked |= {INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS}
+    asked |= {DESCRIBE_CLUSTER, DESCRIBE_QUORUM}
     asked |= ADMINISTRATION
     asked |= ASKED  # those of groups
     asked |= {CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE}  # test_consumer_group_handlers.py
@@ -147,6 +154,11 @@ async def test_api_versions(serve: Serve, connect: Connect, version: int) -> Non
     response = await client.ask(API_VERSIONS, version, request)
     announced = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
     assert announced == {key: (api.min_version, api.max_version) for key, api in APIS.items()}
+    features = {"metadata.version": 25, "group.version": 1} if version >= 3 else {}
+    assert {row.name: row.max_version_level for row in response.finalized_features} == features
+    assert response.finalized_features_epoch == (0 if version >= 3 else -1)
+    supported = {row.name: (row.min_version, row.max_version) for row in response.supported_features}
+    assert supported == {name: (level, level) for name, level in features.items()}
 
 
 def test_what_a_client_may_do_is_in_kafkas_bits() -> None:
@@ -797,6 +809,39 @@ async def test_describe_cluster(serve: Serve, connect: Connect, version: int) ->
         )
         assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         assert controllers.brokers == []
+
+
+def quorum_of(*asked: tuple[str, int]) -> DescribeQuorumRequest:
+    return DescribeQuorumRequest(
+        topics=[
+            AskedTopicData(topic_name=topic, partitions=[AskedPartitionData(partition_index=number)])
+            for topic, number in asked
+        ]
+    )
+
+
+@versions(DESCRIBE_QUORUM)
+async def test_describe_quorum(serve: Serve, connect: Connect, version: int) -> None:
+    served = await serve(node_id="7")
+    served.broker.clock.hold()
+    client = await connect(served)
+    await make_topic(client, "t", 1)
+    answer = await client.ask(DESCRIBE_QUORUM, version, quorum_of(("__cluster_metadata", 0)))
+    ((quorum,),) = [topic.partitions for topic in answer.topics]
+    (voter,) = quorum.current_voters
+    assert (answer.error_code, quorum.error_code, quorum.observers) == (ErrorCode.NONE, ErrorCode.NONE, [])
+    assert quorum.leader_id == voter.replica_id == 7
+    assert quorum.leader_epoch > 0
+    assert quorum.high_watermark == voter.log_end_offset > 0
+    assert voter.last_caught_up_timestamp == (served.broker.clock.now_ms() if version else -1)
+    assert voter.last_fetch_timestamp == -1, "a leader fetches from nobody"
+    if version >= 2:
+        assert [(node.node_id, node.listeners) for node in answer.nodes] == [(7, [])]
+    others = await client.ask(DESCRIBE_QUORUM, version, quorum_of(("__cluster_metadata", 1), ("t", 0)))
+    found = [part for topic in others.topics for part in topic.partitions]
+    assert [part.error_code for part in found] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    if version >= 2:
+        assert found[1].error_message == "only __cluster_metadata-0 has a quorum"
 
 
 @pytest.mark.parametrize(
