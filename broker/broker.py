@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -42,6 +42,9 @@ _log = logging.getLogger(__name__)
 
 # How long a snapshot of producers may wait to be written, and the end of a full disk to be seen.
 LOOK_EVERY_S = 1.0
+# How soon retention takes what came into an empty log at most: else each record of a topic with `retention.ms=1` might
+# cost a segment.
+EXPIRED_EVERY_S = 0.1
 # Of an assignment that names other nodes.
 BESIDE_OTHERS = "or beside others with tidelog.tolerate.replication.factor=true"
 # How often each sealed segment is read again.
@@ -74,9 +77,8 @@ class Broker:
         # first, on the event loop.
         self.failure: str | None = None
         self.on_failure: Callable[[], None] = lambda: None
-        self._retention = Periodic(
-            "retention", config.log_retention_check_interval_ms / 1000, self._retain, clock
-        )
+        self._retention = Periodic("retention", LONGEST_WAIT_S, self._retain, clock)
+        self._begun: list[Log] = []
         self._flushing = Periodic("flush", LONGEST_WAIT_S, self._flush, clock)
         self._checkpointing = Periodic(
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint, clock
@@ -145,13 +147,30 @@ class Broker:
         for topic in self.topics.all():
             self._look_after(topic)
             self._clean(topic)
+        self.logs.shared.on_begun = self._segment_begun
+        self._retention.hasten(0)
         self.maintenance.start()
         self.cleaners.start()
 
     def _retain(self) -> Task[float | None]:
-        """Enforce retention; return the seconds until there is more to do."""
-        due_ms = yield from self.logs.enforce_retention()
+        """Enforce retention where it is due; return the seconds until it is again."""
+        return self._seconds_to((yield from self.logs.enforce_retention()))
+
+    def _seconds_to(self, due_ms: int | None) -> float | None:
         return None if due_ms is None else (due_ms - self.clock.now_ms()) / 1000
+
+    def _segment_begun(self, log: Log) -> None:
+        """Have retention look at a log when what was just appended to an empty segment will expire. Event loop."""
+        self._begun.append(log)
+        if len(self._begun) == 1:
+            self.maintenance.submit(self._note_begun(), owner=self)
+
+    def _note_begun(self) -> Task[None]:
+        yield
+        while self._begun:
+            wait_s = self._seconds_to(self.logs.has_begun(self._begun.pop()))
+            if wait_s is not None:
+                self._retention.hasten(max(wait_s, EXPIRED_EVERY_S))
 
     def _flush(self) -> Task[float | None]:
         shortest_ms = yield from self.logs.flush_intervals()
@@ -187,9 +206,9 @@ class Broker:
     def alter_topic(self, topic: Topic, options: dict[str, str]) -> Task[None]:
         """Have a topic go by other options, and do soon what they ask for. As `Topics.alter`."""
         yield from self.topics.alter(topic, options)
-        self.retain_soon()
         now = self.topics.find(None, topic.id)
         if now is not None:
+            self.retain_soon(partition.log for partition in now.partitions)
             self._look_after(now)
 
     def alter_options(self, broker: str, options: dict[str, str]) -> Task[None]:
@@ -248,7 +267,7 @@ class Broker:
         """
         for log in moved:
             _log.info("records deleted log=%s log_start_offset=%d", log, log.log_start_offset)
-        self.retain_soon()
+        self.retain_soon(moved)
         try:
             self.logs.checkpoint()
         except OSError as error:
@@ -256,8 +275,9 @@ class Broker:
             return False
         return True
 
-    def retain_soon(self) -> None:
-        """Have what has expired, or lies before the start of its log, deleted next. Maintenance thread only."""
+    def retain_soon(self, logs: Iterable[Log] | None = None) -> None:
+        """Have what has expired, or lies before a log's start, deleted next: in these logs, or in all. Maintenance."""
+        self.logs.retain_soon(self.logs.logs.values() if logs is None else logs)
         self._retention.hasten(0)
 
     def _reserve_producer_ids(self, reserved: Callable[[range | Exception], None]) -> None:
@@ -269,12 +289,9 @@ class Broker:
         later.ready = lambda: reserved(later.response)
 
     def _look_after(self, topic: Topic) -> None:
-        """See to a topic no later than its options ask for, counted from now."""
-        config = topic.config
-        spans_ms = (config.max_segment_ms, config.retention_ms)
-        self._retention.hasten(min(span_ms for span_ms in spans_ms if span_ms >= 0) / 1000)
-        if config.flush_policy == "interval":
-            self._flushing.hasten(config.flush_ms / 1000)
+        """Have a topic flushed no later than its options ask for, counted from now."""
+        if topic.config.flush_policy == "interval":
+            self._flushing.hasten(topic.config.flush_ms / 1000)
 
     @property
     def _by_yield(self) -> bool:

@@ -116,7 +116,9 @@ def _import(
     finally:
         loop.close()
     log, served = logs.logs[key], topics.by_name[name]
-    imported = Imported(staged, len(served.partitions), foreign, log.config, _expired(log, clock.now_ms()))
+    # What has expired stays for a while, as its last append is now.
+    looked_ms = clock.now_ms() + config.log_retention_check_interval_ms
+    imported = Imported(staged, len(served.partitions), foreign, log.config, _expired(log, looked_ms))
     if not logs.close():
         raise StorageError(
             f"{logs.directory}: the disk did not take all of it; start the broker, and see its log"
@@ -141,7 +143,7 @@ def _record(catalog: Catalog, name: str, options: dict[str, str]) -> TopicRecord
 
 
 def _expired(log: Log, now_ms: int) -> Expired | None:
-    """Return what retention would take of a log now."""
+    """Return what retention would take of a log at a time."""
     count = retention.expired(log.segments, log.log_start_offset, log.config, now_ms)
     if not count:
         return None

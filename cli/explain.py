@@ -199,6 +199,10 @@ def _why(verdict: Verdict, log: Log, config: TopicConfig) -> str:
     if verdict.held_by is not None:
         return f"stays: not before the segment at {verdict.held_by}, which is older"
     appends = ", unless more is appended" if verdict.segment.is_active else ""
+    if retention.is_late(verdict.segment, config):
+        bound = "retention.ms" if config.retention_ms < config.late_ms else "log.retention.check.interval.ms"
+        span_ms = min(config.retention_ms, config.late_ms)
+        return f"stays: its records came late, they can be read for {bound}={span_ms} after the last append{appends}"
     return f"stays: {age}{appends}"
 
 

@@ -167,7 +167,7 @@ class BrokerConfig(GroupOptions):
         LONG,
         300_000,
         at_least=1,
-        doc="Longest time between two checks for expired segments; one that expires earlier is found then.",
+        doc="Longest time between two checks for expired segments; one that expires earlier is found then (time.md).",
     )
     log_flush_offset_checkpoint_interval_ms: int = option(
         "log.flush.offset.checkpoint.interval.ms",
@@ -347,7 +347,7 @@ class BrokerConfig(GroupOptions):
 
     def topic_defaults(self) -> TopicConfig:
         """Return what holds for a topic without overrides."""
-        return self.topic
+        return dataclasses.replace(self.topic, late_ms=self.log_retention_check_interval_ms)
 
     def advertised(self, name: str, reached_host: str, reached_port: int) -> tuple[str, int]:
         """Return the address to tell a client of listener `name` that reached the broker at `reached_*`."""

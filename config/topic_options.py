@@ -325,6 +325,8 @@ class TopicConfig:
         at_least=1,
         doc="Span of record time after which a segment is sealed.",
     )
+    # No option of a topic: how long records stay that have expired when they come (`BrokerConfig.topic_defaults`).
+    late_ms: int = 0
     overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def override(self, settings: Mapping[str, str | None], *, source: str = "") -> "TopicConfig":

@@ -271,6 +271,7 @@ class Log:
             self.producers.note(header, base_offset, now_ms)
         if base_offset == segment.base_offset:
             self._roll_times.begin(segment.summary)
+            self.shared.on_begun(self)
         if valid.times:
             self.shared.times.keep_appended(
                 segment.identity, position, header, valid.times, base_offset, self.leader_epoch

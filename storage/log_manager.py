@@ -27,6 +27,7 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
+from tidelog.storage.due_times import DueTimes
 from tidelog.storage.errors import StorageError
 from tidelog.storage.group_sync import GroupSync, Trust
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -35,7 +36,7 @@ from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_o
 from tidelog.storage.retention import expired
 from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.upkeep import enforce_retention
+from tidelog.storage.upkeep import enforce_retention, next_due_ms
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -71,6 +72,8 @@ class LogManager:
         self._lost: dict[tuple[str, int], recovery.Known] = {}
         # By topic, and the first partition that goes: folders that were renamed and have not been removed.
         self._doomed: dict[tuple[str, int], set[Path]] = {}
+        # When retention looks at each log next.
+        self._due: DueTimes[tuple[str, int]] = DueTimes()
         self.defaults = defaults  # replaced whole where they are changed while the broker runs
         self._now_ms = now_ms
         self._lock: files.FolderLock | None = None
@@ -138,6 +141,10 @@ class LogManager:
                 logs = list(pool.map(lambda each: load(*each), found))
                 recovery.put_on_disk(logs, self._group_sync, pool.map)
         self.logs = {(log.topic, log.partition): log for log in logs}
+        for log in logs:
+            # What has expired since the stop is not taken in the first moment: there is time to change an option.
+            spans_ms = (log.config.max_segment_ms, log.config.retention_ms)
+            self._look_again(log, now_ms + min(span_ms for span_ms in spans_ms if span_ms >= 0))
         self._entries = points.keys() | starts.keys()
         self._absent = self._entries - self.logs.keys()
         self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0])}
@@ -183,6 +190,7 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"{folder}: cannot be made: {error.strerror}") from error
         self.logs[topic, partition] = log
+        self._look_again(log)
         return log
 
     def restore(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
@@ -198,6 +206,7 @@ class LogManager:
             now_ms = self._now_ms()
             log = recovery.make(folder, topic, partition, topic_id, config, self.shared, known, now_ms)
         self.logs[topic, partition] = log
+        self._look_again(log)
         return log
 
     def _folder_of_new(self, topic: str, partition: int) -> Path:
@@ -282,6 +291,7 @@ class LogManager:
                 files.rename(self.directory / str(log), folder)
                 doomed.add(folder)
                 del self.logs[key]
+                self._due.drop(key)
                 if key in self._entries:
                     self._absent.add(key)
             for key in [key for key in self._lost if key[0] == topic and key[1] >= first]:
@@ -365,20 +375,44 @@ class LogManager:
                 self._save_boot()
 
     def enforce_retention(self) -> Steps[int | None]:
-        """Delete what has expired, forget producers that have gone; a log that fails stops no other.
+        """Delete what has expired in the logs that are due, and forget their producers that have gone.
 
-        Return when there will be more to do, even of records that come from now on; None where nothing can be said.
+        Return when the next log is due, None without any. A log that fails stops no other, and is due again after
+        `log.retention.check.interval.ms`, as is each that has nothing to do before.
         """
-        next_ms: list[int] = []
-        for log in list(self.logs.values()):
+        for key in self._due.take(self._now_ms()):
+            log = self.logs.get(key)
+            if log is None:
+                continue
+            due_ms = None
             try:
                 due_ms = yield from self._retain(log)
             except StorageError as error:
                 _log.error("retention failed log=%s error=%r", log, str(error))
-            else:
-                if due_ms is not None:
-                    next_ms.append(due_ms)
-        return min(next_ms, default=None)
+            if self._is_served(log):
+                self._look_again(log, due_ms)
+        return self._due.next_ms()
+
+    def retain_soon(self, logs: Iterable[Log]) -> None:
+        """Have the next round of retention look at these logs, whenever they are due."""
+        now_ms = self._now_ms()
+        for log in logs:
+            self._due.hasten((log.topic, log.partition), now_ms)
+
+    def has_begun(self, log: Log) -> int | None:
+        """Take note that a segment has got its first batch: a log may be due sooner now. Return when the next one is.
+
+        An empty segment has nothing to expire, so nothing is known of when it will.
+        """
+        due_ms = next_due_ms(log, self._now_ms())
+        if due_ms is not None and self._is_served(log):
+            self._due.hasten((log.topic, log.partition), due_ms)
+        return self._due.next_ms()
+
+    def _look_again(self, log: Log, due_ms: int | None = None) -> None:
+        """Have retention look at a log then, and within `log.retention.check.interval.ms`."""
+        latest_ms = self._now_ms() + self.defaults.log_retention_check_interval_ms
+        self._due.put((log.topic, log.partition), latest_ms if due_ms is None else min(due_ms, latest_ms))
 
     def _retain(self, log: Log) -> Steps[int | None]:
         """Enforce retention on one log, some segments and files at a time; return when there will be more to do."""
@@ -397,8 +431,8 @@ class LogManager:
         return due_ms
 
     def has_expired(self, logs: Iterable[Log]) -> bool:
-        """Tell whether retention would take anything of logs now."""
-        now_ms = self._now_ms()
+        """Tell whether retention would take anything of logs, if a broker were started on them now."""
+        now_ms = self._now_ms() + self.defaults.log_retention_check_interval_ms
         return any(expired(log.segments, log.log_start_offset, log.config, now_ms) for log in logs)
 
     def _flush_one(self, log: Log) -> None:

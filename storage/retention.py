@@ -3,7 +3,9 @@
 Owns the rules of `retention.ms` and `retention.bytes`: arithmetic over what is known of the segments. Knows nothing of
 logs and locks, or of what becomes of a segment that has expired. Segments go oldest first, up to the first that has not
 expired. Unless `retention.clock=record`, a record from the future keeps nothing: a segment is never younger than its
-last append. With `cleanup.policy=compact` alone nothing expires; what lies before the log's start goes all the same.
+last append. Records may be too old already when they come: a segment stays for `late_ms` after its last append, or for
+`retention.ms` if that is shorter, so that they can be read. With `cleanup.policy=compact` alone nothing expires; what
+lies before the log's start goes all the same.
 """
 
 from collections.abc import Sequence
@@ -44,18 +46,24 @@ def _expired(
     return before, surplus, _too_old(segments[before + surplus :], config, now_ms)
 
 
-def next_due_ms(oldest: Segment, config: TopicConfig, now_ms: int) -> int | None:
-    """Return when the oldest segment will have expired by time, None for never.
-
-    Of an empty log, when a record that comes now would have: nobody has to look before.
-    """
-    if limit_ms(config) == UNLIMITED:
+def next_due_ms(oldest: Segment, config: TopicConfig) -> int | None:
+    """Return when the oldest segment will have expired by time; None for never, or as long as the log is empty."""
+    if limit_ms(config) == UNLIMITED or _has_nothing_to_expire(oldest):
         return None
-    return (
-        (now_ms if _has_nothing_to_expire(oldest) else stamp_ms(oldest, config.retention_clock))
-        + limit_ms(config)
-        + 1
-    )
+    return max(_aged_ms(oldest, config), _read_until_ms(oldest, config))
+
+
+def is_late(segment: Segment, config: TopicConfig) -> bool:
+    """Tell whether a segment stays for longer than its age allows, as its records were old when they came."""
+    return _read_until_ms(segment, config) > _aged_ms(segment, config)
+
+
+def _aged_ms(segment: Segment, config: TopicConfig) -> int:
+    return stamp_ms(segment, config.retention_clock) + config.retention_ms + 1
+
+
+def _read_until_ms(segment: Segment, config: TopicConfig) -> int:
+    return segment.summary.last_append_ms + min(config.retention_ms, config.late_ms)
 
 
 class Stamp(NamedTuple):
@@ -133,9 +141,8 @@ def verdicts(
         if rule is not None:
             found.append(Verdict(segment, begins, rule, now_ms, None))
             continue
-        due_ms = None
-        if limit_ms(config) != UNLIMITED and not _has_nothing_to_expire(segment):
-            own_ms = begins.time_ms + limit_ms(config) + 1
+        due_ms = own_ms = next_due_ms(segment, config)
+        if own_ms is not None:
             due_ms = max(own_ms, held_ms)
             if own_ms >= held_ms:
                 held_ms, held_by = own_ms, segment.base_offset
@@ -184,10 +191,9 @@ def _surplus(segments: Sequence[Segment], retention_bytes: int) -> int:
 def _too_old(segments: Sequence[Segment], config: TopicConfig, now_ms: int) -> int:
     """Count the segments that are too old, up to the first that is not."""
     number = 0
-    if limit_ms(config) != UNLIMITED:
-        for segment in segments:
-            age_ms = now_ms - stamp_ms(segment, config.retention_clock)
-            if _has_nothing_to_expire(segment) or age_ms <= limit_ms(config):
-                break
-            number += 1
+    for segment in segments:
+        due_ms = next_due_ms(segment, config)
+        if due_ms is None or now_ms < due_ms:
+            break
+        number += 1
     return number

@@ -5,7 +5,9 @@ Owns nothing itself: it names what is shared, and each of these says who may use
 
 import itertools
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.open_segments import SEALED_DESCRIPTORS, OpenSegments
@@ -21,6 +23,7 @@ class Shared:
         "_moves",
         "disk",
         "identities",
+        "on_begun",
         "open_append_indexes",
         "open_segments",
         "producers",
@@ -40,6 +43,8 @@ class Shared:
         self.sampling_secret = secrets.token_bytes(16)  # with it keys are chosen that tell of a segment
         self.times = TimesCache()
         self.tally = Tally()
+        # Called with a log whose active segment has got its first batch, by the thread that appends.
+        self.on_begun: Callable[[Any], None] = lambda _: None
         self._moves = itertools.count(1)
         self.start_moves = 0  # another number after each
 

@@ -24,8 +24,7 @@ def enforce_retention(
 ) -> int | None:
     """Delete what has expired, roll an idle segment, and remove files that were deleted long enough ago.
 
-    Some segments and files at most; `flush` is for what must be on disk before. Return when there will be more to
-    do, even of records that come from now on; None where nothing can be said, as of a log that takes no writes.
+    Some segments and files at most; `flush` is for what must be on disk before. Return `next_due_ms`.
     """
     # Before segments go: those after the latest snapshot may be all that tells of their producers.
     log.snapshots.write()
@@ -35,13 +34,19 @@ def enforce_retention(
             break
         except Mismatch as mismatch:
             log.judge(mismatch.segment, PATIENT)
-    idle_ms = log.idle_due_ms
+    return next_due_ms(log, now_ms)
+
+
+def next_due_ms(log: Log, now_ms: int) -> int | None:
+    """Return when there is something to do by time; None where nothing is, until more is appended.
+
+    What is due already and cannot be done, in a log that takes no writes, does not count.
+    """
     due = (
-        retention.next_due_ms(log.segments[0], log.config, now_ms),
-        now_ms + log.config.max_segment_ms + 1 if idle_ms is None else idle_ms,
+        retention.next_due_ms(log.segments[0], log.config),
+        log.idle_due_ms,
         log.deleted.next_due_ms(),
     )
-    # What is due and cannot be done is tried in the next round.
     past_ms = -1 if log.health.failure is None else now_ms
     return min((at for at in due if at is not None and at > past_ms), default=None)
 

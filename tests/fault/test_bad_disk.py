@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.logs import NOW, batch, fetch_all, fill, open_log, scan
+from tests.support.logs import NOW, batch, fetch_all, fill, open_log, retain, scan
 from tests.support.reference_index import differences
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
@@ -132,7 +132,7 @@ def write_and_read_while_interrupted(folder: Path) -> None:
         assert GroupSync(folder, manager.trust).flush(logs) == {}
         assert logs[0].durability.flush() == 10 * (start + 1)
         at_once(manager.look_after())
-        at_once(manager.enforce_retention())
+        retain(manager)
         manager.truncate("t", 3, 5)
         assert [len(scan(log)) for log in logs] == [10 * (start + 1)] * 3 + [5]
         assert (manager.disk.is_trusted, manager.trust.is_lost) == (True, False)

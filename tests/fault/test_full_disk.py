@@ -13,7 +13,7 @@ import pytest
 
 from tests.fault.test_damage_served import T0, fetch, fill, look_up
 from tests.support.full_disk import FullDisk, full_disk
-from tests.support.logs import NOW, Row, batch, fetch_all, first_at, is_damaged, scan
+from tests.support.logs import NOW, Row, batch, fetch_all, first_at, is_damaged, retain, scan
 from tests.support.reference_index import differences
 from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tests.support.workload import one_batch
@@ -75,7 +75,7 @@ def go_on(manager: LogManager, number: int) -> int:
     for step in (
         lambda: log_of(manager).durability.flush(),
         manager.checkpoint,
-        lambda: at_once(manager.enforce_retention()),
+        lambda: retain(manager),
         lambda: at_once(manager.look_after()),
         lambda: log_of(manager).epochs.save(durably=True),
     ):
@@ -229,13 +229,13 @@ def test_F7_P12_retention_makes_room_where_there_is_none_for_a_new_segment(
     log.update_config(replace(CONFIG, retention_ms=1))
     full_disk.end()
     manager._now_ms = lambda: NOW + 1_000_000
-    at_once(manager.enforce_retention())
+    retain(manager)
     assert segments >= 2
     assert [segment is log.active for segment in log.segments] == [True]
     assert manager.disk.is_full
     assert fetch_all(log) == [row for row in scan(log) if row.offset >= log.active.base_offset] != []
     full_disk.heal()
-    at_once(manager.enforce_retention())
+    retain(manager)
     assert (log.log_start_offset, log.log_end_offset, scan(log)) == (2 * number, 2 * number, [])
 
 

@@ -14,9 +14,11 @@ from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records import build, message_set
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import recovery
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.log import Log
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.search import by_time
 from tidelog.storage.search.by_time import RECORD_TIME, Found
 from tidelog.storage.shared import Shared
@@ -73,6 +75,12 @@ def fill(log: Log, timestamps: Iterable[Sequence[int]], now_ms: int = NOW, **opt
     """Append a batch for each sequence of timestamps."""
     for each in timestamps:
         log.append(batch(each, **options), now_ms)
+
+
+def retain(manager: LogManager) -> int | None:
+    """Have retention look at every log now; return when one is due next."""
+    manager.retain_soon(manager.logs.values())
+    return at_once(manager.enforce_retention())
 
 
 def crash(log: Log, folder: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.group_member import ASKED
-from tests.support.served import Client, Connect, Serve, connect, serve
+from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
 from tidelog.protocol.error_codes import ErrorCode
@@ -888,6 +888,29 @@ async def test_S24_records_are_unreadable_as_soon_as_they_have_expired(
     asked = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[want])])
     answer = (await client.ask(LIST_OFFSETS, 7, asked)).topics[0].partitions[0]
     assert (answer.error_code, answer.offset) == (ErrorCode.NONE, 1)
+
+
+async def test_P2_what_comes_too_old_can_be_read_until_the_next_look_of_retention(
+    serve: Serve, connect: Connect
+) -> None:
+    """A backfill, say; and there the log's other records need not be old (`log.retention.check.interval.ms`)."""
+    served = await serve(log_retention_check_interval_ms="60000")
+    clock, client = served.broker.clock, await connect(served)
+    clock.hold()
+    for name, retention_ms, stays_ms in (("week", "604800000", 60_000), ("purged", "1", 1)):
+        await make_topic(client, name, retention_ms=retention_ms)
+        for value in (b"first", b"second"):
+            old = Record(0, clock.now_ms() - 365 * 86_400_000, None, value)
+            await produce(client, name, memoryview(build_batch([old], base_offset=0)))
+        log = served.broker.topics.by_name[name].partitions[0].log
+        for moved_ms, start in ((stays_ms - 1, 0), (1, 2)):
+            clock.advance(milliseconds=moved_ms)
+            await until(lambda: served.broker.maintenance.is_settled)
+            if start:
+                clock.advance(milliseconds=100)  # so long a new segment may wait to be looked at
+            await until(lambda log=log, start=start: log.log_start_offset == start)
+            code = (await fetch_part(client, name, 0)).error_code
+            assert code == (ErrorCode.OFFSET_OUT_OF_RANGE if start else ErrorCode.NONE)
 
 
 async def test_interval_flushes_by_count_and_by_time(serve: Serve, connect: Connect) -> None:

@@ -18,16 +18,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.logs import NOW, batch, fill, held_open, scan
+from tests.support.logs import NOW, batch, fill, held_open, retain, scan
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
-from tidelog.protocol.records.build import Record
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.protocol.records.message_set import build_message_set
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, folder_identity, log_manager
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, LogOffline, StorageError
+from tidelog.storage.log import Log
 from tidelog.storage.log_manager import RECOVERY_POINTS, LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
@@ -224,6 +225,7 @@ def test_a_deletion_goes_in_steps_and_others_go_on_in_between(data: Folder) -> N
         for number in range(3):
             fill(data.manager.create(topic, number, TOPIC_ID, config), [[NOW - 100]] * 30)
     gone = [data.manager.logs["gone", number] for number in range(3)]
+    data.manager.retain_soon(data.manager.logs.values())
     rounds = [
         data.manager.enforce_retention(),
         data.manager.flush_intervals(),
@@ -268,6 +270,7 @@ def test_retention_takes_many_segments_some_at_a_time(data: Folder, monkeypatch:
     log = data.manager.create("t", 0, TOPIC_ID, config)
     fill(log, [[NOW - 100]] * 52)
     dropped, removed = [0], 4 * 53
+    data.manager.retain_soon([log])
     for _ in data.manager.enforce_retention():
         if log.log_start_offset != dropped[-1]:
             dropped.append(log.log_start_offset)
@@ -286,7 +289,7 @@ def test_what_retention_must_flush_before_it_deletes_is_flushed_by_one_sync(
     fill(log, [[NOW]] * 100)
     monkeypatch.setattr(files, "sync", None)
     monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
-    at_once(data.manager.enforce_retention())
+    retain(data.manager)
     assert (log.recovery_point, log.log_start_offset > 50) == (100, True)
 
 
@@ -523,7 +526,7 @@ def test_retention_and_expiry_go_through_all_logs(data: Folder) -> None:
     for number in range(3):
         log = data.manager.create("t", number, TOPIC_ID, TopicConfig(retention_ms=100))
         log.append(batch([5], producer_id=1, producer_epoch=0, base_sequence=0), NOW - 101)
-    at_once(data.manager.enforce_retention())
+    retain(data.manager)
     assert {log.log_start_offset for log in data.manager.logs.values()} == {1}
     assert {len(log.producers.producers) for log in data.manager.logs.values()} == {1}
 
@@ -539,7 +542,7 @@ def test_S41_idle_partitions_hold_no_file_open(data: Folder) -> None:
         log.roll(NOW)
         fill(log, [[NOW]])
         log.read(0, 100, True, PATIENT)
-    at_once(data.manager.enforce_retention())
+    retain(data.manager)
     assert held_open(data.manager.directory) == before + 50
 
 
@@ -999,28 +1002,60 @@ def test_I1_what_a_checkpoint_that_failed_half_way_has_written_is_struck_too(
     assert checkpoints(data) == []
 
 
-def test_retention_tells_when_the_first_of_all_logs_has_something_to_do(data: Folder) -> None:
-    assert at_once(data.manager.enforce_retention()) is None
-    for topic, retention_ms in (("for-ever", -1), ("an-hour", 3_600_000), ("a-minute", 60_000)):
-        data.manager.create(topic, 0, TOPIC_ID, TopicConfig(retention_ms=retention_ms))
-    assert at_once(data.manager.enforce_retention()) == NOW + 60_001
-    for topic in ("an-hour", "a-minute"):
-        at_once(data.manager.delete_topic(topic))
-    week_ms = 7 * 24 * 3_600_000
-    assert (
-        at_once(data.manager.enforce_retention()) == NOW + week_ms + 1
-    )  # a segment begun now would be sealed
-
-
-def test_an_empty_segment_is_looked_at_when_one_begun_now_would_be_sealed(data: Folder) -> None:
+def test_an_empty_log_is_due_when_it_is_appended_to(data: Folder) -> None:
+    """Whatever its options: else each log would be due as often as the one that expires first."""
+    assert retain(data.manager) is None
+    checked_ms = NOW + data.manager.defaults.log_retention_check_interval_ms
     for topic, config in (
-        ("by-segment", TopicConfig(segment_ms=5_000)),
+        ("a-minute", TopicConfig(retention_ms=60_000)),
+        ("by-segment", TopicConfig(retention_ms=-1, segment_ms=5_000)),
         ("by-lag", TopicConfig(cleanup_policy=("compact",), max_compaction_lag_ms=3_000)),
     ):
         data.manager.create(topic, 0, TOPIC_ID, config)
-    assert at_once(data.manager.enforce_retention()) == NOW + 3_001
+    assert retain(data.manager) == checked_ms
+    for topic, due_ms in (("a-minute", 60_001), ("by-segment", 5_001), ("by-lag", 3_001)):
+        log = data.manager.logs[topic, 0]
+        log.append(bytearray(build_batch([Record(0, NOW, b"key", b"")])), NOW)
+        assert data.manager.has_begun(log) == NOW + due_ms
     at_once(data.manager.delete_topic("by-lag"))
-    assert at_once(data.manager.enforce_retention()) == NOW + 5_001
+    assert data.manager.has_begun(log) == NOW + 5_001, "a log that is gone is not due"
+
+
+def test_the_first_append_to_a_segment_is_told_and_no_other(data: Folder) -> None:
+    told: list[Log] = []
+    data.manager.shared.on_begun = told.append
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    for _ in range(2):
+        fill(log, [[NOW]] * 3)
+        log.roll(NOW)
+    assert told == [log, log]
+
+
+def test_a_round_of_retention_looks_at_the_logs_that_are_due_and_at_no_others(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("purged", "kept", "empty"):
+        data.manager.create(topic, 0, TOPIC_ID, TopicConfig(retention_ms=1 if topic == "purged" else 60_000))
+    purged, kept, _ = logs = list(data.manager.logs.values())
+    looked: list[Log] = []
+    real = log_manager.enforce_retention
+    monkeypatch.setattr(
+        log_manager, "enforce_retention", lambda log, *how: looked.append(log) or real(log, *how)
+    )
+    now_ms = NOW
+    monkeypatch.setattr(data.manager, "_now_ms", lambda: now_ms)
+    for log in (purged, kept):
+        fill(log, [[NOW]])
+        data.manager.has_begun(log)
+    for now_ms in range(NOW, NOW + 2):  # noqa: B007
+        at_once(data.manager.enforce_retention())
+    assert looked == []
+    now_ms = NOW + 2
+    at_once(data.manager.enforce_retention())
+    assert (set(looked), purged.log_start_offset) == ({purged}, 1)
+    now_ms += data.manager.defaults.log_retention_check_interval_ms
+    at_once(data.manager.enforce_retention())
+    assert set(looked) == set(logs)
 
 
 def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
@@ -1039,7 +1074,7 @@ def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
         real(old, new)
 
     monkeypatch.setattr(files, "rename", refuse)
-    at_once(data.manager.enforce_retention())
+    retain(data.manager)
     assert good.log_start_offset == 1
     assert "retention failed log=bad-0" in caplog.text
     assert "log=good-0" not in caplog.text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.logs import NOW, batch, crash, fill, held_open, open_log, scan
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import files, retention
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.log import Log
@@ -112,6 +113,39 @@ def test_P1_P2_the_clock_of_retention(tmp_path: Path, clock: str, stamp: int, ex
         assert log.log_start_offset == start
 
 
+@pytest.mark.parametrize(
+    ("retention_ms", "late_ms", "stays_ms"), [(HOUR, 300, 300), (100, 300, 100), (1, 300, 1)]
+)
+@pytest.mark.parametrize("clock", ["bounded", "record"])
+def test_P2_records_that_are_too_old_when_they_come_can_be_read_for_a_while(
+    tmp_path: Path, clock: str, retention_ms: int, late_ms: int, stays_ms: int
+) -> None:
+    log = open_log(tmp_path, retention_ms=retention_ms, retention_clock=clock, late_ms=late_ms)
+    fill(log, [[NOW - 10 * HOUR]])
+    log.roll(NOW)
+    fill(log, [[NOW - 5 * HOUR]], now_ms=NOW + 50)
+    for now_ms, start in (
+        (NOW, 0),
+        (NOW + stays_ms - 1, 0),
+        (NOW + stays_ms, 1),
+        (NOW + 50 + stays_ms - 1, 1),
+    ):
+        due_ms = enforce_retention(log, now_ms)
+        assert (log.log_start_offset, due_ms) == (start, NOW + stays_ms + 50 * start)
+        assert retention.is_late(log.segments[0], log.config)
+    enforce_retention(log, NOW + 50 + stays_ms)
+    assert log.log_start_offset == 2
+
+
+def test_records_that_are_old_for_long_go_as_soon_as_retention_is_cut_short(tmp_path: Path) -> None:
+    """That is how people empty a topic."""
+    log = open_log(tmp_path, retention_ms=HOUR, late_ms=300_000)
+    fill(log, [[NOW]] * 3)
+    log.update_config(log.config.override({"retention.ms": "1"}))
+    enforce_retention(log, NOW + 2)
+    assert log.log_start_offset == 3
+
+
 def test_P1_after_a_restart_too(tmp_path: Path) -> None:
     options = {"retention_ms": 100, "message_timestamp_after_max_ms": 1 << 62}
     log_of(tmp_path, [NOW + HOUR], **options).close()
@@ -166,7 +200,9 @@ def test_with_compaction_alone_only_what_lies_before_the_log_start_goes(
     log.advance_start(1)
     due_ms = enforce_retention(log, NOW + 50)
     assert log.log_start_offset == start
-    assert (retention.next_due_ms(log.segments[0], log.config, NOW) is None) == (policy == "compact")
+    log.append(bytearray(build_batch([Record(0, NOW, b"key", b"")])), NOW)
+    due_by_time_ms = retention.next_due_ms(log.segments[0], log.config)
+    assert due_by_time_ms == (None if policy == "compact" else NOW + 101)
     if policy == "compact":
         verdicts = retention.verdicts(log.segments, log.log_start_offset, log.config, NOW + 10**9)
         assert {(verdict.rule, verdict.due_ms) for verdict in verdicts} == {(None, None)}
@@ -434,15 +470,14 @@ def test_it_tells_when_to_come_again(tmp_path: Path) -> None:
     assert enforce_retention(log, NOW) == NOW + 91
     assert enforce_retention(log, NOW + 91) == NOW + 101
     assert log.log_start_offset == 1
-    # Of an empty log: when a record that came now would have expired.
-    assert enforce_retention(log, NOW + 101) == NOW + 101 + 101
+    # Of an empty log: when files are to be removed, and then not at all.
+    assert enforce_retention(log, NOW + 101) == NOW + 1091
     assert enforce_retention(log, NOW + 1091) == NOW + 1101
-    assert enforce_retention(log, NOW + 1101) == NOW + 1101 + 101
+    assert enforce_retention(log, NOW + 1101) is None
     log.update_config(log.config.override({"retention.ms": "-1"}))
     fill(log, [[5]], now_ms=NOW + 2000)
     assert enforce_retention(log, NOW + 2000) == NOW + 7001
-    # Of an empty segment: when one that is begun now would be sealed.
-    assert enforce_retention(log, NOW + 7001) == NOW + 7001 + 5001
+    assert enforce_retention(log, NOW + 7001) is None
     assert [segment.base_offset for segment in log.segments] == [2, 3]
 
 

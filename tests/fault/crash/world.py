@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tests.fault.crash.ledger import LogState, Sent, TopicState, Violation
 from tests.fault.crash.process import Process
+from tests.support.logs import retain
 from tidelog.broker.topics import Topic
 from tidelog.protocol.records import batch as record_batch
 from tidelog.protocol.records.build import Record, build_batch
@@ -266,7 +267,7 @@ class World(Process):
         place = len(self.disk.journal)
         before = {key: self.log(*key).log_start_offset for key in self.served()}
         try:
-            at_once(self.logs.enforce_retention())
+            retain(self.logs)
         except (StorageError, OSError) as error:
             self.failed("retain", error)
         for key, old in before.items():
