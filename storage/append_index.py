@@ -10,7 +10,7 @@ The one index that is no function of the log. An entry is written before its bat
 power cut may take some, and what is lost is bounded from above when the log is loaded (`mended`).
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -226,40 +226,6 @@ def sound_entries(
             yield None
 
 
-# Where batches came from.
-
-
-class Origin:
-    """Whether a segment is as it was appended here, where no offset is left out, or may lack some.
-
-    It may where its entries tell of compaction. What came from elsewhere, compacted perhaps, has a bound for its first
-    entry, or was told its times by its own batches, if these are of LogAppendTime: then the first entry is exact
-    whoever appended them.
-    """
-
-    def __init__(self, data: bytes, base_offset: int, file: files.File, size: int) -> None:
-        """Look at the entries and at the first batch of a log."""
-        self._exact = [
-            base_offset + entry.relative_offset
-            for entry in sound_entries(data, base_offset)
-            if entry is not None and not entry.is_bound
-        ]
-        self.has_times = len(data) >= ENTRY_BYTES and not _entry(data, 0).is_bound
-        batches = walk.verified(file, 0, size, base_offset, base_offset)
-        first = next((batch.header for batch in batches if batch.header is not None), None)
-        self._is_compacted = tells_of_compaction(data, base_offset)
-        is_whole = self.has_times and not self._is_compacted
-        self.is_here = is_whole and not (first is not None and first.is_log_append_time)
-
-    def may_skip(self, expected: int, offset: int) -> bool:
-        """Tell whether a batch may begin with a larger offset than the one that follows the batch before it."""
-        if self._is_compacted:
-            return True
-        number = bisect_left(self._exact, expected)
-        was_between = number < len(self._exact) and self._exact[number] < offset
-        return not self.is_here and not was_between
-
-
 # What is made of a file after a stop that may have taken some of it.
 
 
@@ -285,6 +251,18 @@ def first_ms(path: Path, base_offset: int) -> int | None:
     data = (files.load(path) or b"")[:ENTRY_BYTES]
     entry = next(sound_entries(data, base_offset), None)
     return None if entry is None or entry.is_bound else entry.time_ms
+
+
+def last_offset(data: Data, base_offset: int) -> int | None:
+    """Return the relative offset of the last entry that is whole; None if there is none, or it is damaged."""
+    start = len(data) // ENTRY_BYTES * ENTRY_BYTES - ENTRY_BYTES
+    if start < 0:
+        return None
+    fields = data[start : start + _FIELDS.size]
+    _, _, crc = _unpack(data, start)
+    if crc not in (crc32c(fields, _seed(base_offset)), crc32c(fields, _seed(base_offset, is_compacted=True))):
+        return None
+    return _entry(data, start // ENTRY_BYTES).relative_offset
 
 
 def is_whole(data: Data, summary: Summary) -> bool:

@@ -6,7 +6,7 @@ are found. Works on the list of segments, oldest first, and changes it.
 
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import pairwise
 from operator import attrgetter
@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, walk
+from tidelog.storage import append_index, files, origin, producer_state, walk
 from tidelog.storage.disk_space import is_passing
 from tidelog.storage.errors import CorruptLog, without_frames
-from tidelog.storage.segment import LOG, OFFSET_MAX, SUFFIXES, Segment
+from tidelog.storage.leader_epochs import LeaderEpochs
+from tidelog.storage.producer_snapshots import snapshot_path
+from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUFFIXES, SUMMARY, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.summary import NONE, Damage
+from tidelog.storage.summary import NONE, Damage, Summary
 
 _log = logging.getLogger(__name__)
 _base_offset = attrgetter("base_offset")
@@ -197,18 +199,52 @@ def cut_torn_tail(segments: list[Segment], flushed_to: int, owed: Owed) -> None:
 
 
 def mark_lost_within(
-    segments: list[Segment], flushed_to: dict[Segment, int], lost: list[int], maker: Maker
+    segments: list[Segment],
+    log_start_offset: int,
+    flushed_to: dict[Segment, int],
+    lost: list[int],
+    maker: Maker,
 ) -> None:
-    """Mark what is missing between two segments, where something says that it was there.
+    """Mark what is missing between two segments, where something proves that it was there.
 
-    That is what was known to be flushed of the first, or the sidecars of one in between. Where nothing says so it may
-    never have been: compaction, which Kafka may have done here, leaves such gaps too.
+    The proof is what was known to be flushed of the first, the sidecars of a segment in between, or that both were
+    written here (`origin.is_gap_lost`). Without proof the gap may always have been there: Kafka's compaction leaves
+    such gaps, and nobody misses what lies before the log's start.
     """
     for before, following in list(pairwise(segments)):
         start, end = before.next_offset, following.base_offset
-        was_there = flushed_to[before] > start or any(start <= base < end for base in lost)
-        if start < end and was_there and not _ends_in_damage(before):
+        if start >= end or _ends_in_damage(before):
+            continue
+        is_flushed = flushed_to[before] > start or any(start <= base < end for base in lost)
+        start = start if is_flushed else max(start, log_start_offset)
+        if start < end and (is_flushed or origin.is_gap_lost(before, following)):
             _mark_lost(segments, start, end, maker)
+
+
+def mark_lost_before(segments: list[Segment], log_start_offset: int, maker: Maker) -> None:
+    """Mark what is missing between the offset with which a log begins and its first segment."""
+    if segments and log_start_offset < segments[0].base_offset:
+        _mark_lost(segments, log_start_offset, segments[0].base_offset, maker)
+
+
+def known_end(folder: Path, bases: list[int], snapshots: Iterable[int]) -> int:
+    """Return the largest offset that the files beside the logs say the log had reached; 0 where none says anything.
+
+    The append index of the last segment counts only beside a summary that describes batches: a cut begins by replacing
+    the summary with one that describes none, and drops the entries last.
+    """
+    epochs = LeaderEpochs.load(folder)
+    ends = [start for _, start in epochs.entries] if epochs else []
+    for offset in snapshots:
+        data = files.load(snapshot_path(folder, offset))
+        if data is not None and producer_state.fault(data) is None:
+            ends.append(offset)
+    for base in bases[-1:]:
+        summary = Summary.load(folder / f"{base:020d}{SUMMARY}")
+        if summary is not None and summary.log_bytes:
+            entries = files.map_readonly(folder / f"{base:020d}{APPEND_INDEX}")
+            ends.append(base + (append_index.last_offset(entries, base) or 0))
+    return max((end for end in ends if end < OFFSET_MAX), default=0)
 
 
 def begin_segment_if_needed(

@@ -14,13 +14,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import files, folder_identity, hint_check
+from tidelog.storage import continuity, files, folder_identity, hint_check
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
 from tidelog.storage.log_names import bases_in, partition_of
+from tidelog.storage.producer_snapshots import offset_of
+from tidelog.storage.recovery import Known
 from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES
 from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
 
@@ -162,11 +164,39 @@ class Fsck:
             )
         yield from self._hints(hint_check.in_partition(folder), known, is_live)
         if not is_live:
-            start = known.starts.get(key, 0) if key is not None else 0
-            yield from _between(checks, start if known.clean else 0, start, flushed_to)
+            start = known.starts.get(key) if key is not None else None
+            yield from _between(checks, start if known.clean else None, start or 0)
+            yield from self._cut_short(checks, key, known, flushed_to)
             if not bases and flushed_to:
                 yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}")
             yield from _orphans(folder, [*bases, *bases_in(folder)])
+
+    def _cut_short(
+        self, checks: list[SegmentCheck], key: tuple[str, int] | None, known: _Known, flushed_to: int
+    ) -> Iterator[Problem]:
+        """Find offsets that are gone from the end, by what was flushed and by what the other files tell."""
+        if not checks or checks[-1].ends_in_damage:
+            return
+        last = checks[-1]
+        ends = f"ends before offset {last.next_offset}, but"
+        if last.next_offset < flushed_to:
+            yield Problem(last.path, last.size, f"{ends} {_flushed(flushed_to)}")
+            return
+        if known.folder is None or key is None:
+            return
+        was_cut_off = not folder_identity.is_same_boot(known.folder)
+        remembered = Known(known.clean, flushed_to, 0, self._is_ours(*key), was_cut_off)
+        if not remembered.vouches_for_files:
+            return
+        folder = last.path.parent
+        snapshots = [offset_of(name) for name, is_folder in files.list_folder(folder) if not is_folder]
+        bases = [each.base_offset for each in checks]
+        end = continuity.known_end(folder, bases, [each for each in snapshots if each is not None])
+        if last.next_offset < end:
+            what = (
+                f"{ends} snapshots, leader epochs or append times beside it tell of offsets up to {end - 1}"
+            )
+            yield Problem(last.path, last.size, what)
 
     def _of_data_folder(self, known: _Known, is_live: bool) -> Iterator[Problem]:
         assert known.folder is not None
@@ -294,9 +324,9 @@ def _known(folder: Path | None) -> _Known:
     return _Known(folder, clean, load_offsets(folder / RECOVERY_POINTS), load_offsets(folder / LOG_STARTS))
 
 
-def _between(checks: list[SegmentCheck], first: int, start: int, flushed_to: int) -> Iterator[Problem]:
-    """Find offsets that no segment has: at the start, between two, at the end; and those that two have."""
-    if checks and first < checks[0].base_offset and first:
+def _between(checks: list[SegmentCheck], first: int | None, start: int) -> Iterator[Problem]:
+    """Find offsets that no segment has, at the start or between two; and those that two have."""
+    if checks and first is not None and first < checks[0].base_offset:
         yield Problem(checks[0].path, 0, f"offsets {first} to {checks[0].base_offset - 1} before it are gone")
     for before, after in pairwise(checks):
         end, base = before.next_offset, after.base_offset
@@ -306,18 +336,11 @@ def _between(checks: list[SegmentCheck], first: int, start: int, flushed_to: int
             )
         elif max(end, start) < base and not before.ends_in_damage:
             offsets = f"offsets {end} to {base - 1} before it are"
-            if before.origin.is_here and after.origin.is_here:
+            if before.fills_its_range and (after.fills_its_range or not after.size) and before.size:
                 yield Problem(after.path, 0, f"{offsets} gone")
             elif before.origin.has_times and after.origin.has_times:
                 what = f"{offsets} in no segment: gone, unless the log was compacted elsewhere and came from there"
                 yield Problem(after.path, 0, what, is_note=True)
-    last = checks[-1] if checks else None
-    if last is not None and last.next_offset < flushed_to and not last.ends_in_damage:
-        yield Problem(
-            last.path,
-            last.size,
-            f"ends before offset {last.next_offset}, but {_flushed(flushed_to)}",
-        )
 
 
 def _orphans(folder: Path, bases: list[int]) -> Iterator[Problem]:

@@ -26,7 +26,9 @@ _TEXTS: Final[dict[str, Callable[[bytes], object]]] = {
 def in_partition(folder: Path) -> list[Path]:
     """Return what there is to look at in the folder of a partition."""
     names = [name for name, is_folder in files.list_folder(folder) if not is_folder]
-    return [folder / name for name in names if name in _TEXTS or _is_snapshot(name)]
+    return [
+        folder / name for name in names if name in _TEXTS or producer_snapshots.offset_of(name) is not None
+    ]
 
 
 def in_data_folder(folder: Path) -> list[Path]:
@@ -61,8 +63,3 @@ def repaired(path: Path) -> bool:
         return False
     producer_snapshots.remove(path.parent, [path])
     return True
-
-
-def _is_snapshot(name: str) -> bool:
-    stem, _, suffix = name.partition(".")
-    return "." + suffix == SNAPSHOT and len(stem) == 20 and stem.isdecimal()

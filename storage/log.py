@@ -482,24 +482,27 @@ class Log:
         Where the log starts earlier from now on, `checkpoint` writes that down before anything is appended: a start
         that was written down before would hide it.
         """
+        end = self.batch_start(offset)
         with self.durability.lock, self.lock:
             if self.health.failure is not None:
                 raise self.health.offline()
             if offset >= self.log_end_offset:
                 return
             # Of a segment that begins with it nothing is left but its base: there the log goes on.
-            kept = [segment for segment in self.segments if segment.base_offset <= offset] or [
-                self.segments[0]
-            ]
+            kept = [each for each in self.segments if each.base_offset <= offset] or [self.segments[0]]
             start = self.log_start_offset
             try:
-                self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
+                self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0], end)
                 if self.log_start_offset < start:
                     checkpoint()
             except OSError as error:
                 raise self.health.distrust(f"a cut failed half way ({error})") from error
 
-    def _cut(self, kept: list[Segment], position: int) -> None:
+    def _cut(self, kept: list[Segment], position: int, end: int) -> None:
+        # First what says that the log goes further: a start would take what is cut for lost.
+        self.epochs.keep(end)
+        self.epochs.save(durably=True)
+        self.snapshots.drop_beyond(end)
         gone = self.segments[len(kept) :]
         for segment in kept[:-1]:
             # What comes in the place of what is cut has replaced nothing yet.
@@ -507,14 +510,12 @@ class Log:
         self.deleted.remove_now(gone)
         kept[-1].truncate(position)
         kept[-1].file.sync()  # What is cut must not come back after what is appended.
-        self.snapshots.cut()
         self.publish(tuple(kept))
         self.durability.cut((*gone, kept[-1]))
         self._roll_times = RollTimes(self.config, self.active.summary)
         self.log_end_offset = self.active.next_offset
         self.durability.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-        self.epochs.keep(self.log_end_offset)
         self.epochs.begin(self.leader_epoch, self.log_end_offset)
         self.epochs.save(durably=True)
         with self.snapshots.lock:

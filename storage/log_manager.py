@@ -125,7 +125,14 @@ class LogManager:
         was_cut_off = not folder_identity.is_same_boot(self.directory)
 
         def known_of(key: tuple[str, int]) -> recovery.Known:
-            return recovery.Known(clean, points.get(key, 0), starts.get(key, 0), is_ours(key[0]), was_cut_off)
+            return recovery.Known(
+                clean,
+                points.get(key, 0),
+                starts.get(key, 0),
+                is_ours(key[0]),
+                was_cut_off,
+                is_start_noted=key in starts,
+            )
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             known = known_of((topic, partition))

@@ -49,6 +49,18 @@ class ProducerSnapshots:
         self._unsaved = None
         self._cuts += 1
 
+    def drop_beyond(self, offset: int) -> None:
+        """Remove the snapshots that cover more than the batches before an offset, durably, and write none of before.
+
+        Call with the log's lock held.
+        """
+        self.cut()
+        with self.lock:
+            beyond = [snapshot_path(self._folder, known) for known in self.offsets if known > offset]
+            if beyond:
+                remove(self._folder, beyond)
+                self.offsets = [known for known in self.offsets if known <= offset]
+
     def write(self) -> None:
         """Write the snapshot that is waiting to be, if there is one, and drop all but the newest ones.
 
@@ -76,6 +88,12 @@ class ProducerSnapshots:
         """Write nothing any more; the folder has another name. Call with both locks held."""
         self.cut()
         self._folder = folder
+
+
+def offset_of(name: str) -> int | None:
+    """Return the offset that a file's name says it is a snapshot of; None for other files."""
+    stem, _, suffix = name.partition(".")
+    return int(stem) if "." + suffix == SUFFIX and len(stem) == 20 and stem.isdecimal() else None
 
 
 def snapshot_path(folder: Path, offset: int) -> Path:

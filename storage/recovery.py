@@ -79,6 +79,7 @@ class Known(NamedTuple):
     """What the data folder remembers of a log; nothing, for one that came from elsewhere and is not `ours`.
 
     `was_cut_off` unless the system has run on since the log was last opened, and the disk refused nothing.
+    `is_start_noted` where a checkpoint names the log start offset, and not for want of one.
     """
 
     clean: bool = False
@@ -86,6 +87,15 @@ class Known(NamedTuple):
     log_start_offset: int = 0
     ours: bool = False
     was_cut_off: bool = True
+    is_start_noted: bool = False
+
+    @property
+    def vouches_for_files(self) -> bool:
+        """Whether what lies beside the logs can tell how far they had come, and the checkpoint does not.
+
+        A power cut keeps files that were written after batches that it takes.
+        """
+        return self.ours and not (self.recovery_point if self.clean else self.was_cut_off)
 
 
 class _Found(NamedTuple):
@@ -146,6 +156,9 @@ def find(
     owed = owed or Owed(shared, "what its start has found")
     found = _sort_out(folder, known.ours, owed)
     last = len(found.bases) - 1
+    known_end = 0
+    if known.vouches_for_files:  # asked before a segment is opened, which mends them
+        known_end = continuity.known_end(folder, found.bases, found.snapshots)
     ends = [*found.bases[1:], known.recovery_point]
     opened = [
         _open_segment(folder, base, end, config, shared, known, n == last, now_ms, owed)
@@ -153,12 +166,14 @@ def find(
     ]
     continuity.drop_half_made(opened, owed)
     segments = [each.segment for each in opened]
-    flushed_to = max([known.recovery_point, *(each.flushed_to for each in opened)])
+    flushed_to = max([known.recovery_point, known_end, *(each.flushed_to for each in opened)])
     if known.ours and known.was_cut_off and not known.clean:
         continuity.cut_unflushed(segments, known.log_start_offset, flushed_to, owed)
     continuity.cut_torn_tail(segments, flushed_to, owed)
     maker = continuity.Maker(folder, config, shared, now_ms, owed)
-    continuity.mark_lost_within(segments, dict(opened), found.lost, maker)
+    continuity.mark_lost_within(segments, known.log_start_offset, dict(opened), found.lost, maker)
+    if known.clean and known.is_start_noted:  # else retention may have come after the checkpoint
+        continuity.mark_lost_before(segments, known.log_start_offset, maker)
     continuity.begin_segment_if_needed(segments, known.log_start_offset, flushed_to, maker)
     continuity.bound_damage(segments)
     for segment in segments[:-1]:

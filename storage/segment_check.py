@@ -6,7 +6,7 @@ against the files that are there. Knows nothing of other segments, of locks, or 
 
 Base offset and leader epoch lie outside a batch's checksum. Where the summary's digests are those of the log's blocks
 they are as they were written, gaps included, as compaction and imports leave some. Elsewhere the offset must follow if
-the segment's batches were appended here (`append_index.Origin`), and rise in any case.
+the segment's batches were appended here (`origin.Origin`), and rise in any case.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,9 +24,10 @@ from tidelog.protocol.records.batch import MAGIC, BatchHeader
 from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
-from tidelog.storage.append_index import AppendIndex, Origin
+from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
+from tidelog.storage.origin import Origin
 from tidelog.storage.read_only import ReadOnlySegment, ReadOnlyShared
 from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, OFFSET_MAX, SUMMARY, TIME_INDEX, Segment
 from tidelog.storage.summary import NONE, Summary
@@ -134,6 +135,11 @@ class SegmentCheck:
         damage = self._found.summary.damage
         after = damage[-1].next_offset if damage and damage[-1].next_offset != OFFSET_MAX else 0
         return max(self._found.next_offset, after)
+
+    @property
+    def fills_its_range(self) -> bool:
+        """Whether it left no offset out up to the segment after it (`Origin`)."""
+        return self.origin.fills_its_range(self._found.summary.is_created_bound)
 
     @property
     def ends_in_damage(self) -> bool:

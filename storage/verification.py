@@ -16,10 +16,9 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
-from tidelog.storage import blocks, files, walk
-from tidelog.storage.append_index import Origin
+from tidelog.storage import blocks, origin, walk
 from tidelog.storage.blocks import Unverified
-from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, Segment
+from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
 from tidelog.storage.summary import NONE, Damage
 from tidelog.storage.walk import EpochAt, Following, Refuses
 
@@ -73,14 +72,11 @@ def may_skip(segment: Segment) -> Callable[[int, int], bool]:
     It may where batches were compacted, or came from elsewhere; a log without append times tells of neither.
     """
 
-    @cache  # most logs have no gap that it is asked for
-    def origin() -> Origin | None:
-        data = files.load(segment.path(APPEND_INDEX))
-        return Origin(data, segment.base_offset, segment.file, segment.size) if data else None
+    from_where = cache(partial(origin.of, segment))  # most logs have no gap that it is asked for
 
     def tell(expected: int, offset: int) -> bool:
-        from_where = origin()
-        return from_where is not None and from_where.may_skip(expected, offset)
+        found = from_where()
+        return found is not None and found.may_skip(expected, offset)
 
     return tell
 

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files.pieces import Lost
-from tidelog.storage import files, walk
-from tidelog.storage.append_index import Origin
+from tidelog.storage import files, origin, walk
 from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
-from tidelog.storage.segment import APPEND_INDEX, LOG, SUMMARY, Segment
+from tidelog.storage.segment import LOG, SUMMARY, Segment
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Damage, Summary
 
@@ -124,8 +123,4 @@ def _were_all_here(segment: Segment, following: Segment) -> bool:
     said = Summary.load(segment.path(SUMMARY))
     if said is not None and said.log_bytes > segment.size:
         return True
-    return all(
-        Origin(files.load(each.path(APPEND_INDEX)) or b"", each.base_offset, each.file, each.size).is_here
-        for each in (segment, following)
-        if each.size
-    )
+    return origin.is_gap_lost(segment, following)

@@ -347,6 +347,8 @@ def test_what_kafka_deleted_in_between_is_not_taken_for_lost(tmp_path: Path) -> 
     log = made(tmp_path / "a", segment_bytes=400)
     log.close()
     folder = crash(log, tmp_path / "b")
+    for path in (*folder.glob("*.appendindex"), *folder.glob("*.summary")):
+        path.unlink()  # Kafka has none
     base = log.segments[1].base_offset
     path = folder / f"{base:020d}.log"
     path.rename(path.with_name(path.name + ".deleted"))
@@ -375,7 +377,8 @@ def test_a_gap_of_which_nothing_tells_is_read_over(tmp_path: Path) -> None:
     bases = [segment.base_offset for segment in log.segments]
     log.close()
     folder = crash(log, tmp_path / "b")
-    for path in {*folder.glob(f"{bases[1]:020d}.*"), *folder.glob("*.summary")}:
+    beside = (*folder.glob("*.appendindex"), *folder.glob("*.summary"))
+    for path in {*folder.glob(f"{bases[1]:020d}.*"), *beside}:
         path.unlink()
     again = open_log(folder, clean=True, recovery_point=24, segment_bytes=400, **OPTIONS)
     assert again.read(bases[1], 1000, True, PATIENT).read()[:8] == bases[2].to_bytes(8, "big")
