@@ -117,6 +117,8 @@ class Flusher:
                     failures = self._failed(commits, fault)
                 self._loop.call_soon_threadsafe(self._complete, commits, failures)
                 self._under_way = []
+                del failures
+            del commits  # An idle thread must not hold on to logs, whose files stay as long as they do.
             if self._stopping and not self._queue:
                 return
 

@@ -41,9 +41,9 @@ class BrokerConfig(GroupOptions):
         "listeners",
         LISTENERS,
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),
-        doc="Addresses to listen on, `NAME://host:port`, separated by commas; no host means every interface, "
-        "port 0 a free one. Kafka listens on every interface; we listen on this machine only, as nobody is "
-        "asked for a password.",
+        doc="Addresses to listen on, `NAME://host:port`, separated by commas; no host means every interface, by "
+        "IPv4 and IPv6, port 0 a free one. Kafka listens on every interface; we listen on this machine only, as "
+        "nobody is asked for a password.",
     )
     advertised_listeners: tuple[Listener, ...] = option(
         "advertised.listeners",

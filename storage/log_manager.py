@@ -309,6 +309,10 @@ class LogManager:
             files.sync_folder(self.directory)
             while doomed:
                 yield from _removed(doomed.pop())
+            for _, log in going:
+                # What still holds a log must not keep the space of its files; readers keep the files that they read.
+                log.release()
+                log.active.close()
             self._doomed.pop((topic, first), None)
             self._strike_absent()
         except OSError as error:

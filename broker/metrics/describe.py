@@ -42,7 +42,9 @@ bytes for a partition:
 - for delays and lags in seconds records have to be looked into: for {LOOKS_S} s a scrape, those that changed. Where
   that is not enough, what was found before is told, or nothing yet, and the next scrape goes on from there.
 
-16 connections at once, each for 30 s at most; one that was answered and is silent for 5 s is closed.
+16 connections at once, each for 30 s at most. One that sends no whole request for 5 s, or was answered and is silent
+for 5 s, is closed. One more than 16 takes the place of another, of the address that has most connections: so a slow or
+hostile scraper does not shut out a probe of `/health`.
 
 **What counting costs.** Of each request are counted its API, its bytes, its time by {len(BOUNDS_S)} bounds from
 {BOUNDS_S[0] * 1e6:.0f} us to {BOUNDS_S[-1]:.0f} s, and the errors in its answer: half a microsecond, or 0.8 where the

@@ -6,8 +6,10 @@ HTTP; its server is not run, which would take the signals, and wake the loop ten
 """
 
 import asyncio
+import itertools
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -29,35 +31,68 @@ from tidelog.broker.tallies import Net, Tallies
 
 _log = logging.getLogger(__name__)
 
-# Two that scrape, and whatever looks after health; one more is closed as it is accepted.
+# Two that scrape, and whatever looks after health. One more takes the place of another.
 MOST_CONNECTIONS = 16
-# A connection, whatever it does: who sends half a request, or reads no answer, goes too.
+# A connection, whatever it does: a client that reads no answer goes too.
 LONGEST_S = 30.0
+# Until the first request has come.
+REQUEST_S = 5.0
 # One that has been answered and is silent.
 KEPT_ALIVE_S = 5
 MOST_HEADER_BYTES = 16 * 1024
 # How long a stop waits for answers that are being sent.
 STOP_S = 1.0
 STOPPING = "the broker is stopping\n"
+_numbers = itertools.count()
 
 
 class _Connection(H11Protocol):
     """One connection, within its bounds."""
 
-    _ends: asyncio.TimerHandle | None = None
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
-        else:
-            self._ends = self.loop.call_later(LONGEST_S, transport.abort)
+        self._number = next(_numbers)
+        self._ends = self.loop.call_later(REQUEST_S, self._request_is_due)
+        self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._ends is not None:
-            self._ends.cancel()
+        self._ends.cancel()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+
+    def _request_is_due(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+        else:
+            self._ends = self.loop.call_later(LONGEST_S - REQUEST_S, self.transport.abort)
+
+    def _make_room(self) -> None:
+        """Close another connection where there are too many: slow clients must not shut out a probe.
+
+        It is one of the address that has most; first those that are not being answered, and the oldest of these.
+        """
+        connections = [
+            each for each in self.connections
+            if isinstance(each, _Connection) and not each.transport.is_closing()
+        ]  # fmt: skip
+        if len(connections) <= MOST_CONNECTIONS:
+            return
+        of_address = Counter(each.address for each in connections)
+        connections.remove(self)
+        victim = max(
+            connections, key=lambda each: (of_address[each.address], not each.is_answered, -each._number)
+        )
+        victim.transport.abort()
+
+    @property
+    def address(self) -> str:
+        """The address of its client."""
+        return self.client[0] if self.client is not None else ""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether an answer is under way."""
+        return self.cycle is not None and not self.cycle.response_complete
 
 
 class _Pieces(Response):

@@ -6,11 +6,12 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.dispatch import Routes, dispatch
-from tidelog.broker.net import freed_memory
+from tidelog.broker.net import every_interface, freed_memory
 from tidelog.broker.net.admission import Admission
 from tidelog.broker.net.busy_poll import BusyPoll
 from tidelog.broker.net.connection import Connection, Shared
@@ -112,6 +113,7 @@ class Server:
         try:
             for listener in self.broker.config.listeners:
                 await self._listen(listener)
+            self._warn_of_strangers()
             if self.broker.tallies is not None:
                 await self._listen_http(self.broker.tallies)
             if self._faults is not None:
@@ -145,19 +147,36 @@ class Server:
             self.broker.fail(f"task {watcher.get_name()} was ended by {fault!r}")
 
     async def _listen(self, listener: Listener) -> None:
+        """Listen at an address, or by IPv4 and IPv6 on every interface: the first is the one that is told."""
+        create = partial(
+            asyncio.get_running_loop().create_server,
+            partial(Connection, self.broker, self.shared, listener.name),
+            backlog=BACKLOG,
+        )
         try:
-            server = await asyncio.get_running_loop().create_server(
-                partial(Connection, self.broker, self.shared, listener.name),
-                listener.host or None,
-                listener.port,
-                backlog=BACKLOG,
-            )
+            if listener.host:
+                servers = [await create(listener.host, listener.port)]
+            else:
+                servers = [await create(sock=bound) for bound in every_interface.bind(listener.port)]
         except OSError as error:
             raise CannotListen(listener, error) from error
-        self._servers.append(server)
-        host, port = server.sockets[0].getsockname()[:2]
-        self.addresses.append((host, port))
-        _log.info("listening name=%s address=%s", listener.name, host_and_port(host, port))
+        self._servers += servers
+        bound_to: list[tuple[str, int]] = [server.sockets[0].getsockname()[:2] for server in servers]
+        self.addresses.append(bound_to[0])
+        for address in bound_to:
+            _log.info("listening name=%s address=%s", listener.name, host_and_port(*address))
+
+    def _warn_of_strangers(self) -> None:
+        """Say what it means that others than this machine may connect."""
+        public = [address for address in self.addresses if not ip_address(address[0]).is_loopback]
+        if public:
+            _log.warning(
+                "no authentication: every client that can connect to %s can read, write and delete all topics; "
+                "let a firewall choose the clients, or listen on this machine only: "
+                "listeners=PLAINTEXT://127.0.0.1:%d",
+                ", ".join(host_and_port(*address) for address in public),
+                public[0][1],
+            )
 
     async def _listen_http(self, tallies: Tallies) -> None:
         from tidelog.broker.net.http import Http  # 8 MB, which nobody needs who has not asked for it

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -54,9 +54,9 @@ class Web:
 
 
 @asynccontextmanager
-async def web(served: Served) -> AsyncIterator[Web]:
+async def web(served: Served, from_address: str = "127.0.0.1") -> AsyncIterator[Web]:
     assert served.server.http_address is not None
-    reader, writer = await asyncio.open_connection(*served.server.http_address)
+    reader, writer = await asyncio.open_connection(*served.server.http_address, local_addr=(from_address, 0))
     try:
         yield Web(reader, writer)
     finally:
@@ -200,30 +200,57 @@ async def test_a_stop_is_told_and_waits_for_nobody(
         assert await silent.ended()
 
 
-async def test_one_connection_more_than_there_may_be_is_closed(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+async def test_slow_clients_shut_out_no_probe(served: Served) -> None:
+    """As many connections as there may be, whose requests never come to an end: a probe takes the place of one."""
+    async with AsyncExitStack() as stack:
+        slow = [await stack.enter_async_context(web(served)) for _ in range(http.MOST_CONNECTIONS)]
+        for each in slow:
+            each.writer.write(b"GET /metrics HTTP/1.1\r\nX: ")
+        await until(lambda: len(http_of(served)._state.connections) == http.MOST_CONNECTIONS)
+        probe = await stack.enter_async_context(web(served))
+        assert (await probe.get("/health"))[0] == 200
+        assert await slow[0].ended()
+        assert not slow[1].reader.at_eof()
+        assert len(http_of(served)._state.connections) == http.MOST_CONNECTIONS
+
+
+async def test_where_there_are_too_many_one_of_the_address_with_most_goes_and_one_that_is_answered_last(
+    served: Served, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
 ) -> None:
-    monkeypatch.setattr(http, "MOST_CONNECTIONS", 2)
-    async with web(served) as first, web(served) as second:
-        for asking in (first, second):
-            assert (await asking.get("/health"))[0] == 200
+    monkeypatch.setattr(http, "MOST_CONNECTIONS", 3)
+    begun, left = held_up(monkeypatch)
+    async with web(served, "127.0.0.2") as other, web(served) as asking, web(served) as silent:
+        asking.send("/metrics")
+        await until(lambda: bool(begun) and len(http_of(served)._state.connections) == 3)
         async with web(served) as third:
-            third.send("/health")
-            assert await third.ended()
-        assert (await first.get("/health"))[0] == 200
-        second.writer.close()
-        await until(lambda: len(http_of(served)._state.connections) == 1)
-        async with web(served) as again:
-            assert (await again.get("/health"))[0] == 200
+            assert (await third.get("/health"))[0] == 200
+            assert await silent.ended()
+            async with web(served, "127.0.0.3") as fourth:
+                assert (await fourth.get("/health"))[0] == 200
+                assert await third.ended()
+                assert (await other.get("/health"))[0] == 200
+                left()
+                assert (await asking.receive())[0] == 200
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HT"], ids=["silent", "half a request"])
-async def test_a_connection_lives_for_so_long_and_no_longer(
+async def test_a_request_has_so_long_to_come_and_no_longer(
     served: Served, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(http, "LONGEST_S", 0.05)
+    monkeypatch.setattr(http, "REQUEST_S", 0.05)
     async with web(served) as asking:
         asking.writer.write(sent)
+        assert await asking.ended()
+
+
+async def test_a_connection_lives_for_so_long_and_no_longer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.1)
+    monkeypatch.setattr(http, "LONGEST_S", 0.2)
+    held_up(monkeypatch)
+    async with web(served) as asking:
+        asking.send("/metrics")
         assert await asking.ended()
 
 
