@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,7 @@ from tidelog.broker.answers import Elsewhere, Later
 from tidelog.broker.catalog import ALL_BROKERS, CATALOG_FILE, Catalog
 from tidelog.broker.cleaners import Cleaners, Passes
 from tidelog.broker.clock import Clock
+from tidelog.broker.codes import Refused
 from tidelog.broker.collector import Collector
 from tidelog.broker.errands import Errands
 from tidelog.broker.fetch_sessions import FetchSessions
@@ -30,6 +32,7 @@ from tidelog.broker.work import Held, Work, begin
 from tidelog.config.described import Source
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BrokerConfig
+from tidelog.protocol.error_codes import ErrorCode
 from tidelog.storage.compaction import passes, plan
 from tidelog.storage.compaction.swap import Outdated
 from tidelog.storage.group_sync import GroupSync
@@ -246,14 +249,26 @@ class Broker:
         config.check_topic(config.topic)
         return config
 
-    def takes_assignment(self, nodes: Sequence[int]) -> bool:
-        """Tell whether a client may have a partition on these nodes: on this one, and on others if that is tolerated.
+    def check_assignment(self, nodes: Sequence[int]) -> None:
+        """Raise Refused where a client may not have a partition on these nodes, in Kafka's words.
 
-        Others there are none. As a replication factor, an assignment that names them is taken as one of this node.
+        They are this one, and others if that is tolerated: these are taken for this one, as a replication factor is.
         """
-        if not self.config.tidelog_tolerate_replication_factor:
-            return list(nodes) == [self.node_id]
-        return self.node_id in nodes and len(set(nodes)) == len(nodes) and min(nodes) >= 0
+        is_tolerated = self.config.tidelog_tolerate_replication_factor
+        others = [node for node in nodes if node != self.node_id and (node < 0 or not is_tolerated)]
+        twice = [node for node, times in Counter(nodes).items() if times > 1]
+        problem = ""
+        if not nodes:
+            problem = "an empty replica list."
+        elif others or self.node_id not in nodes:
+            problem = f"broker {(others or nodes)[0]}, but no such broker is registered."
+        elif twice:
+            problem = f"the broker {twice[0]} more than once."
+        if problem:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes {problem} Name node {self.node_id} alone, {BESIDE_OTHERS}",
+            )
 
     def _configure(self, config: BrokerConfig) -> None:
         # In this order: whoever finds the new answers to be made finds the new options, too.

@@ -17,6 +17,11 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
 }
 
 
+# Kafka's words for some codes.
+NO_PARTITION = "This server does not host this topic-partition."
+NO_TOPIC_ID = "This server does not host this topic ID."
+
+
 class Refused(Exception):
     """What is asked for one thing of a request, and cannot be had; and Kafka's code for why."""
 

@@ -63,14 +63,14 @@ def change_all(broker: Broker, resources: Sequence[Wanted], validate_only: bool)
             if is_dropped:
                 raise Refused(ErrorCode.NOT_CONTROLLER, "not changed, the broker stops")
             if times[wanted.type, wanted.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "each resource may stand once in a request")
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             yield from _change(broker, wanted, validate_only)
         except Refused as refused:
             code, message = refused.code, str(refused)
         except ConfigError as error:
             # Kafka tells what is wrong with a broker's option by another code (KAFKA-13609).
             code = ErrorCode.INVALID_CONFIG if wanted.type == TOPIC else ErrorCode.INVALID_REQUEST
-            message = str(error)
+            message = error.answer
         except StorageError as error:
             code, message = error_code(error), str(error)
         outcomes.append(Outcome(code, message, wanted.type, wanted.name))
@@ -80,20 +80,22 @@ def change_all(broker: Broker, resources: Sequence[Wanted], validate_only: bool)
 def _change(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
     twice = [name for name, times in Counter(wanted.names).items() if times > 1]
     if twice:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"options that stand twice: {', '.join(sorted(twice))}")
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(sorted(twice))}"
+        )
     if wanted.type == TOPIC:
         yield from _change_topic(broker, wanted, validate_only)
     elif wanted.type == BROKER:
         yield from _change_broker(broker, wanted, validate_only)
     else:
-        message = f"resource type {wanted.type}: only topics (2) and the broker (4) have options"
+        message = f"Unknown resource type {wanted.type}: only topics (2) and the broker (4) have options"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
 def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
     topic = broker.topics.find(wanted.name, b"")
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {wanted.name!r} does not exist")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
     config = topic.config
     options = wanted.settle(dict(config.overrides), lambda name: _items_of_topic(config, name))
     _check(options)
@@ -105,7 +107,8 @@ def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[N
 def _change_broker(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[None]:
     if wanted.name not in (ALL_BROKERS, str(broker.node_id)):
         raise Refused(
-            ErrorCode.INVALID_REQUEST, f"there is one broker, {broker.node_id}, not {wanted.name[:100]!r}"
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker.node_id}, but received {wanted.name[:100]}",
         )
     options = wanted.settle(
         broker.config.set_for(wanted.name == ALL_BROKERS), lambda name: _items_of_broker(broker, name)

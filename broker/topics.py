@@ -74,13 +74,19 @@ def missing(topic: Topic | None, by_id: bool) -> ErrorCode:
 def name_problem(name: str) -> str | None:
     """Say what is wrong with a topic name, or None. The rules are Kafka's."""
     if not name:
-        return "a topic name cannot be empty"
+        return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
-        return "a topic name cannot be '.' or '..'"
+        return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"a topic name has at most {MAX_TOPIC_NAME_LENGTH} characters, this one has {len(name)}"
+        return (
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{MAX_TOPIC_NAME_LENGTH}"
+        )
     if not _LEGAL_NAME.fullmatch(name):
-        return f"topic name {name!r}: only ASCII letters and digits, '.', '_' and '-' are allowed"
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
     return None
 
 
@@ -113,8 +119,8 @@ class TopicNamesCollide(Exception):
 
     def __init__(self, name: str, other: str) -> None:
         super().__init__(
-            f"topic {name} collides with {other}: '.' and '_' are one in the names of metrics, so that either would "
-            "stand for the other; choose another name"
+            f"Topic '{name}' collides with existing topic: {other}. '.' and '_' are one in the names of metrics, "
+            "so that either would stand for the other: choose another name."
         )
 
 
@@ -245,9 +251,10 @@ class Topics:
     def check_new(self, name: str) -> None:
         """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
         if name in self._made or name in self._creating:
-            raise TopicExists(f"topic {name} exists")
+            raise TopicExists(f"Topic '{name}' already exists.")
         if name in self._deleting:
-            raise TopicExists(f"topic {name} is being deleted; ask again when that is answered")
+            message = f"Topic '{name}' already exists. It is being deleted: ask again when that is answered."
+            raise TopicExists(message)
         others = self._by_metric_name.get(metric_name(name))
         if others:
             raise TopicNamesCollide(name, min(others))
@@ -365,7 +372,9 @@ class Topics:
         if config.max_decompressed_bytes > most:
             value = str(config.max_decompressed_bytes)
             raise ConfigError(
-                "max.decompressed.bytes", f"at most {most}, the broker's: raise that first", value=value
+                "max.decompressed.bytes",
+                f"Value must be no more than {most}, the broker's: raise that first",
+                value=value,
             )
         return config
 

@@ -22,9 +22,12 @@ def check_replicas(topic: TopicConfig, is_tolerated: bool) -> None:
 def check_lags(topic: TopicConfig, prefix: str = "") -> None:
     """Raise ConfigError where a record may not be compacted yet when it must be; names have this prefix."""
     if topic.min_compaction_lag_ms > topic.max_compaction_lag_ms:
-        problem = f"must be at most {prefix}max.compaction.lag.ms={topic.max_compaction_lag_ms}"
-        value = str(topic.min_compaction_lag_ms)
-        raise ConfigError(f"{prefix}min.compaction.lag.ms", problem, value=value)
+        low, high = topic.min_compaction_lag_ms, topic.max_compaction_lag_ms
+        problem = (
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high}): "
+            f"{prefix}min.compaction.lag.ms must be at most {prefix}max.compaction.lag.ms"
+        )
+        raise ConfigError(f"{prefix}min.compaction.lag.ms", problem)
 
 
 def check_buffer(threads: int, size_bytes: int, load_factor: float) -> None:

@@ -10,4 +10,14 @@ class ConfigError(ValueError):
         self.value = value
         self.source = source
         given = option if value is None else f"{option}={value}"
-        super().__init__(f"{given} ({source}): {problem}" if source else f"{given}: {problem}")
+        if value is None and option in problem:
+            super().__init__(f"{problem} ({source})" if source else problem)
+        else:
+            super().__init__(f"{given} ({source}): {problem}" if source else f"{given}: {problem}")
+
+    @property
+    def answer(self) -> str:
+        """What a client is answered, in the words that Kafka's tools and scripts search for."""
+        if self.value is None:
+            return self.problem
+        return f"Invalid value {self.value} for configuration {self.option}: {self.problem}"

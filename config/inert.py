@@ -171,8 +171,13 @@ UNGUARDED = "the broker can neither authenticate nor encrypt yet, and would be o
 REFUSED: Mapping[str, str] = {
     "allow.everyone.if.no.acl.found": UNGUARDED,
     "authorizer.": UNGUARDED,
+    "connection.failed.authentication.delay.ms": UNGUARDED,
+    "connections.max.reauth.ms": UNGUARDED,
+    "delegation.token.": UNGUARDED,
     "listener.name.": UNGUARDED,
+    "principal.": UNGUARDED,
     "sasl.": UNGUARDED,
+    "security.providers": UNGUARDED,
     "ssl.": UNGUARDED,
     "super.users": UNGUARDED,
 }

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -63,14 +64,14 @@ def check_host(host: str) -> None:
         ) from None
 
 
-def _integer(text: str) -> int:
+def _integer(text: str, kind: str) -> int:
     try:
         # int() alone would take "1_000" and digits of other scripts, which Kafka's parser refuses.
         if text.isascii() and "_" not in text:
             return int(text)
     except ValueError:
         pass
-    raise ValueError("not an integer")
+    raise ValueError(f"Not a number of type {kind}")
 
 
 def _real(text: str) -> float:
@@ -79,7 +80,7 @@ def _real(text: str) -> float:
             return value
     except ValueError:
         pass
-    raise ValueError("not a number")
+    raise ValueError("Not a number of type DOUBLE")
 
 
 def _real_text(value: float) -> str:
@@ -95,7 +96,7 @@ def _real_text(value: float) -> str:
 def _boolean(text: str) -> bool:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    raise ValueError("neither true nor false")
+    raise ValueError("Expected value to be either true or false")
 
 
 def _items(text: str) -> tuple[str, ...]:
@@ -157,8 +158,8 @@ STRING = Kind("string", 2, str)
 FORMAT = Kind("string", 2, _format)
 POLICY = Kind("string", 2, str.lower)
 DIRECTORY = Kind("folder", 2, _directory)
-INT = Kind("int", 3, _integer, lowest=-INT_MAX - 1, highest=INT_MAX)
-LONG = Kind("long", 5, _integer, lowest=-LONG_MAX - 1, highest=LONG_MAX)
+INT = Kind("int", 3, partial(_integer, kind="INT"), lowest=-INT_MAX - 1, highest=INT_MAX)
+LONG = Kind("long", 5, partial(_integer, kind="LONG"), lowest=-LONG_MAX - 1, highest=LONG_MAX)
 DOUBLE = Kind("double", 6, _real, _real_text)
 LIST = Kind("list", 7, _items, ",".join)
 LISTENERS = Kind("list", 7, _listeners, lambda listeners: ",".join(map(str, listeners)))

@@ -13,7 +13,7 @@ from tidelog.config.contradictions import check_buffer, check_lags, check_replic
 from tidelog.config.described import Described, Source, Synonym
 from tidelog.config.errors import ConfigError
 from tidelog.config.group_options import GroupOptions
-from tidelog.config.inert import BROKER_INERT, INERT, reason
+from tidelog.config.inert import BROKER_INERT, INERT, REFUSED, reason
 from tidelog.config.kinds import (
     BOOL,
     DIRECTORY,
@@ -379,7 +379,7 @@ class BrokerConfig(GroupOptions):
         for source, settings in ((Source.DYNAMIC_DEFAULT, everywhere), (Source.DYNAMIC_BROKER, own)):
             texts = {}
             for name, text in settings.items():
-                row = dynamic_option(name, text)
+                row = dynamic_option(name)
                 value = row.read(text, given=name)
                 texts[name] = row.text(value)
                 if row.attribute:
@@ -457,20 +457,22 @@ def _default(row: Option) -> Synonym:
     return Synonym(name, str(row.default // unit), Source.DEFAULT)
 
 
-def dynamic_option(name: str, text: str | None = None) -> Option:
+def dynamic_option(name: str) -> Option:
     """Return the row of an option that can be changed while the broker runs; raise ConfigError for any other."""
     row = BROKER_OPTIONS.get(name) or INERT_OPTIONS.get(name)
-    if row is None:
-        problem = f"no such option of the broker{nearest(name, BROKER_OPTIONS)}"
-        alias_of = next((other for other, row in BROKER_OPTIONS.items() if name in row.aliases), None)
-        if alias_of is not None:
-            problem = f"while the broker runs it is called {alias_of}"
-        elif reason(name, INERT):
-            problem = f"has no effect: {reason(name, INERT)}"
-        elif name in TOPIC_OPTIONS:
-            problem = f"a topic option; the broker's default for all topics is {TOPIC_OPTIONS[name].broker}"
-        raise ConfigError(name, problem, value=text)
-    if not row.is_dynamic:
+    if row is not None and row.is_dynamic:
+        return row
+    alias_of = next((other for other, row in BROKER_OPTIONS.items() if name in row.aliases), None)
+    if row is not None:
         why = "it is read when the broker starts" if row.attribute else row.doc
-        raise ConfigError(name, f"cannot be changed dynamically: {why}", value=text)
-    return row
+    elif alias_of is not None:
+        why = f"while the broker runs it is called {alias_of}"
+    elif refused := reason(name, REFUSED):
+        why = f"an option of Kafka that is refused: {refused}"
+    elif inert := reason(name, INERT):
+        why = f"has no effect: {inert}"
+    elif name in TOPIC_OPTIONS:
+        why = f"a topic option; the broker's default for all topics is {TOPIC_OPTIONS[name].broker}"
+    else:
+        raise ConfigError(name, f"Unknown config name: {name}{nearest(name, BROKER_OPTIONS)}")
+    raise ConfigError(name, f"Cannot update these configs dynamically: [{name}]: {why}")

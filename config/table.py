@@ -82,17 +82,20 @@ class Option:
             chosen = value if isinstance(value, tuple) else (self.kind.text(value),)
             wrong = [item for item in chosen if item not in self.choices]
             if wrong or not (chosen or self.may_be_empty):
-                raise ValueError(f"must be {' or '.join(self.choices)}{why}")
+                what = "Value" if self.kind.lowest is not None else "String"
+                raise ValueError(f"{what} must be one of: {', '.join(self.choices)}{why}")
         low = self.kind.lowest if self.at_least is None else self.at_least
         high = self.kind.highest if self.at_most is None else self.at_most
         if low is not None and value < low:
-            raise ValueError(f"must be at least {low // unit}{why}")
+            raise ValueError(f"Value must be at least {low // unit}{why}")
         if high is not None and value > high:
-            raise ValueError(f"must be at most {high // unit}{why}")
+            raise ValueError(f"Value must be no more than {high // unit}{why}")
         if self.memory_share and value > (
             most := max(machine.memory_bytes() // self.memory_share, self.default)
         ):
-            raise ValueError(f"must be at most {most}, 1/{self.memory_share} of this machine's memory")
+            raise ValueError(
+                f"Value must be no more than {most}, 1/{self.memory_share} of this machine's memory"
+            )
 
 
 def option(

@@ -5,7 +5,7 @@ differ, the row says why. A default is the broker's option of the name in `broke
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tidelog.config.described import Described, Source, Synonym
@@ -22,6 +22,11 @@ WEEK_MS = 168 * HOUR_MS
 MAX_PARTITIONS_PER_TOPIC = 10_000
 
 
+def null_value(names: Iterable[str]) -> str:
+    """Return what a client is answered that sends options of a topic without a value."""
+    return f"Null value not supported for topic configs: {','.join(names)}"
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
     """What holds for one topic: the broker's defaults under the topic's own overrides."""
@@ -31,7 +36,7 @@ class TopicConfig:
         LIST,
         ("delete",),
         broker="log.cleanup.policy",
-        choices=("delete", "compact"),
+        choices=("compact", "delete"),
         may_be_empty=True,
         doc="What happens to old segments: `delete` removes those that have expired; `compact` keeps the last record "
         "of each key and takes those before it out, as `min.cleanable.dirty.ratio` says. With both, what is kept "
@@ -62,7 +67,7 @@ class TopicConfig:
         STRING,
         "producer",
         broker="compression.type",
-        choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         doc="Codec of stored batches. `producer`: as they came. With any other a batch of another codec is "
         "compressed again before it is stored, and must fit `max.message.bytes` then too; one of that codec is stored "
         "as it came, whatever its level.",
@@ -336,11 +341,10 @@ class TopicConfig:
         for name, text in settings.items():
             row = TOPIC_OPTIONS.get(name) or _INERT_OPTIONS.get(name)
             if row is None:
-                raise ConfigError(
-                    name, f"no such topic option{nearest(name, TOPIC_OPTIONS)}", value=text, source=source
-                )
+                problem = f"Unknown topic config name: {name}{nearest(name, TOPIC_OPTIONS)}"
+                raise ConfigError(name, problem, source=source)
             if text is None:
-                raise ConfigError(name, "a value is needed", source=source)
+                raise ConfigError(name, null_value([name]), source=source)
             value = row.read(text, source=source)
             texts[name] = row.text(value)
             if row.attribute:

@@ -46,6 +46,7 @@ from tidelog.broker.groups.consumer_parts import (
     check_room,
     epoch_problem,
     of_member,
+    still_used,
     updated,
 )
 from tidelog.broker.groups.matches import Matches
@@ -225,16 +226,17 @@ class ConsumerGroup:
         if instance_id is not None:
             known = self._instances.get(instance_id)
             if known is None:
-                raise Refused(
-                    ErrorCode.UNKNOWN_MEMBER_ID, f"instance {instance_id} is not in group {self.id}"
-                )
+                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
             if known != member_id:
-                raise Refused(
-                    ErrorCode.FENCED_INSTANCE_ID, f"instance {instance_id} is member {known} by now"
+                why = (
+                    f"Static member {member_id} with instance id {instance_id} was fenced by member {known}."
                 )
+                raise Refused(ErrorCode.FENCED_INSTANCE_ID, why)
         member = self.members.get(member_id)
         if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of group {self.id}")
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.id}."
+            )
         return member
 
     def _admit(self, beat: Beat) -> Member:
@@ -253,9 +255,8 @@ class ConsumerGroup:
             member = self.members[holder]
             is_released = member.current.epoch == LEAVES_FOR_A_WHILE or member.subscription.classic
             if holder != beat.member_id and not is_released:
-                raise Refused(
-                    ErrorCode.UNRELEASED_INSTANCE_ID, f"instance {beat.instance_id} is member {holder} still"
-                )
+                why = still_used(beat.member_id, beat.instance_id, holder)
+                raise Refused(ErrorCode.UNRELEASED_INSTANCE_ID, why)
             return self._renamed(member, beat.member_id)
         return self.members.get(beat.member_id) or self._added(beat.member_id)
 

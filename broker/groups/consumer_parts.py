@@ -298,11 +298,20 @@ def updated(said: Subscription, beat: Beat) -> Subscription:
     )
 
 
+def still_used(member_id: str, instance_id: str | None, holder: str) -> str:
+    """Return what a member is answered that wants the instance id of another."""
+    return (
+        f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id is "
+        f"owned by {holder} member."
+    )
+
+
 def check_room(group_id: str, count: int, max_size: int) -> None:
     """Refuse one more member than there may be."""
     if count >= max_size:
         raise Refused(
-            ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group_id} has {count} members, as many as it may"
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {max_size} members. (group {group_id})",
         )
 
 
@@ -320,7 +329,9 @@ def check_epoch(member: Member, beat: Beat) -> None:
     if beat.epoch > known.epoch or (beat.epoch < known.epoch and not is_lost):
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"the member is at epoch {known.epoch}, not {beat.epoch}; it must give up its partitions and join anew",
+            f"The consumer group member has a {'greater' if beat.epoch > known.epoch else 'smaller'} member epoch "
+            f"({beat.epoch}) than the one known by the group coordinator ({known.epoch}). The member must abandon "
+            "all its partitions and rejoin.",
         )
 
 

@@ -56,6 +56,8 @@ AT_ONCE: Final = 1000
 # Of the classic protocol, whose data of their own may be lost: librdkafka has some where Kafka's clients have none, and
 # Kafka refuses to upgrade its groups.
 KNOWN_ASSIGNORS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
+# Why a classic group cannot become a consumer group, in Kafka's words.
+MALFORMED: Final = "the embedded consumer protocol is malformed"
 
 
 def surroundings(
@@ -163,14 +165,19 @@ def check_joins(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundin
     check_regex(joining.regex, around)
 
 
+def no_upgrade(group_id: str, why: str) -> str:
+    """Return what is answered where a classic group cannot become a consumer group, in Kafka's words."""
+    return f"Cannot upgrade classic group {group_id[:100]} to consumer group because {why}."
+
+
 def upgraded(classic: ClassicGroup, joining: Beat, around: ConsumerSurroundings) -> MixedGroup:
     """Return a consumer group that goes on where a classic one is, for who joins. Raise Refused where it cannot."""
     if classic.protocol_type != CONSUMER:
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} is not a group of consumers")
+        why = no_upgrade(classic.id, "the group does not use the consumer embedded protocol")
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, why)
     if len(classic.members) > around.max_size:
-        raise Refused(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} has more members than group.consumer.max.size"
-        )
+        why = no_upgrade(classic.id, "the group size exceeds the consumer group maximum size")
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, why)
     if any(is_too_large(member.protocols) for member in classic.members.values()):
         raise Refused(
             ErrorCode.GROUP_ID_NOT_FOUND, f"a member of group {classic.id} says more than can be stored of it"
@@ -193,7 +200,7 @@ def _members_of(
     """Return all members as they say; raise Refused where one does not speak as consumers do, and remember that."""
     unfit, everybody = classic.unfit_hash, classic.members.values()
     if unfit is not None and any(_said_hash(classic, member) == unfit for member in everybody):
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do")
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, no_upgrade(classic.id, MALFORMED))
     members = []
     for member in everybody:
         try:
@@ -201,9 +208,8 @@ def _members_of(
         except WireError as error:
             classic.unfit_hash = _said_hash(classic, member)
             _log.info("groups: cannot be upgraded group=%r error=%r", classic.id[:100], str(error))
-            raise Refused(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"group {classic.id} does not speak as consumers do: {error}"
-            ) from None
+            why = no_upgrade(classic.id, f"{MALFORMED}: {error}")
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, why) from None
     return members
 
 

@@ -245,10 +245,11 @@ class Coordinator:
         if isinstance(group, MixedGroup):
             return group
         if joining is None:
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"consumer group {group_id[:100]} not found")
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id[:100]} not found.")
         if group is not None and not is_empty(group):
             if self._config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
-                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id[:100]} is not to be upgraded")
+                why = consumers.no_upgrade(group_id, "online upgrade is disabled")
+                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, why)
             made = consumers.upgraded(group, joining, self._around_consumers)
             _log.info("groups: classic group becomes a consumer group group=%r", group_id[:100])
         else:

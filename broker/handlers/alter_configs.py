@@ -70,7 +70,7 @@ def _settle(configs: list[AlterableConfig], _own: Options, _items_of: ItemsOf) -
     options = {}
     for config in configs:
         if config.value is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{config.name[:100]}: a value is needed")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name[:100]}")
         options[config.name] = config.value
     return options
 

@@ -39,7 +39,7 @@ def _respond(
         for wanted in asked.partitions:
             if (yield LOOP) is NONE:
                 return NO_ANSWER
-            code, message = _judge(broker, topic, wanted)
+            code, message = _judge(broker, asked.name, topic, wanted)
             partitions.append(
                 ReassignablePartitionResponse(
                     partition_index=wanted.partition_index, error_code=code, error_message=message
@@ -55,12 +55,15 @@ def _respond(
 
 
 def _judge(
-    broker: Broker, topic: Topic | None, wanted: ReassignablePartition
+    broker: Broker, name: str, topic: Topic | None, wanted: ReassignablePartition
 ) -> tuple[ErrorCode, str | None]:
-    if topic is None or topic.partition(wanted.partition_index) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic or partition"
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}."
+    if topic.partition(wanted.partition_index) is None:
+        message = f"Unable to find partition {name}:{wanted.partition_index}."
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message
     if wanted.replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
     if wanted.replicas != [broker.node_id]:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"each partition is on node {broker.node_id} alone"
     return ErrorCode.NONE, None

@@ -76,18 +76,18 @@ def _answer(
 def _check(session: Session, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
     """Refuse what makes no sense, as Kafka does."""
     for name, text in (
-        ("group_id", request.group_id),
-        ("instance_id", request.instance_id),
-        ("rack_id", request.rack_id),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
     ):
         if text is not None and not text.strip():
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be empty")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
     if (version >= ID_OF_CLIENT_SINCE or request.member_epoch) and not request.member_id.strip():
-        raise Refused(ErrorCode.INVALID_REQUEST, "member_id cannot be empty")
+        raise Refused(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
     if request.member_epoch < LEAVES_FOR_A_WHILE:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"member_epoch {request.member_epoch} means nothing")
+        raise Refused(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
     if request.member_epoch == LEAVES_FOR_A_WHILE and request.instance_id is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "who comes back needs an instance_id")
+        raise Refused(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
     if request.member_epoch == 0:
         _check_joining(request)
     names = request.subscribed_topic_names or []
@@ -97,17 +97,19 @@ def _check(session: Session, request: ConsumerGroupHeartbeatRequest, version: in
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"assignor {request.server_assignor[:100]} is not supported, {', '.join(assignors)} are",
+            f"ServerAssignor {request.server_assignor[:100]} is not supported. Supported assignors: "
+            f"{', '.join(assignors)}.",
         )
 
 
 def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise Refused(ErrorCode.INVALID_REQUEST, "rebalance_timeout_ms is needed to join")
+        raise Refused(ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
     if request.topic_partitions is None or request.topic_partitions:
-        raise Refused(ErrorCode.INVALID_REQUEST, "topic_partitions has to be empty to join")
+        raise Refused(ErrorCode.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, "topics or a regular expression is needed to join")
+        message = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
 def _check_room(session: Session, request: ConsumerGroupHeartbeatRequest) -> None:

@@ -14,8 +14,8 @@ after the other. Internal topics keep their number of partitions, by which what 
 from collections import Counter
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
-from tidelog.broker.broker import BESIDE_OTHERS, Broker
-from tidelog.broker.codes import Refused, error_code
+from tidelog.broker.broker import Broker
+from tidelog.broker.codes import NO_PARTITION, Refused, error_code
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import TOO_MANY_WAIT, BrokerStops, TopicIsGrowing
@@ -69,7 +69,7 @@ def _grow_all(
                 why = f"not begun within timeout_ms={request.timeout_ms}, no partitions added"
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, why)
             if times[wanted.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands twice in the request")
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             yield from _grow(broker, wanted, request.validate_only)
         except Refused as refused:
             code, message = refused.code, str(refused)
@@ -86,7 +86,7 @@ def _grow_all(
 def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> Task[None]:
     topic = broker.topics.find(wanted.name, b"")
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION)
     if topic.is_internal:
         message = f"what {topic.name} keeps is found by the number of its partitions, which stays as it is"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
@@ -100,15 +100,17 @@ def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) ->
             f"{count} would not be an increase.",
         )
     if count > MAX_PARTITIONS_PER_TOPIC:
-        message = f"{count} partitions: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}"
+        message = f"{count} partitions: a topic has {MAX_PARTITIONS_PER_TOPIC} at most"
         raise Refused(ErrorCode.INVALID_PARTITIONS, message)
     if wanted.assignments is not None:
         if len(wanted.assignments) != more:
-            message = f"{more} partition(s) to be added, and {len(wanted.assignments)} assignment(s)"
+            message = (
+                f"Attempted to add {more} additional partition(s), but {len(wanted.assignments)} assignment(s) "
+                "were specified."
+            )
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        if not all(broker.takes_assignment(each.broker_ids) for each in wanted.assignments):
-            message = f"each partition is on node {broker.node_id} alone, {BESIDE_OTHERS}"
-            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        for each in wanted.assignments:
+            broker.check_assignment(each.broker_ids)
     if not validate_only:
         yield from broker.topics.grow(topic, count)
 

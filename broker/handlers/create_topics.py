@@ -14,7 +14,7 @@ options of a thousand topics are described in one answer. An option's value has 
 from collections import Counter
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
-from tidelog.broker.broker import BESIDE_OTHERS, Broker
+from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
@@ -31,7 +31,7 @@ from tidelog.broker.topics import (
 from tidelog.broker.work import Work, made_of_many
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
-from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
+from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig, null_value
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.create_topics import (
     CreatableTopic,
@@ -82,7 +82,7 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) 
                 message = f"not begun within timeout_ms={request.timeout_ms}, and not created"
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
             if times[wanted.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands twice in the request")
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             result, config = yield from _create(broker, wanted, request.validate_only, accepted)
             if len(results) < MOST_DESCRIBED:
                 result.configs = _describe(broker, config)
@@ -96,7 +96,7 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) 
         except TopicNamesCollide as error:
             results.append(_failure(wanted.name, ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)))
         except ConfigError as error:
-            results.append(_failure(wanted.name, ErrorCode.INVALID_CONFIG, str(error)))
+            results.append(_failure(wanted.name, ErrorCode.INVALID_CONFIG, error.answer))
         except StorageError as error:
             results.append(_failure(wanted.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         except BrokerStops as error:
@@ -140,28 +140,47 @@ def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:
         return _assigned_partitions(broker, wanted)
     is_tolerated = broker.config.tidelog_tolerate_replication_factor and wanted.replication_factor > 1
     if wanted.replication_factor not in (-1, 1) and not is_tolerated:
-        message = f"replication factor {wanted.replication_factor}: must be 1 (or -1): {TOLERABLE}"
-        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, _replication_problem(wanted.replication_factor))
     count = broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
-    if not 1 <= count <= MAX_PARTITIONS_PER_TOPIC:
-        message = f"{count} partitions: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}"
+    if count < 1:
+        message = "Number of partitions was set to an invalid non-positive value."
         raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    _check_count(count)
     return count
+
+
+def _replication_problem(factor: int) -> str:
+    if factor < 1:
+        return "Replication factor must be larger than 0, or -1 to use the default value."
+    return (
+        f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+        "reached because only 1 broker(s) are registered or some brokers have all their log directories cordoned. "
+        f"It must be 1 (or -1): {TOLERABLE}"
+    )
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_PARTITIONS_PER_TOPIC:
+        message = f"{count} partitions: a topic has {MAX_PARTITIONS_PER_TOPIC} at most"
+        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
 
 
 def _assigned_partitions(broker: Broker, wanted: CreatableTopic) -> int:
     """Check a manual assignment: every partition from 0, each on this node."""
-    if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-        message = "with assignments, the number of partitions and the replication factor are -1"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    for name, value in (
+        ("replication factor", wanted.replication_factor),
+        ("numPartitions", wanted.num_partitions),
+    ):
+        if value != -1:
+            message = f"A manual partition assignment was specified, but {name} was not set to -1."
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
     assigned = {entry.partition_index: entry.broker_ids for entry in wanted.assignments}
-    in_order = sorted(assigned) == list(range(len(wanted.assignments)))
-    if not in_order or not all(map(broker.takes_assignment, assigned.values())):
-        message = f"assignments must name partitions 0, 1, 2 ..., each on node {broker.node_id} alone, {BESIDE_OTHERS}"
+    if sorted(assigned) != list(range(len(wanted.assignments))):
+        message = "partitions should be a consecutive 0-based integer sequence, and each named once"
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    if len(assigned) > MAX_PARTITIONS_PER_TOPIC:
-        message = f"{len(assigned)} partitions: a topic has 1 to {MAX_PARTITIONS_PER_TOPIC}"
-        raise Refused(ErrorCode.INVALID_PARTITIONS, message)
+    for nodes in assigned.values():
+        broker.check_assignment(nodes)
+    _check_count(len(assigned))
     return len(assigned)
 
 
@@ -169,7 +188,8 @@ def _options(wanted: CreatableTopic) -> dict[str, str]:
     options = {}
     for config in wanted.configs:
         if config.value is None:
-            raise ConfigError(config.name[:MOST_OPTION_LENGTH], "a value is needed")
+            name = config.name[:MOST_OPTION_LENGTH]
+            raise ConfigError(name, null_value([name]))
         check_option(config.name, config.value)
         options[config.name] = config.value
     return options

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
+from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topics import TOO_MANY_WAIT, Topic
@@ -76,9 +77,11 @@ def _refuse(
     for state in map(_state, wanted):
         yield
         if state.name is None and state.topic_id == ZERO_UUID:
-            refused.append(_result(state, None, ErrorCode.INVALID_REQUEST, "neither a name nor an id"))
+            refused.append(
+                _result(state, None, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+            )
         elif state.name is not None and state.topic_id != ZERO_UUID:
-            message = "both a name and an id: send one of them"
+            message = "You may not specify both topic name and topic id."
             refused.append(_result(state, None, ErrorCode.INVALID_REQUEST, message))
         else:
             topic = broker.topics.find(state.name, state.topic_id)
@@ -90,7 +93,7 @@ def _refuse(
             name = next((state.name for state in states if state.name is not None), None)
             topic_id = max(state.topic_id for state in states)
             twice = DeleteTopicState(name=name, topic_id=topic_id)
-            message = "the topic stands more than once in the request"
+            message = f"Duplicate topic {'id' if name is None else 'name'}."
             refused.append(_result(twice, None, ErrorCode.INVALID_REQUEST, message))
     return refused, [states[0] for states in by_topic.values() if len(states) == 1]
 
@@ -102,9 +105,14 @@ def _delete(broker: Broker, wanted: DeleteTopicState, deadline_ms: int) -> Task[
         message = "not begun within timeout_ms, and not deleted"
         return _result(wanted, topic, ErrorCode.REQUEST_TIMED_OUT, message)
     if not broker.config.delete_topic_enable:
-        return _result(wanted, topic, ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+        return _result(
+            wanted,
+            topic,
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            "Topic deletion is disabled. (delete.topic.enable=false)",
+        )
     if topic is None:
-        return _result(wanted, topic, missing, "no such topic")
+        return _result(wanted, topic, missing, NO_TOPIC_ID if wanted.name is None else NO_PARTITION)
     try:
         yield from broker.topics.delete(topic)
     except StorageError as error:

@@ -16,7 +16,7 @@ there, told with their defaults, and of a broker's loggers (INVALID_REQUEST here
 
 from tidelog.broker.answers import Elsewhere
 from tidelog.broker.broker import Broker
-from tidelog.broker.codes import Refused
+from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.session import Session
 from tidelog.broker.topics import name_problem
 from tidelog.broker.work import Lane, Work, begin
@@ -116,21 +116,31 @@ def _table(broker: Broker, resource: DescribeConfigsResource, request: DescribeC
         if problem := name_problem(name):
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION)
         return {
             option.name: _result(option, request) for option in topic.config.describe(broker.config.synonyms)
         }
     if resource.resource_type in (CLIENT_METRICS, GROUP):
         # Not refused: kafka-configs describes every group there is, to show what was set for it.
         if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "a name is needed")
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "Group name must not be empty"
+                if resource.resource_type == GROUP
+                else "Client metrics subscription name must not be empty",
+            )
         return {}
     if resource.resource_type != BROKER:
-        message = f"resource type {resource.resource_type}: only topics (2) and the broker (4) have options"
+        message = (
+            f"Unsupported resource type: {resource.resource_type}; topics (2) and the broker (4) have options"
+        )
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     if name not in ("", str(broker.node_id)):
-        message = f"there is one broker, {broker.node_id}, not {name[:MOST_NAME_LENGTH]!r}"
-        raise Refused(ErrorCode.INVALID_REQUEST, message)
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker.node_id} or empty string, "
+            f"but received {name[:MOST_NAME_LENGTH]}",
+        )
     if not name:
         return {option.name: _result(option, request) for option in broker.config.describe_everywhere()}
     told = request.include_synonyms, request.include_documentation

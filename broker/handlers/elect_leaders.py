@@ -52,5 +52,5 @@ def _result(name: str, topic: Topic | None, number: int) -> PartitionResult:
     if topic is None or topic.partition(number) is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{number}"
     else:
-        code, message = ErrorCode.ELECTION_NOT_NEEDED, "its only replica leads it"
+        code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     return PartitionResult(partition_id=number, error_code=code, error_message=message)

@@ -79,11 +79,11 @@ def _settle(configs: list[AlterableConfig], own: Options, items_of: ItemsOf) -> 
     for config in configs:
         name, operation, value = config.name, config.config_operation, config.value
         if operation not in (SET, DELETE, APPEND, SUBTRACT):
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name[:100]}: there is no operation {operation}")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}: {name[:100]}")
         if operation == DELETE:
             own.pop(name, None)
         elif value is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name[:100]}: a value is needed")
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name[:100]}")
         elif operation == SET:
             own[name] = value
         else:
@@ -93,8 +93,9 @@ def _settle(configs: list[AlterableConfig], own: Options, items_of: ItemsOf) -> 
 
 def _changed_list(name: str, items: tuple[str, ...] | None, value: str, is_append: bool) -> str:
     if items is None:
-        verb = "append to" if is_append else "subtract from"
-        raise Refused(ErrorCode.INVALID_CONFIG, f"cannot {verb} {name[:100]}: it is not a list")
+        verb = "APPEND" if is_append else "SUBTRACT"
+        message = f"Can't {verb} to key {name[:100]} because its type is not LIST."
+        raise Refused(ErrorCode.INVALID_CONFIG, message)
     changed = dict.fromkeys(items)
     for item in (part.strip() for part in value.split(",")):
         if is_append:

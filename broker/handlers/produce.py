@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from tidelog.broker.answers import ClosesConnection, Elsewhere, Later, NextTurn, OnLoop
 from tidelog.broker.broker import Broker
-from tidelog.broker.codes import error_code
+from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID, error_code
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
@@ -230,7 +230,8 @@ def _append(
     index = data.index
     partition = topic.partition(index) if topic else None
     if topic is None or partition is None:
-        return _failure(index, missing(topic, version >= IDS_SINCE), "no such topic or partition")
+        code = missing(topic, version >= IDS_SINCE)
+        return _failure(index, code, NO_TOPIC_ID if code == ErrorCode.UNKNOWN_TOPIC_ID else NO_PARTITION)
     if topic.is_internal and session.client_id != ADMIN_CLIENT:
         message = "the broker alone writes to this topic"
         return _failure(index, ErrorCode.INVALID_TOPIC_EXCEPTION, message)

@@ -54,6 +54,7 @@ __all__ = ["connect", "serve"]  # fixtures
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 NONE = ErrorCode.NONE
+LAGS = "conflict topic config setting min.compaction.lag.ms (6) > max.compaction.lag.ms (5): "
 
 
 # -- CreatePartitions ---------------------------------------------------------------------------------------------
@@ -107,8 +108,8 @@ async def test_create_partitions(serve: Serve, connect: Connect, version: int) -
             ErrorCode.INVALID_PARTITIONS,
             "The topic u currently has 3 partition(s); 2 would not be an increase.",
         ),
-        "nowhere": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic 'nowhere'"),
-        "twice": (ErrorCode.INVALID_REQUEST, "topic twice stands twice in the request"),
+        "nowhere": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
+        "twice": (ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
     }
 
 
@@ -598,17 +599,41 @@ async def test_incremental_alter_configs(serve: Serve, connect: Connect, version
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG, "retention.ms=soon: not an integer"),
+        (
+            [("retention.ms", SET, "soon")],
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value soon for configuration retention.ms: Not a number of type LONG",
+        ),
         ([("retention", SET, "1")], ErrorCode.INVALID_CONFIG, "did you mean retention.ms?"),
-        ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "it is not a list"),
-        ([("nothing", SUBTRACT, "1")], ErrorCode.INVALID_CONFIG, "it is not a list"),
-        ([("cleanup.policy", APPEND, "shred")], ErrorCode.INVALID_CONFIG, "must be delete or compact"),
-        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST, "a value is needed"),
-        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST, "there is no operation 9"),
-        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST, "stand twice"),
-        ([("max.decompressed.bytes", SET, str(1 << 30))], ErrorCode.INVALID_CONFIG, "at most 67108864"),
+        ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "because its type is not LIST."),
+        ([("nothing", SUBTRACT, "1")], ErrorCode.INVALID_CONFIG, "because its type is not LIST."),
+        (
+            [("cleanup.policy", APPEND, "shred")],
+            ErrorCode.INVALID_CONFIG,
+            "String must be one of: compact, delete",
+        ),
+        (
+            [("retention.ms", SET, None)],
+            ErrorCode.INVALID_REQUEST,
+            "Null value not supported for : retention.ms",
+        ),
+        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST, "Unknown operations type 9"),
+        (
+            [("retention.ms", SET, "1"), ("retention.ms", SET, "2")],
+            ErrorCode.INVALID_REQUEST,
+            "Error due to duplicate config keys : retention.ms",
+        ),
+        (
+            [("max.decompressed.bytes", SET, str(1 << 30))],
+            ErrorCode.INVALID_CONFIG,
+            "Value must be no more than 67108864",
+        ),
         ([("retention.ms", SET, "1" * 1001)], ErrorCode.INVALID_CONFIG, "1001 characters"),
-        ([("segment.ms", SET, "7"), ("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG, "retention.ms=x"),
+        (
+            [("segment.ms", SET, "7"), ("retention.ms", SET, "x")],
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value x for configuration retention.ms",
+        ),
     ],
 )
 async def test_of_a_bad_change_nothing_is_made(
@@ -629,7 +654,7 @@ async def test_what_has_no_options_and_what_stands_twice_is_refused(serve: Serve
     one = ("retention.ms", SET, "1")
     assert await change(client, TOPIC, "u", one) == (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        "the topic 'u' does not exist",
+        "The topic 'u' does not exist.",
     )
     assert (await change(client, BROKER, "2", one))[0] == ErrorCode.INVALID_REQUEST
     assert (await change(client, 8, "1", one))[0] == ErrorCode.INVALID_REQUEST
@@ -709,12 +734,13 @@ async def test_contradictory_lags_of_compaction_are_refused(serve: Serve, connec
     for changes in ((least,), (least, most)):
         code, message = await change(client, TOPIC, "t", *changes)
         assert code == ErrorCode.INVALID_CONFIG
-        assert message == "min.compaction.lag.ms=6: must be at most max.compaction.lag.ms=5"
+        assert message == LAGS + "min.compaction.lag.ms must be at most max.compaction.lag.ms"
     broker = [(f"log.cleaner.{name}", op, value) for name, op, value in (least, most)]
     code, message = await change(client, BROKER, "1", *broker)
     assert code == ErrorCode.INVALID_REQUEST
     assert (
-        message == "log.cleaner.min.compaction.lag.ms=6: must be at most log.cleaner.max.compaction.lag.ms=5"
+        message
+        == LAGS + "log.cleaner.min.compaction.lag.ms must be at most log.cleaner.max.compaction.lag.ms"
     )
     assert await change(client, BROKER, "1", broker[0]) == (NONE, None)
     wanted = CreatableTopic(
@@ -727,7 +753,7 @@ async def test_contradictory_lags_of_compaction_are_refused(serve: Serve, connec
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000, validate_only=False)
     (row,) = (await client.ask(CREATE_TOPICS, 7, request)).topics
     assert row.error_code == ErrorCode.INVALID_CONFIG
-    assert row.error_message == "min.compaction.lag.ms=6: must be at most max.compaction.lag.ms=5"
+    assert row.error_message == LAGS + "min.compaction.lag.ms must be at most max.compaction.lag.ms"
 
 
 async def test_a_change_holds_for_what_comes_after_it(serve: Serve, connect: Connect) -> None:
@@ -898,18 +924,24 @@ async def test_which_options_of_the_broker_can_be_changed_is_told(serve: Serve, 
         if option.read_only:
             assert code == ErrorCode.INVALID_REQUEST
             is_alias = any(name in row.aliases for row in BROKER_OPTIONS.values())
-            why = "while the broker runs it is called" if is_alias else "cannot be changed dynamically"
+            why = (
+                "while the broker runs it is called"
+                if is_alias
+                else "Cannot update these configs dynamically"
+            )
             assert why in str(message)
         else:
             assert (code, message) == (NONE, None)
     for name, words in {
         "log.retention.hours": "while the broker runs it is called log.retention.ms",
-        "log.cleaner.enable": "cannot be changed dynamically: it is read when the broker starts",
-        "auto.leader.rebalance.enable": "cannot be changed dynamically: Has no effect: there is one node",
-        "sasl.jaas.config": "no such option of the broker",
+        "log.cleaner.enable": "dynamically: [log.cleaner.enable]: it is read when the broker starts",
+        "auto.leader.rebalance.enable": "[auto.leader.rebalance.enable]: Has no effect: there is one node",
+        "sasl.jaas.config": "can neither authenticate nor encrypt yet",
+        "ssl.keystore.location": "an option of Kafka that is refused",
+        "principal.builder.class": "an option of Kafka that is refused",
         "zookeeper.connect": "has no effect: there is no ZooKeeper",
         "retention.ms": "the broker's default for all topics is log.retention.ms",
-        "no.such": "no such option of the broker",
+        "no.such": "Unknown config name: no.such",
     }.items():
         code, message = await change(client, BROKER, "1", (name, SET, "1"))
         assert code == ErrorCode.INVALID_REQUEST
@@ -987,7 +1019,10 @@ async def test_a_stored_option_that_cannot_be_honoured_does_not_keep_the_broker_
         catalog.set_options("t", {"retention.ms": "soon", "segment.ms": "7", "of.another.version": "1"})
     served = await serve()
     client = await connect(served)
-    for problem in ("log.cleaner.threads=3000: ", "topic=t, set or delete it: retention.ms=soon: "):
+    for problem in (
+        "log.cleaner.threads=3000: Value must be no more than 16",
+        "topic=t, set or delete it: retention.ms=soon: ",
+    ):
         assert problem in caplog.text
     config = served.broker.topics.by_name["t"].config
     assert (config.retention_ms, config.segment_ms, config.segment_bytes) == (-1, 7, 5000)

@@ -130,11 +130,11 @@ def test_a_stored_option_that_cannot_be_honoured_is_named_and_the_others_hold(
         7,
         1,
     )
-    problems = sorted(message.partition(": ")[2] for message in caplog.messages)
+    problems = sorted(message.partition(" delete it: ")[2] for message in caplog.messages)
     assert [problem.partition(": ")[0] for problem in problems] == [
+        "Unknown config name",
         "log.cleaner.threads=3000",
         "log.retention.ms=soon",
-        "no.such=1",
     ]
 
 

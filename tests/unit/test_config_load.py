@@ -122,11 +122,11 @@ def test_the_last_of_a_repeated_property_wins(tmp_path: Path) -> None:
         ("segment.bytes", "1", "a topic option; the broker's default for all topics is log.segment.bytes"),
         ("colour", "red", "no such option"),
         ("num.partitions", "0", "must be at least 1"),
-        ("num.partitions", "many", "not an integer"),
-        ("log.retention.hours", "9223372036854775807", "must be at most 2562047788015"),
-        ("auto.create.topics.enable", "yes", "neither true nor false"),
+        ("num.partitions", "many", "Not a number of type INT"),
+        ("log.retention.hours", "9223372036854775807", "Value must be no more than 2562047788015"),
+        ("auto.create.topics.enable", "yes", "Expected value to be either true or false"),
         ("default.replication.factor", "3", "there is one node"),
-        ("log.cleanup.policy", "forget", "must be delete or compact"),
+        ("log.cleanup.policy", "forget", "String must be one of: compact, delete"),
         ("ssl.keystore.location", "k", "refused: the broker can neither authenticate nor encrypt"),
         ("sasl.enabled.mechanisms", "PLAIN", "refused"),
         ("authorizer.class.name", "A", "refused"),
@@ -177,10 +177,10 @@ def test_two_listeners_cannot_share_a_port_unless_it_is_a_free_one() -> None:
 def test_the_place_of_a_bad_setting_is_its_line_or_its_variable(tmp_path: Path) -> None:
     file = write(tmp_path, "# ours\nnode.id=1\n\nnum.partitions = none\n")
     with pytest.raises(
-        ConfigError, match=r"^num\.partitions=none \(.*server\.properties:4\): not an integer$"
+        ConfigError, match=r"^num\.partitions=none \(.*server\.properties:4\): Not a number of type INT$"
     ):
         load(file)
-    with pytest.raises(ConfigError, match=r"\(environment KAFKA_NODE_ID\): not an integer"):
+    with pytest.raises(ConfigError, match=r"\(environment KAFKA_NODE_ID\): Not a number of type INT"):
         load(environ={"KAFKA_NODE_ID": "x"})
 
 
@@ -247,7 +247,8 @@ def test_contradictory_lags_of_compaction_keep_the_broker_from_starting(tmp_path
     with pytest.raises(ConfigError) as refused:
         load(file)
     assert str(refused.value) == (
-        f"log.cleaner.min.compaction.lag.ms=6 ({file}:1): must be at most log.cleaner.max.compaction.lag.ms=5"
+        "conflict topic config setting min.compaction.lag.ms (6) > max.compaction.lag.ms (5): "
+        f"log.cleaner.min.compaction.lag.ms must be at most log.cleaner.max.compaction.lag.ms ({file}:1)"
     )
 
 

@@ -302,7 +302,7 @@ async def test_a_name_exists_while_it_is_being_created(serve: Serve) -> None:
     topics = (await serve()).broker.topics
     creation = topics.create("t", 2, {})
     next(creation)
-    with pytest.raises(TopicExists, match="topic t exists"):
+    with pytest.raises(TopicExists, match="Topic 't' already exists"):
         topics.check_new("t")
     at_once(creation)
 
