@@ -99,7 +99,12 @@ def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[N
     config = topic.config
     options = wanted.settle(dict(config.overrides), lambda name: _items_of_topic(config, name))
     _check(options)
-    broker.topics.checked(topic.name, options)
+    changed = broker.topics.checked(topic.name, options)
+    if topic.is_internal and changed.deletes:
+        message = (
+            f"cleanup.policy: {topic.name} is compacted alone, as it would lose what groups have committed"
+        )
+        raise Refused(ErrorCode.INVALID_CONFIG, message)
     if not validate_only:
         yield from broker.alter_topic(topic, options)
 

@@ -4,7 +4,7 @@ Owns the count. Event loop only. A connection has room for a little however much
 address, so that a small request is served; all that is held so, beyond the bound, is no more than the bound again.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -33,6 +33,11 @@ class Quota:
         self._by_address: dict[str, int] = {}
         self._by_owner: dict[Owner, int] = {}
         self.total_bytes = 0
+
+    @property
+    def by_address(self) -> Mapping[str, int]:
+        """What each address holds."""
+        return self._by_address
 
     @property
     def is_full(self) -> bool:

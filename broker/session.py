@@ -7,6 +7,9 @@ holds is charged to its session, and on other threads sessions take turns.
 from tidelog.broker.broker import Broker
 from tidelog.protocol.frame import decode_client_id
 
+# The client id of a client that may write to internal topics, and delete them (Kafka's AdminUtils).
+ADMIN_CLIENT = "__admin_client"
+
 
 class Session:
     """A client, from accept to close. What of it changes belongs to the event loop."""

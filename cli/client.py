@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from tidelog.cli import kafka_python
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import UNREACHABLE, USAGE
 from tidelog.cli.text import called
@@ -33,7 +34,6 @@ LOOKUP_CLOCK: Final = "lookup.clock"
 MAX_TIMESTAMP: Final = -3
 
 STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
-_CORRUPT_MESSAGE: Final = 2
 _UNKNOWN_TOPIC: Final = 3
 _UNKNOWN_MEMBER: Final = 25
 _NO_GROUP: Final = 69
@@ -61,7 +61,7 @@ def admin(bootstrap: str) -> Iterator[Client]:
         from kafka.admin import KafkaAdminClient
 
         with _closing(KafkaAdminClient(**_settings(bootstrap))) as client:
-            _make_no_topics(client._manager)
+            kafka_python.make_no_topics(client._manager)
             yield client
 
 
@@ -79,9 +79,9 @@ def consumer(bootstrap: str) -> Iterator[Client]:
             "metrics_enabled": False,
         }
         with _closing(KafkaConsumer(**settings)) as client:
-            _make_no_topics(client._manager)
-            _hear_of_damage(client._fetcher)
-            _let_resumed_on(client._fetcher)
+            kafka_python.make_no_topics(client._manager)
+            kafka_python.hear_of_damage(client._fetcher)
+            kafka_python.let_resumed_on(client._fetcher)
             yield client
 
 
@@ -106,7 +106,7 @@ def producer(bootstrap: str) -> Iterator[Client]:
             "metrics_enabled": False,
         }
         client = KafkaProducer(**settings)
-        _hear_refusals(client._metadata)
+        kafka_python.hear_refusals(client._metadata)
         try:
             yield client
         finally:
@@ -483,62 +483,6 @@ def _settings(bootstrap: str) -> dict[str, Any]:
         "client_id": NAME,
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
     }
-
-
-def _make_no_topics(manager: Any) -> None:
-    """Have a reader's questions about a topic not create it.
-
-    kafka-python 3.0.12 takes `allow_auto_create_topics`, and does not hand it to what asks the questions.
-    """
-    manager.cluster.config["allow_auto_create_topics"] = False
-
-
-def _hear_of_damage(fetcher: Any) -> None:
-    """Keep which partitions the broker says are damaged, and go on with the others.
-
-    kafka-python 3.0.12 raises that error without a word of the partition.
-    """
-    parse = fetcher._parse_fetched_data
-    fetcher.damaged = {}
-
-    def hear(fetch: Any) -> Any:
-        if fetch.partition_data.error_code != _CORRUPT_MESSAGE:
-            return parse(fetch)
-        fetcher.damaged[fetch.topic_partition] = fetch.fetched_offset
-        return None
-
-    fetcher._parse_fetched_data = hear
-
-
-def _let_resumed_on(fetcher: Any) -> None:
-    """Have a poll return the records that came while their partition was paused.
-
-    kafka-python 3.0.12 keeps them aside, and does not fetch the partition meanwhile. It returns to them only while
-    no other partition's records are in hand (`None`); records that were all read are false, but not None.
-    """
-    fetched_records = fetcher.fetched_records
-
-    def fetched(*given: Any, **named: Any) -> Any:
-        if not fetcher._next_partition_records:
-            fetcher._next_partition_records = None
-        return fetched_records(*given, **named)
-
-    fetcher.fetched_records = fetched
-
-
-def _hear_refusals(cluster: Any) -> None:
-    """Keep what the broker says against a producer's topics.
-
-    kafka-python 3.0.12 logs it, asks again until `max_block_ms` is over, and then says that it took too long.
-    """
-    update = cluster.update_metadata
-    cluster.refusals = {}
-
-    def hear(answer: Any) -> None:
-        cluster.refusals = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
-        update(answer)
-
-    cluster.update_metadata = hear
 
 
 def _end(client: Client) -> None:

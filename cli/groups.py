@@ -5,14 +5,16 @@ the partition ends, who reads it. How far behind that is in time is `cli.lag`'s.
 """
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Final
 
 from tidelog.broker.clock import Clock
-from tidelog.cli import client, lag, offsets
+from tidelog.cli import client, groups_held, lag, offsets
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import Column, print_rows, to_json
-from tidelog.cli.text import called, confirm, counted, shown
+from tidelog.cli.text import called, confirm, counted, note, shown
 from tidelog.config import times
 
 
@@ -35,6 +37,13 @@ LIST: Final = (
     Column("type", "type", _or_dash),
     Column("protocol_type", "protocol", lambda kind: shown(kind) or "-"),
 )
+HELD: Final = (
+    *LIST[:2],
+    Column("offsets", "offsets", is_number=True),
+    Column("held_bytes", "held bytes", is_number=True),
+    Column("address", "committed by", _or_dash),
+    Column("committed_ms", "last commit", lambda at: "-" if at is None else times.show(at)),
+)
 PARTITIONS: Final = (
     Column("topic", "topic"),
     Column("partition", "partition", is_number=True),
@@ -55,11 +64,16 @@ MEMBERS: Final = (
 )
 
 
-def list_all(as_json: bool, bootstrap: str) -> int:
-    """Print every group; return the exit code."""
+def list_all(is_held: bool, as_json: bool, bootstrap: str, clock: Clock) -> int:
+    """Print every group, or what each has committed, the largest first; return the exit code."""
     with client.admin(bootstrap) as session:
         found = client.groups(session)
-    print_rows(LIST, [found[group] for group in sorted(found)], as_json=as_json)
+    if not is_held:
+        print_rows(LIST, [found[group] for group in sorted(found)], as_json=as_json)
+        return OK
+    held = groups_held.by_group(bootstrap, clock)
+    rows = [each | (held.get(group) or groups_held.Held())._asdict() for group, each in found.items()]
+    print_rows(HELD, sorted(rows, key=lambda row: (-row["held_bytes"], row["group"])), as_json=as_json)
     return OK
 
 
@@ -139,20 +153,63 @@ def _partitions(
     ]
 
 
-def delete(group: str, is_sure: bool, as_json: bool, bootstrap: str) -> int:
-    """Delete a group, after asking unless the person is sure; return the exit code."""
+def delete(
+    names: Sequence[str], address: str | None, is_sure: bool, as_json: bool, bootstrap: str, clock: Clock
+) -> int:
+    """Delete groups without members, after asking unless the person is sure; return the exit code.
+
+    A name may be a pattern with * and ?. With an address, only groups that it has committed for are meant.
+    """
     with client.admin(bootstrap) as session:
-        found = client.group(session, group)
-        if found is None:
-            raise no_group(group)
-        refuse_members(group, found, "deleted")
-        if not is_sure and not confirm(f"Delete group {shown(group)} and all that it has committed?"):
+        if len(names) == 1 and address is None and not _is_pattern(names[0]):
+            found = client.group(session, names[0])
+            if found is None:
+                raise no_group(names[0])
+            refuse_members(names[0], found, "deleted")
+            chosen, busy = [names[0]], 0
+            question = f"Delete group {shown(names[0])} and all that it has committed?"
+        else:
+            chosen, busy = _chosen(session, names, address, bootstrap, clock)
+            first = ", ".join(map(shown, chosen[:3])) + ", ..." * (len(chosen) > 3)
+            question = f"Delete {counted(len(chosen), 'group')} and all that they have committed ({first})?"
+        if busy:
+            note(f"{counted(busy, 'group')} with members not deleted; stop them first")
+        if not chosen:
+            raise CommandError(
+                f"no group without members is meant; {called()} groups list names those that are there"
+            )
+        if not is_sure and not confirm(question):
             if not as_json:
-                print(shown(f"group {group} kept"))
+                print(shown(f"group {chosen[0]} kept") if len(chosen) == 1 else f"{len(chosen)} groups kept")
             return FAILED
-        client.delete_group(session, group)
-    print(to_json({"group": group, "deleted": True}) if as_json else shown(f"group {group} deleted"))
+        for group in chosen:
+            client.delete_group(session, group)
+            print(to_json({"group": group, "deleted": True}) if as_json else shown(f"group {group} deleted"))
     return OK
+
+
+def _is_pattern(name: str) -> bool:
+    return not {"*", "?"}.isdisjoint(name)
+
+
+def _chosen(
+    session: client.Client, names: Sequence[str], address: str | None, bootstrap: str, clock: Clock
+) -> tuple[list[str], int]:
+    """Return the groups that are meant and have no members, and how many have some; CommandError for a missing one."""
+    there = client.groups(session)
+    for name in names:
+        if not _is_pattern(name) and name not in there:
+            raise no_group(name)
+    meant = [group for group in sorted(there) if group in names or any(map(partial(_matches, group), names))]
+    if address is not None:
+        held = groups_held.by_group(bootstrap, clock)
+        meant = [group for group in meant if group in held and held[group].address == address]
+    idle = [group for group in meant if there[group]["state"] in (None, "Empty")]
+    return idle, len(meant) - len(idle)
+
+
+def _matches(group: str, pattern: str) -> bool:
+    return _is_pattern(pattern) and fnmatchcase(group, pattern.replace("[", "[[]"))
 
 
 def no_group(group: str) -> CommandError:

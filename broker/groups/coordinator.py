@@ -27,6 +27,7 @@ from tidelog.broker.groups.classic import ClassicGroup
 from tidelog.broker.groups.consumer_member import Subscription
 from tidelog.broker.groups.consumer_parts import Beat, Refused
 from tidelog.broker.groups.consumers import is_dead, is_empty
+from tidelog.broker.groups.making_room import Idle, is_idle
 from tidelog.broker.groups.member import Surroundings
 from tidelog.broker.groups.memory import Memory, group_bytes
 from tidelog.broker.groups.mixed import MixedGroup
@@ -36,6 +37,7 @@ from tidelog.broker.groups.storing import Storing
 from tidelog.broker.groups.waiting import TURN_S, Answers, Waiting
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import Partition
+from tidelog.broker.repeated_lines import lines
 from tidelog.broker.timers import Timers
 from tidelog.broker.topics import Topic, Topics
 from tidelog.config.options import BrokerConfig
@@ -51,6 +53,8 @@ _log = logging.getLogger(__name__)
 COMMITTED_AT_ONCE = 100
 # Groups that could not be read are read anew so soon, then each time in twice that, at most in the latter.
 LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
+# Where no group can give way, the next look for one comes no sooner than this.
+MAKE_ROOM_AGAIN_MS = 1000
 
 Group = ClassicGroup | MixedGroup
 # Topic, partition, what was committed, and before.
@@ -82,7 +86,9 @@ class Coordinator:
         self.committed_count = 0  # of all groups
         # What could not be put on disk while another was under way in its place, and what was before it.
         self._refused: dict[tuple[str, str, int, Committed | None], Committed | None] = {}
-        self.memory = Memory(config.group_state_max_bytes)
+        self.memory = Memory(config.group_state_max_bytes, self._make_room)
+        self._making_room: Generator[None, None, None] | None = None
+        self._may_make_room_ms = 0  # by the monotonic clock
         self.is_loading = False
         self.is_stopping = False
         self._loading: Later | None = None
@@ -187,6 +193,8 @@ class Coordinator:
             if group is None:
                 # What has expired meanwhile goes with the next round: its readers may yet come back.
                 self.is_loading = False
+                if self.memory.is_short:
+                    self._make_room()
                 return
             self.groups[group.id] = group
             self.memory.hold_group(group.taken)
@@ -455,7 +463,7 @@ class Coordinator:
     @property
     def is_settled(self) -> bool:
         """Tell whether nothing is being forgotten. Event loop only."""
-        return self._cleaning is None
+        return self._cleaning is None and self._making_room is None
 
     def _clean(self, *, with_groups: bool) -> None:
         """Forget what has expired, and what was committed of topics that are gone; in time groups of nothing, too."""
@@ -465,15 +473,18 @@ class Coordinator:
             return
         self._cleaning = self._clean_all(self._with_groups)
         self._with_groups = False
-        self._loop.call_soon(self._clean_on)
+        self._loop.call_soon(self._go_on, self._cleaning, self._has_cleaned)
 
-    def _clean_on(self) -> None:
-        assert self._cleaning is not None
+    def _go_on(self, work: Generator[None, None, None], then: Callable[[], None]) -> None:
+        """Do as much of some work as there is time for in a turn, the rest in the next ones."""
         ends_s = time.monotonic() + TURN_S
-        for _ in self._cleaning:
+        for _ in work:
             if time.monotonic() >= ends_s:
-                self._loop.call_soon(self._clean_on)
+                self._loop.call_soon(self._go_on, work, then)
                 return
+        then()
+
+    def _has_cleaned(self) -> None:
         self._cleaning = None
         if self._must_clean_again:
             self._must_clean_again = False
@@ -492,6 +503,46 @@ class Coordinator:
             if group.generation:
                 self.storing.append_all(group_id, consumers.tombstones(group))
             self._forget(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _make_room(self) -> None:
+        """Have groups without members give way, where that is not under way."""
+        if self._making_room is not None or self.is_loading or self.is_stopping:
+            return
+        if self._clock.monotonic_ms() < self._may_make_room_ms:
+            return
+        self._making_room = self._let_idle_go()
+        self._loop.call_soon(self._go_on, self._making_room, self._has_made_room)
+
+    def _has_made_room(self) -> None:
+        self._making_room = None
+        if self.memory.is_short:  # Nobody gives way: a look at all groups takes a while.
+            self._may_make_room_ms = self._clock.monotonic_ms() + MAKE_ROOM_AGAIN_MS
+
+    def _let_idle_go(self) -> Generator[None, None, None]:
+        """Delete groups of the address that holds the most, until what is kept for others is free."""
+        idle = Idle(self.memory)
+        yield from idle.look(self.groups, self.offsets)
+        gone: Counter[str] = Counter()
+        while self.memory.takes_what_is_kept and (found := idle.next()) is not None:
+            address, group_id = found
+            group = self.groups.get(group_id)
+            if group is None or not is_idle(group) or self.problem(group_id):
+                continue
+            if not isinstance((yield from self.delete(group)), Partition):
+                break  # The disk takes nothing, or the topic was deleted.
+            gone[address] += 1
+        for address, count in gone.items():
+            lines.log(
+                _log,
+                logging.WARNING,
+                address,
+                "groups: memory was short, the groups without members that were used least were deleted address=%s "
+                "groups=%d held_bytes=%d group.state.max.bytes=%d",
+                address,
+                count,
+                self.memory.held_bytes,
+                self._config.group_state_max_bytes,
+            )
 
     def _expiry(
         self, group: Group, topic: str

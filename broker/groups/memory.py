@@ -1,17 +1,25 @@
 """What groups take in memory, by the address of who has them take it: in all, and of one address half of that.
 
-Owns the count of each group and of all together, and what their smallest parts take, about. Event loop only.
+Owns the count of each group and of all together, and what their smallest parts take, about. The last sixteenth of it is
+kept for addresses that hold little. When half of that is taken, groups of others have to give way. Event loop only.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from tidelog.broker.quota import Quota
+from tidelog.broker.repeated_lines import lines
+
+_log = logging.getLogger(__name__)
 
 # What a group takes beside its name and its members; what a text takes beside its letters.
 GROUP_BYTES: Final = 2000
 TEXT_BYTES: Final = 50
+# The part of all memory that is kept for addresses that hold little, and the part that is little.
+KEPT_PART: Final = 16
+LITTLE_PART: Final = 64
 
 Hold = Callable[[str, int], None]  # takes note that an address, or host, has so many bytes more held, or less
 
@@ -59,6 +67,11 @@ class Taken:
         return self.by_host.total()
 
 
+def address_of(host: str) -> str:
+    """Return the address of a host: members and Kafka write it after a slash."""
+    return host.removeprefix("/")
+
+
 class Holder(NamedTuple):
     """Who has memory held: it outlives connections, so it is an address, "" where that is not known."""
 
@@ -68,8 +81,12 @@ class Holder(NamedTuple):
 class Memory:
     """What all groups take, and what was committed; members and offsets know their hosts, "/" and an address."""
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, when_short: Callable[[], None] = lambda: None) -> None:
+        """Begin with nothing; `when_short` is called where groups have to give way, again with each that comes then."""
         self._limit_bytes = limit_bytes
+        self._when_short = when_short
+        self._kept_bytes = limit_bytes // KEPT_PART
+        self._little_bytes = limit_bytes // LITTLE_PART
         self.clear()
 
     def clear(self) -> None:
@@ -82,17 +99,51 @@ class Memory:
         return self._quota.total_bytes
 
     def has_room(self, address: str, size_bytes: int) -> bool:
-        """Tell whether an address may have so many bytes more held; less it always may."""
-        return size_bytes <= 0 or size_bytes <= self.room_bytes(address)
+        """Tell whether an address may have so many bytes more held, and log where it may not; less it always may."""
+        if size_bytes <= 0 or size_bytes <= self.room_bytes(address):
+            return True
+        lines.log(
+            _log,
+            logging.WARNING,
+            address,
+            "groups: no memory for more address=%s its_bytes=%d held_bytes=%d group.state.max.bytes=%d; tidelog groups "
+            "list --held shows who holds it, tidelog groups delete frees it",
+            address,
+            self._quota.by_address.get(address, 0),
+            self.held_bytes,
+            self._limit_bytes,
+        )
+        return False
 
     def room_bytes(self, host: str) -> int:
         """Return how much more a host, or address, may have held; less than 0 where it has more than it may."""
-        return self._quota.room_bytes(Holder(host.removeprefix("/")))
+        address = address_of(host)
+        others = self._limit_bytes - self._kept_bytes - self.held_bytes
+        little = self._little_bytes - self._quota.by_address.get(address, 0)
+        return min(self._quota.room_bytes(Holder(address)), max(others, little))
+
+    @property
+    def is_short(self) -> bool:
+        """Tell whether half of what is kept for addresses that hold little is taken."""
+        return self.held_bytes > self._limit_bytes - self._kept_bytes // 2
+
+    @property
+    def takes_what_is_kept(self) -> bool:
+        """Tell whether any of what is kept for addresses that hold little is taken."""
+        return self.held_bytes > self._limit_bytes - self._kept_bytes
+
+    def large_holders(self) -> list[str]:
+        """Return the addresses that hold more than little, the one that holds the most first."""
+        held = self._quota.by_address
+        large = [address for address in held if address and held[address] > self._little_bytes]
+        return sorted(large, key=lambda address: -held[address])
 
     def hold(self, host: str, size_bytes: int) -> None:
         """Count so many bytes more, or less."""
         if size_bytes:
-            self._quota.add(Holder(host.removeprefix("/")), size_bytes)
+            self._quota.add(Holder(address_of(host)), size_bytes)
+        if size_bytes > 0 and self.is_short:
+            self._when_short()
 
     def hold_group(self, taken: Taken) -> None:
         """Count a group that is served from now on."""

@@ -6,6 +6,9 @@ in the background. Fetches that were parked on it are answered. An entry with bo
 topic that several entries mean, are answered INVALID_REQUEST once, and nothing of them is deleted; other entries are
 served. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; at a stop it is
 NOT_CONTROLLER, which clients try again.
+Departures from Kafka: an internal topic is INVALID_TOPIC_EXCEPTION, as all groups would go with `__consumer_offsets`;
+Kafka's command refuses that, its broker does not. A client with the client id `__admin_client` may delete one, for a
+topic that cannot be read any more.
 """
 
 from collections.abc import Sequence
@@ -14,7 +17,7 @@ from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID
 from tidelog.broker.maintenance import Task
-from tidelog.broker.session import Session
+from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import TOO_MANY_WAIT, Topic
 from tidelog.broker.work import Work, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
@@ -39,7 +42,7 @@ def handle(
     deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     broker = session.broker
     size_bytes = len(wanted) * TOPIC_BYTES
-    work = _delete_all(broker, wanted, deadline_ms)
+    work = _delete_all(broker, wanted, deadline_ms, session.client_id == ADMIN_CLIENT)
     return broker.change(session, size_bytes, work, _turn_away(wanted))
 
 
@@ -55,7 +58,7 @@ def _state(wanted: DeleteTopicState | str) -> DeleteTopicState:
 
 
 def _delete_all(
-    broker: Broker, wanted: Sequence[DeleteTopicState | str], deadline_ms: int
+    broker: Broker, wanted: Sequence[DeleteTopicState | str], deadline_ms: int, may_be_internal: bool
 ) -> Task[DeleteTopicsResponse]:
     yield
     results, left = yield from _refuse(broker, wanted)
@@ -64,7 +67,7 @@ def _delete_all(
         if is_dropped:
             results.append(_result(state, None, ErrorCode.NOT_CONTROLLER, "not deleted, the broker stops"))
         else:
-            results.append((yield from _delete(broker, state, deadline_ms)))
+            results.append((yield from _delete(broker, state, deadline_ms, may_be_internal)))
     return DeleteTopicsResponse(responses=results)
 
 
@@ -98,7 +101,9 @@ def _refuse(
     return refused, [states[0] for states in by_topic.values() if len(states) == 1]
 
 
-def _delete(broker: Broker, wanted: DeleteTopicState, deadline_ms: int) -> Task[DeletableTopicResult]:
+def _delete(
+    broker: Broker, wanted: DeleteTopicState, deadline_ms: int, may_be_internal: bool
+) -> Task[DeletableTopicResult]:
     topic = broker.topics.find(wanted.name, wanted.topic_id)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if broker.clock.monotonic_ms() >= deadline_ms:
@@ -113,6 +118,11 @@ def _delete(broker: Broker, wanted: DeleteTopicState, deadline_ms: int) -> Task[
         )
     if topic is None:
         return _result(wanted, topic, missing, NO_TOPIC_ID if wanted.name is None else NO_PARTITION)
+    if topic.is_internal and not may_be_internal:
+        message = (
+            f"{topic.name} is internal: all groups would be deleted with it; delete groups by DeleteGroups"
+        )
+        return _result(wanted, topic, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     try:
         yield from broker.topics.delete(topic)
     except StorageError as error:

@@ -8,8 +8,8 @@ does nothing here (threads, throttles), which is kept and described; any other i
 without a name stands for all brokers; what is set for one by its id goes before that. To delete what is not set
 changes nothing and is no error, whatever its name, as in Kafka; the command `tidelog` refuses what could not be set.
 Departures from Kafka: an operation that there is not is INVALID_REQUEST, not UNKNOWN_SERVER_ERROR. Listeners stay as
-they are while the broker runs. Names that nobody knows are refused, which Kafka keeps for a broker. There are no
-options of loggers, client metrics and groups.
+they are while the broker runs. An internal topic keeps `cleanup.policy=compact`. Names that nobody knows are refused,
+which Kafka keeps for a broker. There are no options of loggers, client metrics and groups.
 """
 
 from functools import partial

@@ -29,7 +29,7 @@ from tidelog.broker.codes import NO_PARTITION, NO_TOPIC_ID, error_code
 from tidelog.broker.flusher import ANSWER_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.repeated_lines import lines
-from tidelog.broker.session import Session
+from tidelog.broker.session import ADMIN_CLIENT, Session
 from tidelog.broker.topics import Topic, missing
 from tidelog.broker.work import Work, stepwise
 from tidelog.protocol.error_codes import ErrorCode
@@ -58,8 +58,6 @@ ZSTD_SINCE = 7  # the version from which a producer may know that codec
 TRIES = 3
 # And so often where it is then too large: one record that is larger than max.message.bytes once unpacked.
 TRIES_MAX = 20
-# What a client calls itself that may write to the topics that brokers keep for themselves (Kafka's AdminUtils).
-ADMIN_CLIENT = "__admin_client"
 _NO_RECORDS = memoryview(b"")
 _NO_ERROR = int(ErrorCode.NONE)
 

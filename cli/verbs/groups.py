@@ -13,11 +13,21 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", callback=sent, show_defau
 
 
 @app.command("list")
-def list_groups(as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
+def list_groups(
+    held: Annotated[
+        bool,
+        typer.Option(
+            "--held", help="Show who has committed, when last, and what the broker holds of it in memory."
+        ),
+    ] = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
     """List all groups."""
+    from tidelog.broker.clock import Clock
     from tidelog.cli.groups import list_all
 
-    return list_all(as_json, bootstrap)
+    return list_all(held, as_json, bootstrap, Clock())
 
 
 @app.command("describe")
@@ -72,8 +82,25 @@ def reset_group(
 
 
 @app.command("delete")
-def delete_group(group: Group, yes: Yes = False, as_json: Json = False, bootstrap: Bootstrap = LOCAL) -> int:
-    """Delete a group without members, and what it has committed."""
+def delete_groups(
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GROUP...", callback=sent, show_default=False, help="Names, or patterns such as 'test-*'."
+        ),
+    ],
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address", metavar="ADDRESS", help="Of these, those that this address has committed for."
+        ),
+    ] = None,
+    yes: Yes = False,
+    as_json: Json = False,
+    bootstrap: Bootstrap = LOCAL,
+) -> int:
+    """Delete groups without members, and what they have committed."""
+    from tidelog.broker.clock import Clock
     from tidelog.cli.groups import delete
 
-    return delete(group, yes, as_json, bootstrap)
+    return delete(groups, address, yes, as_json, bootstrap, Clock())

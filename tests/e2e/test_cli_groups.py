@@ -331,3 +331,42 @@ def test_what_was_deleted_is_no_lag(shared_broker: Running, sent: str) -> None:
     ok(tidelog(shared_broker, "delete-records", sent, "-p", "0", "--offset", "6", "--yes"))
     first, _ = described(shared_broker, sent)["partitions"]
     assert (first["committed"], first["lag"], first["lag_ms"]) == (3, 4, 3 * 60_000)
+
+
+def test_who_has_committed_is_shown_and_several_groups_are_deleted_at_once(
+    shared_broker: Running, sent: str
+) -> None:
+    for number in range(12):
+        commit(shared_broker, f"{sent}-flood-{number}", sent, 1, 2)
+    listed = {row["group"]: row for row in rows(tidelog(shared_broker, "groups", "list", "--held", "--json"))}
+    one = listed[f"{sent}-flood-3"]
+    assert (one["state"], one["offsets"], one["address"]) == ("Empty", 2, "127.0.0.1")
+    assert 2000 < one["held_bytes"] < 4000
+    assert 0 <= time.time() * 1000 - one["committed_ms"] < 60_000
+    told = ok(tidelog(shared_broker, "groups", "list", "--held")).splitlines()
+    assert told[0].split() == [
+        "group",
+        "state",
+        "offsets",
+        "held",
+        "bytes",
+        "committed",
+        "by",
+        "last",
+        "commit",
+    ]
+
+    with member(shared_broker, f"{sent}-flood-5", sent):
+        nobodys = ("groups", "delete", f"{sent}-flood-*", "--address", "10.1.2.3", "--yes")
+        refused = tidelog(shared_broker, *nobodys)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "no group without members is meant" in refused.stderr
+        kept = tidelog(shared_broker, "groups", "delete", f"{sent}-flood-?", text="n\n")
+        assert (kept.returncode, kept.stdout) == (1, "9 groups kept\n")
+        done = tidelog(shared_broker, "groups", "delete", f"{sent}-flood-1*", f"{sent}-flood-5", "--yes")
+        assert done.returncode == 0
+        assert done.stdout.splitlines() == [f"group {sent}-flood-{n} deleted" for n in (1, 10, 11)]
+        assert done.stderr == "tidelog: 1 group with members not deleted; stop them first\n"
+    ok(tidelog(shared_broker, "groups", "delete", f"{sent}-flood-*", "--address", "127.0.0.1", "--yes"))
+    left = [row["group"] for row in rows(tidelog(shared_broker, "groups", "list", "--json"))]
+    assert [group for group in left if group.startswith(f"{sent}-flood-")] == []

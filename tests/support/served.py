@@ -24,10 +24,11 @@ class Client:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.client_id = "test"
         self.local = writer.get_extra_info("sockname")[:2]
 
     def send(self, api: Api, version: int, correlation_id: int, request: object) -> None:
-        self.writer.write(encode_request(api, version, correlation_id, "test", request))
+        self.writer.write(encode_request(api, version, correlation_id, self.client_id, request))
 
     async def frame(self) -> bytes:
         size = int.from_bytes(await self.reader.readexactly(4), "big")

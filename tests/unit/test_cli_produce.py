@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaTimeoutError, MessageSizeTooLargeError
 
-from tidelog.cli import client, produce
+from tidelog.cli import client, kafka_python, produce
 from tidelog.cli.exit_codes import FAILED, INTERRUPTED, UNREACHABLE
 
 
@@ -44,7 +44,7 @@ class Session:
         self.outcomes = list(outcomes)
         self.sent: list[Answer] = []
         self._metadata = Metadata()
-        client._hear_refusals(self._metadata)
+        kafka_python.hear_refusals(self._metadata)
 
     def send(self, topic: str, value: bytes, key: bytes | None) -> Answer:
         outcome = self.outcomes.pop(0)

@@ -20,6 +20,7 @@ from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import partition_of
 from tidelog.broker.groups.states import State
 from tidelog.broker.handlers import join_group, offset_commit, offset_fetch
+from tidelog.broker.session import ADMIN_CLIENT
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.error_codes import ErrorCode
@@ -33,6 +34,12 @@ from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsR
 from tidelog.protocol.messages.describe_groups import DESCRIBE_GROUPS, DescribeGroupsRequest
 from tidelog.protocol.messages.find_coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from tidelog.protocol.messages.heartbeat import HEARTBEAT
+from tidelog.protocol.messages.incremental_alter_configs import (
+    INCREMENTAL_ALTER_CONFIGS,
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from tidelog.protocol.messages.join_group import JOIN_GROUP
 from tidelog.protocol.messages.leave_group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 from tidelog.protocol.messages.list_groups import LIST_GROUPS, ListGroupsRequest
@@ -85,7 +92,9 @@ async def make_topic(client: Client, name: str, partitions: int = 1) -> None:
 
 async def delete_topic(client: Client, name: str) -> None:
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=9000)
+    client.client_id = ADMIN_CLIENT  # which may delete an internal topic
     assert (await client.ask(DELETE_TOPICS, 3, request)).responses[0].error_code == NONE
+    client.client_id = "test"
 
 
 async def member(served: Served, connect: Connect, group: str = "g", **named: Any) -> GroupMember:
@@ -1259,6 +1268,26 @@ async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_ses
         await one.client.ask(LIST_GROUPS, 5, ListGroupsRequest())
     assert await one.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
     assert set(group.members) == {one.id}
+
+
+async def test_no_client_takes_all_groups_away(serve: Serve, connect: Connect) -> None:
+    served = await serve()
+    one = await member(served, connect)
+    await make_topic(one.client, "t")
+    await one.join_and_sync()
+    await one.commit("t", 5)
+    request = DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC, "t"], timeout_ms=9000)
+    refused, deleted = (await one.client.ask(DELETE_TOPICS, 3, request)).responses
+    assert (refused.error_code, deleted.error_code) == (ErrorCode.INVALID_TOPIC_EXCEPTION, NONE)
+    for value in ("delete", "compact,delete"):
+        option = AlterableConfig(name="cleanup.policy", config_operation=0, value=value)
+        altered = AlterConfigsResource(resource_type=2, resource_name=OFFSETS_TOPIC, configs=[option])
+        asked = IncrementalAlterConfigsRequest(resources=[altered], validate_only=False)
+        (result,) = (await one.client.ask(INCREMENTAL_ALTER_CONFIGS, 1, asked)).responses
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+        assert "is compacted alone" in result.error_message
+    assert await one.heartbeat() == NONE
+    assert await states(one.client) == {"g": "Stable"}
 
 
 async def test_when_the_topic_is_deleted_all_groups_are_gone(serve: Serve, connect: Connect) -> None:

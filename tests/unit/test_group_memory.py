@@ -6,6 +6,8 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.support.group_member import GroupMember
 from tests.support.served import Connect, Serve, Served, connect, serve, until
 from tests.unit.test_consumer_group_handlers import Member
@@ -113,7 +115,7 @@ async def test_no_address_has_more_than_half_of_the_memory_over_restarts(
     served = await serve(group_state_max_bytes=str(1 << 20))
     other = await elsewhere(served, connect, "other", "10.0.0.3")
     await loaded(other.client)
-    assert served.broker.groups.memory.has_room("10.0.0.3", 1 << 19)
+    assert served.broker.groups.memory.has_room("10.0.0.3", 450_000)
     assert await other.commit("t", 5) == [NONE]
 
 
@@ -211,12 +213,103 @@ def test_what_will_be_refused_is_dropped_where_it_is_decoded() -> None:
     assert (len(joining.protocols), len(syncing.assignments), len(leaving.members)) == (101, 10_001, 10_001)
 
 
-def test_who_asks_for_no_more_has_room_however_much_is_held() -> None:
-    memory = Memory(1000)
+async def test_who_asks_for_no_more_has_room_however_much_is_held() -> None:
+    memory = Memory(1600)
     memory.hold("/a", 600)
-    memory.hold("a", 100)
+    memory.hold("a", 300)
     assert [memory.has_room("a", size_bytes) for size_bytes in (1, 0, -1)] == [False, True, True]
-    assert [memory.has_room("b", size_bytes) for size_bytes in (300, 301)] == [True, False]
+    assert [memory.has_room("b", size_bytes) for size_bytes in (600, 601)] == [True, False]
+    memory.hold("b", 590)
+    # The last sixteenth is for those that hold no more than a 64th.
+    assert [memory.has_room("b", size_bytes) for size_bytes in (10, 11)] == [True, False]
+    assert [memory.has_room("c", size_bytes) for size_bytes in (25, 26)] == [True, False]
+
+
+async def flood(served: Served, connect: Connect, address: str, most: int = 1000) -> list[str]:
+    """Commit for groups that nobody has joined until there is no room; return their names."""
+    one = await elsewhere(served, connect, "", address)
+    taken = []
+    for number in range(most):
+        one.group = f"{address}-{number}"
+        if await one.commit("t", number, metadata="x" * 1000) != [NONE]:
+            break
+        taken.append(one.group)
+    return taken
+
+
+async def settled(served: Served) -> None:
+    async with asyncio.timeout(60):
+        await until(lambda: served.broker.groups.is_settled)
+    assert not served.broker.groups.memory.is_short
+
+
+async def test_groups_that_nobody_joined_give_way_to_who_comes(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    groups = served.broker.groups
+    # What two addresses may have held is not all: there is room for others.
+    flooded = {address: await flood(served, connect, address) for address in ("10.0.0.2", "10.0.0.3")}
+    assert groups.memory.held_bytes > 950_000
+    assert not groups.memory.is_short
+    for number in range(20):
+        one = await elsewhere(served, connect, f"new-{number}", f"10.0.1.{number}")
+        await one.join_and_sync()
+        assert await one.commit("t", number) == [NONE]
+    await settled(served)
+    assert all(f"new-{number}" in groups.groups for number in range(20))
+    left = {address: [name for name in names if name in groups.groups] for address, names in flooded.items()}
+    gone = {address: len(names) - len(left[address]) for address, names in flooded.items()}
+    assert gone["10.0.0.2"] > gone["10.0.0.3"] + 5, "of who holds the most"
+    for address, names in flooded.items():
+        assert left[address] == names[gone[address] :], "what was used least"
+    told = [record.getMessage() for record in caplog.records]
+    assert any("no memory for more address=10.0.0.2" in line for line in told)
+    assert any("were deleted address=10.0.0.2 groups=" in line for line in told)
+    there, held = set(groups.groups), groups.memory.held_bytes
+    await served.stop()
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    await loaded(await connect(served))
+    assert set(served.broker.groups.groups) == there
+    assert served.broker.groups.memory.held_bytes <= held
+
+
+async def test_who_floods_takes_nothing_from_who_has_less(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    groups = served.broker.groups
+    quiet = await flood(served, connect, "10.0.0.9", most=100)
+    many = [f"10.0.0.{number}" for number in range(2, 8)]
+    for address in [*many, *many]:
+        await flood(served, connect, address)
+    await settled(served)
+    assert all(name in groups.groups for name in quiet)
+
+
+def delete(served: Served, group: str) -> None:
+    """Delete a group, so that there is room for a member."""
+    for _ in served.broker.groups.delete(served.broker.groups.groups[group]):
+        pass
+
+
+async def test_groups_with_members_do_not_give_way(serve: Serve, connect: Connect) -> None:
+    served = await serve(group_state_max_bytes=str(1 << 20))
+    groups = served.broker.groups
+    names = await flood(served, connect, "10.0.0.2")
+    kept = await elsewhere(served, connect, names[0], "10.0.0.2")
+    kept.protocols = [("range", b"x")]
+    left = await elsewhere(served, connect, names[1], "10.0.0.2")
+    left.protocols = [("range", b"x")]
+    delete(served, names[-1])
+    await kept.join_and_sync()
+    await left.join_and_sync()
+    await left.leave()
+    await flood(served, connect, "10.0.0.3")
+    for number in range(40):
+        await (await elsewhere(served, connect, f"new-{number}", f"10.0.1.{number}")).join_and_sync()
+    await settled(served)
+    assert names[0] in groups.groups, "it has a member"
+    assert names[1] in groups.groups, "others were never joined"
+    assert names[2] not in groups.groups
 
 
 def test_what_members_and_offsets_take_is_counted_as_it_is() -> None:

@@ -1,0 +1,63 @@
+"""What groups have committed, and the address that has: `__consumer_offsets`, read from its start to its end.
+
+Owns what a group holds in the memory of the broker by its offsets, as the broker counts it. Members are not counted:
+what they hold is free when they leave. Refuses to know how a topic is read.
+"""
+
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from tidelog.broker.clock import Clock
+from tidelog.broker.groups.memory import address_of, group_bytes
+from tidelog.broker.groups.offsets import Committed, restored
+from tidelog.cli import client, tail
+from tidelog.protocol.coordinator import records
+from tidelog.protocol.coordinator.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tidelog.protocol.wire.errors import WireError
+from tidelog.storage.log_names import OFFSETS_TOPIC
+
+_WHOLE: Final = tail.Span()
+
+
+class Held(NamedTuple):
+    """The offsets of one group: how many, about how much memory they take, who has committed most, and when last."""
+
+    offsets: int = 0
+    held_bytes: int = 0
+    address: str | None = None
+    committed_ms: int | None = None
+
+
+def by_group(bootstrap: str, clock: Clock) -> dict[str, Held]:
+    """Return what each group has committed; nothing where no group ever has."""
+    committed: dict[str, dict[tuple[str, int], Committed]] = {}
+    with client.consumer(bootstrap) as session:
+        if numbers := session.partitions_for_topic(OFFSETS_TOPIC):
+            chosen = client.choose(OFFSETS_TOPIC, numbers, ())
+            for some in tail.Reader(session, chosen, _WHOLE, clock).read():
+                for record in some:
+                    _note(record, committed)
+    return {group: _held(group, list(offsets.values())) for group, offsets in committed.items() if offsets}
+
+
+def _note(record: Any, committed: dict[str, dict[tuple[str, int], Committed]]) -> None:
+    try:
+        key, value = records.read(record.key or b"", record.value) or (None, None)
+    except WireError:
+        return  # The broker says so when it reads them.
+    if not isinstance(key, OffsetCommitKey):
+        return
+    offsets = committed.setdefault(key.group, {})
+    if isinstance(value, OffsetCommitValue):
+        offsets[key.topic, key.partition] = restored(value, record.headers, None)
+    else:
+        offsets.pop((key.topic, key.partition), None)
+
+
+def _held(group: str, offsets: list[Committed]) -> Held:
+    by_address: Counter[str] = Counter()
+    for each in offsets:
+        by_address[address_of(each.host)] += each.size_bytes
+    (address, _), *_ = by_address.most_common(1)
+    held_bytes = group_bytes(group) + by_address.total()
+    return Held(len(offsets), held_bytes, address or None, max(each.commit_ms for each in offsets))
