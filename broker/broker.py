@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 # How long a snapshot of producers may wait to be written, and the end of a full disk to be seen.
 LOOK_EVERY_S = 1.0
+# Links that readers have left keep the space of segments that retention deletes.
+UNPIN_EVERY_S = 60.0
 # Of an assignment that names other nodes.
 BESIDE_OTHERS = "or beside others with tidelog.tolerate.replication.factor=true"
 # How often each sealed segment is read again.
@@ -82,6 +84,7 @@ class Broker:
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint, clock
         )
         self._looking = Periodic("snapshots", LOOK_EVERY_S, self.logs.look_after, clock)
+        self._unpinning = Periodic("pins", UNPIN_EVERY_S, self.logs.sweep_pins, clock)
         self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
         self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub, clock)
         self.loop: asyncio.AbstractEventLoop
@@ -126,7 +129,8 @@ class Broker:
         self.flusher = Flusher(loop, timed, self._thread_ended)
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)
-        periodic = [self._retention, self._flushing, self._checkpointing, self._looking]
+        self._unpinning.hasten(LOOK_EVERY_S)
+        periodic = [self._retention, self._flushing, self._checkpointing, self._looking, self._unpinning]
         if self.config.log_scrub_bytes_per_second:
             self._scrubbing.hasten(LOOK_EVERY_S)
             periodic.append(self._scrubbing)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import files, folder_identity, hint_check
+from tidelog.storage import files, folder_identity, hint_check, pins
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
@@ -161,12 +161,27 @@ class Fsck:
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
         yield from self._hints(hint_check.in_partition(folder), known, is_live)
+        yield from self._abandoned(folder)
         if not is_live:
             start = known.starts.get(key, 0) if key is not None else 0
             yield from _between(checks, start if known.clean else 0, start, flushed_to)
             if not bases and flushed_to:
                 yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}")
             yield from _orphans(folder, [*bases, *bases_in(folder)])
+
+    def _abandoned(self, folder: Path) -> Iterator[Problem]:
+        """Find the links that readers have left that were killed; no broker that runs leaves them for long."""
+        held = pins.held_bytes(folder)
+        for left in pins.abandoned(folder):
+            if self._repair:
+                files.remove_folder(left)
+                files.remove_empty_folder(left.parent)
+            what = (
+                "links of segments, left by a reader that was killed; all links in this partition keep "
+                f"{held} bytes of deleted segments on the disk; --repair removes these, and so does a broker "
+                "when it starts"
+            )
+            yield Problem(left, 0, what, self._repair, is_note=True)
 
     def _of_data_folder(self, known: _Known, is_live: bool) -> Iterator[Problem]:
         assert known.folder is not None
