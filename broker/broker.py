@@ -48,6 +48,8 @@ LOOK_EVERY_S = 1.0
 # How soon retention takes what came into an empty log at most: else each record of a topic with `retention.ms=1` might
 # cost a segment.
 EXPIRED_EVERY_S = 0.1
+# Links that readers have left keep the space of segments that retention deletes.
+UNPIN_EVERY_S = 60.0
 # Of an assignment that names other nodes.
 BESIDE_OTHERS = "or beside others with tidelog.tolerate.replication.factor=true"
 # How often each sealed segment is read again.
@@ -87,6 +89,7 @@ class Broker:
             "checkpoint", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint, clock
         )
         self._looking = Periodic("snapshots", LOOK_EVERY_S, self.logs.look_after, clock)
+        self._unpinning = Periodic("pins", UNPIN_EVERY_S, self.logs.sweep_pins, clock)
         self._scrubber = Scrubber(lambda: self.logs.logs, config.log_scrub_bytes_per_second)
         self._scrubbing = Periodic("scrub", SCRUB_EVERY_S, self._scrub, clock)
         self.loop: asyncio.AbstractEventLoop
@@ -131,7 +134,8 @@ class Broker:
         self.flusher = Flusher(loop, timed, self._thread_ended)
         self.flusher.start()
         self.readers = Readers(loop, self._thread_ended)
-        periodic = [self._retention, self._flushing, self._checkpointing, self._looking]
+        self._unpinning.hasten(LOOK_EVERY_S)
+        periodic = [self._retention, self._flushing, self._checkpointing, self._looking, self._unpinning]
         if self.config.log_scrub_bytes_per_second:
             self._scrubbing.hasten(LOOK_EVERY_S)
             periodic.append(self._scrubbing)

@@ -89,7 +89,7 @@ def _line(problem: Problem, repair: bool, as_json: bool) -> str:
         return to_json(fields | {"repaired": problem.is_repaired, "bounded": problem.is_bounded})
     end = ""
     if problem.is_note:
-        end = " (a note, no damage)"
+        end = " (a note, no damage; repaired)" if problem.is_repaired else " (a note, no damage)"
     elif repair and problem.is_seen:
         bounded = " (times lost, replaced by a bound)" if problem.is_bounded else " (cannot be repaired)"
         end = " (repaired)" if problem.is_repaired else bounded

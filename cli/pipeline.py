@@ -4,7 +4,7 @@ Owns what is said where Spark is missing. Refuses to know the jobs and their fla
 """
 
 from collections.abc import Sequence
-from importlib import util
+from importlib import metadata, util
 
 from tidelog.cli.errors import CommandError
 from tidelog.cli.text import called
@@ -20,6 +20,13 @@ def run(arguments: Sequence[str]) -> int:
             f"the pipeline needs {' and '.join(missing)}: make setup-pipeline in a checkout, or "
             "pip install 'tidelog[pipeline]'"
         )
+    from tidelog.pipeline import demand_spark
+    from tidelog.pipeline.errors import PipelineError
+
+    try:
+        demand_spark(metadata.version("pyspark"))
+    except PipelineError as error:
+        raise CommandError(str(error)) from None
     from tidelog.pipeline import commands
 
     return commands.run(arguments, f"{called()} pipeline")

@@ -4,15 +4,38 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from tidelog.pipeline.errors import PipelineError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_OLDEST = (4, 2)  # PySpark: the first that has limits of streams and predicates for sources in Python
+
+
+def demand_spark(version: str) -> None:
+    """PipelineError where a version of PySpark is too old for the source."""
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise PipelineError(
+            f"PySpark {version} is too old: the pipeline needs {oldest} or newer; pip install 'pyspark>={oldest}'"
+        )
 
 
 def register(spark: "SparkSession") -> None:
     """Have a session know the source and the sink: `spark.read.format("tidelog")`, and `df.write`.
 
-    Of several sessions in one process Spark takes it from one only.
+    Of several sessions in one process Spark takes it from one only. PipelineError where PySpark is too old, or the
+    session is one of Spark Connect.
     """
+    from pyspark import __version__
+
+    demand_spark(__version__)
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise PipelineError(
+            "this is a session of Spark Connect, which the pipeline does not support; run the program on the driver, "
+            "with a classic session: SparkSession.builder.master(...), and no remote(...)"
+        )
     from tidelog.pipeline.source import TidelogSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # without it Spark refuses the source

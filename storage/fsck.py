@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import continuity, files, folder_identity, hint_check
+from tidelog.storage import continuity, files, folder_identity, hint_check, pins
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
@@ -163,6 +163,7 @@ class Fsck:
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
         yield from self._hints(hint_check.in_partition(folder), known, is_live)
+        yield from self._abandoned(folder)
         if not is_live:
             start = known.starts.get(key) if key is not None else None
             yield from _between(checks, start if known.clean else None, start or 0)
@@ -197,6 +198,20 @@ class Fsck:
                 f"{ends} snapshots, leader epochs or append times beside it tell of offsets up to {end - 1}"
             )
             yield Problem(last.path, last.size, what)
+
+    def _abandoned(self, folder: Path) -> Iterator[Problem]:
+        """Find the links that readers have left that were killed; no broker that runs leaves them for long."""
+        held = pins.held_bytes(folder)
+        for left in pins.abandoned(folder):
+            if self._repair:
+                files.remove_folder(left)
+                files.remove_empty_folder(left.parent)
+            what = (
+                "links of segments, left by a reader that was killed; all links in this partition keep "
+                f"{held} bytes of deleted segments on the disk; --repair removes these, and so does a broker "
+                "when it starts"
+            )
+            yield Problem(left, 0, what, self._repair, is_note=True)
 
     def _of_data_folder(self, known: _Known, is_live: bool) -> Iterator[Problem]:
         assert known.folder is not None

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage import files, folder_identity, recovery
+from tidelog.storage import files, folder_identity, pins, recovery
 from tidelog.storage.checkpoints import load_offsets, save_offsets
 from tidelog.storage.due_times import DueTimes
 from tidelog.storage.errors import StorageError
@@ -440,6 +440,13 @@ class LogManager:
         log.producers.expire(self._now_ms() - self.defaults.producer_id_expiration_ms)
         log.release()
         return due_ms
+
+    def sweep_pins(self) -> Steps[None]:
+        """Remove the links of segments that readers outside the broker have left."""
+        for log in list(self.logs.values()):
+            yield
+            if self._is_served(log):
+                pins.sweep(log.directory, self._now_ms())
 
     def has_expired(self, logs: Iterable[Log]) -> bool:
         """Tell whether retention would take anything of logs, if a broker were started on them now."""

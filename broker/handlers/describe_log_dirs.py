@@ -2,7 +2,8 @@
 
 Versions: 0-5.
 Behaviour: one data folder, with the partitions that are asked for and are there; null asks for all. A size is that of
-the partition's `.log` files, in bytes. From version 4 on the disk's size and free space are told.
+the partition's `.log` files, in bytes, with those that retention has deleted and links of readers keep on the disk.
+From version 4 on the disk's size and free space are told.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from tidelog.storage import files
+from tidelog.storage import files, pins
+from tidelog.storage.log import Log
 
 _Asked = Iterator[tuple[Topic, list[int]]]
 
@@ -83,9 +85,13 @@ def _sizes(topic: Topic, numbers: list[int]) -> list[DescribeLogDirsPartition]:
     return [
         DescribeLogDirsPartition(
             partition_index=number,
-            partition_size=topic.partitions[number].log.size_bytes,
+            partition_size=_size_bytes(topic.partitions[number].log),
             offset_lag=0,
             is_future_key=False,
         )
         for number in numbers
     ]
+
+
+def _size_bytes(log: Log) -> int:
+    return log.size_bytes + pins.held_bytes(log.directory)

@@ -318,14 +318,12 @@ def rows(piece: Piece | Listing, names: Sequence[str], chosen: Options) -> Itera
         made = _records if chosen.table == "records" else listings.batches_of
         yield from made(piece, names, bad)
     finally:
-        snapshot.let_go(piece)
+        snapshot.let_go([piece])
 
 
 def let_go(planned: Iterable[Piece | Listing]) -> None:
     """Let go of the files of pieces that are not read."""
-    for piece in planned:
-        if isinstance(piece, Piece):
-            snapshot.let_go(piece)
+    snapshot.let_go(piece for piece in planned if isinstance(piece, Piece))
 
 
 def _records(piece: Piece, names: Sequence[str], bad: Bad) -> Iterator[pa.RecordBatch]:

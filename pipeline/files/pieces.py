@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from tidelog.pipeline.quarantine import Bad, Damaged, held
 from tidelog.protocol.records import entries
 from tidelog.protocol.records.batch import NO_TIMESTAMP, BatchHeader
 from tidelog.protocol.records.errors import CorruptBatch
-from tidelog.storage import append_index, files, read_only, verification
+from tidelog.storage import append_index, files, pins, read_only, verification
 from tidelog.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, count_of
 from tidelog.storage.folder_identity import load_topic_id
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -32,6 +33,7 @@ from tidelog.storage.segment import APPEND_INDEX, LOG, Segment
 from tidelog.storage.summary import Damage
 
 READ_BYTES: Final = 8 << 20
+_RENEW_S: Final = pins.LEASE_MS / 1000 / 10
 
 
 class Lost(NamedTuple):
@@ -80,8 +82,10 @@ class Piece(NamedTuple):
     damage: tuple[Damage, ...] = ()
     lost: tuple[Lost, ...] = ()
     undated: tuple[Undated, ...] = ()  # left out
-    snapshot: str = ""  # a folder that has the segment's files by other names
+    snapshot: str = ""  # a folder that has links of the segment's files
     topic_id: bytes | None = None  # of the folder, where it says one
+    lease: str = ""  # the file that keeps these links
+    number: int = 0  # by which the lease knows the piece
 
     @property
     def path(self) -> Path:
@@ -125,8 +129,12 @@ def batches(piece: Piece, bad: Bad) -> Iterator[Found]:
         return
     append_times, undated = _AppendTimes(piece.append_times), _Undated(piece, bad)
     file = _open(piece)
+    renewed_s = -_RENEW_S
     position, count, next_offset = piece.start, READ_BYTES, 0
     while position < piece.end:
+        if piece.lease and monotonic() - renewed_s >= _RENEW_S:
+            renewed_s = monotonic()
+            pins.renew(Path(piece.lease))
         damage = next((each for each in piece.damage if each.end > position), None)
         if damage is not None and damage.start <= position:
             what = f"no offset before {damage.next_offset} can be read from them"

@@ -1,33 +1,24 @@
-"""Names of its own for the files that a read has planned, so that retention cannot pull them away.
+"""Names of its own for the files that a read has planned, so that retention and compaction cannot pull them away.
 
-Owns the folders `.snapshot/` in the folders of partitions, where neither Tidelog nor Kafka looks: in each a folder a
-piece, with hard links of the files of its segment. No byte is copied; the space of what retention deletes meanwhile is
-free once the last link goes. Whoever has read a piece removes its folder. What a killed reader leaves is removed by the
-next read of the same partition, once the process that it was planned for is gone, or after a day.
+Owns which segments of a plan are pinned, and by whom: links and leases are `storage.pins`'. No byte is copied; the
+space of what retention deletes meanwhile is free once the last link goes. Links go when the plan has been read, when
+nobody has read for ten minutes, or when the driver has ended: a broker, or the next read, removes them then.
 
 Where no link can be made (another file system's permissions, a folder that is read-only, an object store) files are
 read as they are, and that is said in the log: if retention deletes one, the read fails, and says so.
-
-Invariant: the folder of a partition is never made here. One that is deleted meanwhile is an error: its topic could not
-be made anew where a folder of that name is left.
 """
 
-import errno
 import logging
 import os
-import uuid
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.files.pieces import Piece, demand_same
-from tidelog.storage import files
+from tidelog.storage import files, pins
 from tidelog.storage.log_names import bases_in
-from tidelog.storage.segment import LOG, SUFFIXES
 
-FOLDER: Final = ".snapshot"
-_KEPT_MS: Final = 24 * 3600 * 1000
-_TRIES: Final = 100  # each is over within microseconds
+FOLDER = pins.FOLDER
 _log = logging.getLogger(__name__)
 
 
@@ -40,122 +31,106 @@ def taken(pieces: list[Piece], now_ms: int) -> list[Piece]:
 
     PipelineError if a topic was deleted meanwhile; Replaced.
     """
-    kept: list[Piece] = []
+    of_folders = {piece.folder: piece for piece in pieces if not piece.root}
+    if not of_folders:
+        return pieces  # Of an object store, where nothing can be pinned.
+    process = pins.process_of(_driver())
+    folders = [Path(folder) for folder in of_folders]
+    for folder in folders:
+        pins.sweep(folder, now_ms)
     try:
-        _take(pieces, kept, now_ms)
-        for piece in {piece.folder: piece for piece in pieces}.values():
-            demand_same(piece)
+        lease = pins.begin(folders, process, len(pieces))
+    except OSError as error:
+        _demand_same(of_folders.values())
+        _warn(folders[0], error)
+        return pieces
+    leases = {str(folder): str(folder / FOLDER / process / lease) for folder in folders}
+    leased = [piece._replace(lease=leases[piece.folder], number=n) for n, piece in enumerate(pieces)]
+    try:
+        kept = _pinned(leased, process)
+        _demand_same(of_folders.values())
     except BaseException:
-        for piece in kept:
-            let_go(piece)
+        let_go(leased)
         raise
+    pinned = {piece.number for piece in kept if piece.snapshot}
+    let_go(piece for piece in leased if piece.number not in pinned)
     return kept
 
 
-def _take(pieces: list[Piece], kept: list[Piece], now_ms: int) -> None:
-    for folder in {piece.folder for piece in pieces if not piece.root}:
-        _remove_left(Path(folder) / FOLDER, now_ms)
-    owner = _owner()
-    can_link = True
+def _pinned(pieces: list[Piece], process: str) -> list[Piece]:
+    """Return pieces with the folders that have their links, each segment linked once."""
+    kept: list[Piece] = []
+    links: dict[tuple[str, int], str | None] = {}
+    for number, piece in enumerate(pieces):
+        segment = piece.folder, piece.base_offset
+        if segment not in links:
+            try:
+                links[segment] = _link(piece, process)
+            except OSError as error:
+                _warn(Path(piece.folder), error)
+                return [*kept, *pieces[number:]]
+        link = links[segment]
+        if link is None:
+            # Retention deletes what lies before it too: no gap is in what is read.
+            kept = [each for each in kept if each.folder != piece.folder]
+        else:
+            kept.append(piece._replace(snapshot=link))
+    for piece in kept:
+        status = files.status(Path(piece.snapshot, piece.path.name))
+        # Gone if another reader's sweep began before this plan had a lease.
+        if status is None or status.size < piece.end:
+            raise _replaced(piece)
+    return kept
+
+
+def _link(piece: Piece, process: str) -> str | None:
+    """Return the folder with the links of a segment, None if retention has deleted it. OSError, Replaced."""
+    link = pins.pin(Path(piece.folder), process, piece.base_offset)
+    # Retention takes older ones first: where one is left, it has the records of this one now.
+    if link is None and any(base < piece.base_offset for base in bases_in(Path(piece.folder))):
+        raise _replaced(piece)
+    return None if link is None else str(link)
+
+
+def let_go(pieces: Iterable[Piece]) -> None:
+    """Let go of the files of pieces, whether they were read or not."""
+    leases: dict[str, list[int]] = {}
     for piece in pieces:
-        snapshot = Path(piece.folder) / FOLDER / f"{owner}-{uuid.uuid4().hex}"
-        if piece.root or not can_link:
-            kept.append(piece)
-            continue
-        try:
-            if not _link(piece, snapshot):
-                _forget(kept, piece.folder)
-                continue
-        except OSError as error:
-            can_link = False
-            files.remove_folder(snapshot)
-            files.remove_empty_folder(snapshot.parent)
-            _log.warning(
-                "no hard links can be made in=%s reason=%s; read as it is: if retention deletes a segment before it "
-                "is read, the read fails", snapshot.parent, error.strerror,
-            )  # fmt: skip
-            kept.append(piece)
-        else:
-            kept.append(piece._replace(snapshot=str(snapshot)))
+        if piece.lease:
+            leases.setdefault(piece.lease, []).append(piece.number)
+    for lease, numbers in leases.items():
+        pins.finish(Path(lease), numbers)
 
 
-def _forget(kept: list[Piece], folder: str) -> None:
-    """Leave out what lies before a segment that is gone, as retention deletes it too: no gap is in what is read."""
-    for piece in [each for each in kept if each.folder == folder]:
-        kept.remove(piece)
-        let_go(piece)
-
-
-def let_go(piece: Piece) -> None:
-    """Remove the names that were made for a piece."""
-    if piece.snapshot:
-        files.remove_folder(Path(piece.snapshot))
-        files.remove_empty_folder(Path(piece.snapshot).parent)
-
-
-def _link(piece: Piece, snapshot: Path) -> bool:
-    """Make the names of a piece; tell whether its log is there. OSError where they cannot be made."""
-    for _ in range(_TRIES):
-        try:
-            files.make_folder_in(snapshot.parent)
-            files.make_folder_in(snapshot)
-            _link_files(piece, snapshot)
-        except FileNotFoundError:
-            # The log is gone, or another reader has just removed the folder of all of them, which was empty.
-            files.remove_folder(snapshot)
-            files.remove_empty_folder(snapshot.parent)
-            if files.status(piece.path) is None:
-                # Retention takes older ones first: where one is left, it has the records of this one now.
-                if any(base < piece.base_offset for base in bases_in(Path(piece.folder))):
-                    raise _replaced(piece) from None
-                return False
-        else:
-            linked = files.status(snapshot / piece.path.name)
-            if linked is None or linked.size < piece.end:
-                raise _replaced(piece)
-            return True
-    raise OSError(errno.EBUSY, "other readers remove the folder again and again")
+def _demand_same(pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        demand_same(piece)
 
 
 def _replaced(piece: Piece) -> Replaced:
     return Replaced(f"{piece.path}: compaction has put another in its place; load it anew")
 
 
-def _link_files(piece: Piece, snapshot: Path) -> None:
-    name = f"{piece.base_offset:020d}"
-    for suffix in SUFFIXES:
-        try:
-            files.link(Path(piece.folder) / (name + suffix), snapshot / (name + suffix))
-        except FileNotFoundError:
-            if suffix == LOG:
-                raise
+def _warn(folder: Path, error: OSError) -> None:
+    _log.warning(
+        "no hard links can be made in=%s reason=%s; read as it is: if retention deletes a segment before it "
+        "is read, the read fails", folder / FOLDER, error.strerror,
+    )  # fmt: skip
 
 
-def _owner() -> str:
-    """Name the process that lives as long as the reads that it plans: of a worker of Spark's that is who started it."""
-    parent = os.getppid()
-    pid = parent if parent > 1 else os.getpid()
-    return f"{os.uname().nodename}-{pid}-{_started(pid)}"
+def _driver() -> int:
+    """Return the process that lives as long as reads planned here: Spark plans in a worker, which may end before."""
+    pid = os.getpid()
+    while (parent := _parent_of_worker(pid)) > 1:
+        pid = parent
+    return pid
 
 
-def _started(pid: int) -> str:
-    """Return when a process was started, in ticks of the system; nothing if it is gone."""
+def _parent_of_worker(pid: int) -> int:
+    """Return who has started a Python worker of Spark's, or its daemon; 0 for another process."""
     try:
+        command = files.SystemTable(Path(f"/proc/{pid}/cmdline")).read()
         stat = files.SystemTable(Path(f"/proc/{pid}/stat")).read()
     except OSError:
-        return ""
-    return stat.rsplit(b")", 1)[1].split()[19].decode()
-
-
-def _remove_left(folder: Path, now_ms: int) -> None:
-    try:
-        names = [name for name, is_folder in files.list_folder(folder) if is_folder]
-    except OSError:
-        return  # There is none.
-    for name in names:
-        host, pid, started, _ = ["", "", "", *name.rsplit("-", 3)][-4:]
-        status = files.status(folder / name)
-        is_old = status is not None and now_ms - status.modified_ms > _KEPT_MS
-        is_gone = host == os.uname().nodename and pid.isdecimal() and _started(int(pid)) != started
-        if is_old or is_gone:
-            files.remove_folder(folder / name)
+        return 0
+    return int(stat.rsplit(b")", 1)[1].split()[1]) if b"\0-m\0pyspark." in command else 0

@@ -128,8 +128,7 @@ def _ship(asked: Asked, chosen: Options, target: Place, found: list[Found]) -> i
     try:
         _ship_in_waves(asked, _Shipping(target, chosen.bad, chosen.quarantine), found, kept, progress)
     finally:
-        for piece in taken:
-            snapshot.let_go(piece)
+        snapshot.let_go(taken)
     for one in (each for each in found if each.is_begun or each.new):
         archives.ship_beside(Path(chosen.place, one.manifest.folder), target)
     archives.close(target)
@@ -176,7 +175,7 @@ class _Shipping:
         try:
             return archives.ship(new.piece, new.told, self.target, self._how, self._kept)
         finally:
-            snapshot.let_go(new.piece)
+            snapshot.let_go([new.piece])
 
 
 def _told_of_loss(found: list[Found], gone: int, progress: Progress) -> int:

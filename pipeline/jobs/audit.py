@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidelog.config import times
 from tidelog.pipeline.heads import Heads
 from tidelog.pipeline.jobs.parts import output, report, tiers
+from tidelog.pipeline.jobs.parts.charts import Chart, Timeline
 from tidelog.pipeline.jobs.parts.exit_codes import FAILED, OK
 from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
@@ -52,13 +53,13 @@ def run(asked: Asked, window: str, against: Sequence[str], is_sized: bool, html:
     else:
         table = _counted(asked, window_ms, is_sized)
     names = [tier.name for tier, _ in found]
-    rows = [_row(row.asDict(), names) for row in table.collect()]
+    found_rows = [row.asDict() for row in table.collect()]
+    rows = [_row(row, names) for row in found_rows]
     status = _told(rows, names, progress)
     output.print_rows(columns, rows, as_json=asked.as_json)
     if html:
-        report.write(
-            html, f"Records of {asked.topic} by window of {window}", columns, rows, _charts(rows, names)
-        )
+        title = f"Records of {asked.topic} by window of {window}"
+        report.write(html, title, columns, rows, _charts(found_rows, names, window_ms))
     return status
 
 
@@ -104,22 +105,26 @@ def _told(rows: list[dict[str, Any]], names: list[str], progress: Progress) -> i
     return OK if is_same else FAILED
 
 
-def _charts(rows: list[dict[str, Any]], names: list[str]) -> list[report.Chart]:
+def _charts(rows: list[dict[str, Any]], names: list[str], window_ms: int) -> list[Chart]:
     """Return a chart of each partition, and one of what is wrong with it in each tier where something is."""
-    charts = []
+    charts: list[Chart] = []
     for partition in sorted({row["partition"] for row in rows}):
-        for name in names:
-            of = [row for row in rows if (row["partition"], row.get("tier", name)) == (partition, name)]
-            if name == names[0]:
-                charts.append(_chart(f"partition {partition}", of, "n"))
+        for tier, name in enumerate(names):
+            of = [row for row in rows if (row["partition"], row.get("tier", tier)) == (partition, tier)]
+            if not tier:
+                charts.append(_chart(f"partition {partition}", "records", of, "n", window_ms))
                 continue
             charts += [
-                _chart(f"partition {partition}, {name}: {column}", of, column)
+                _chart(f"partition {partition}, {name}", f"{column} records", of, column, window_ms)
                 for column in ("missing", "duplicate", "extra")
                 if any(row[column] for row in of)
             ]
     return charts
 
 
-def _chart(title: str, rows: list[dict[str, Any]], column: str) -> report.Chart:
-    return report.Chart(title, [(str(row["window"]), row[column]) for row in rows])
+def _chart(title: str, unit: str, rows: list[dict[str, Any]], column: str, window_ms: int) -> Timeline:
+    timeless = sum(row[column] for row in rows if row["window"] is None)
+    if timeless:
+        title += f" ({timeless:,} {unit} without a time are not drawn)"
+    bars = [(row["window"], row[column]) for row in rows if row["window"] is not None and row[column]]
+    return Timeline(title, unit, bars, window_ms)

@@ -49,8 +49,10 @@ def run(asked: Asked, out: str, form: Form) -> int:
         _refuse_overlap(target, chosen)
     progress = Progress("backfill")
     progress.say(found.words)
+    for left in landing.clear_left(target, now_ms()):
+        progress.say(f"removed {left}, which a run that was killed had not put in place")
     spark = asked.session()
-    folder = f"_staged-{spark.sparkContext.applicationId}"
+    folder = landing.own_folder()
     try:
         with progress.watching(lambda: landing.rows_staged(target, folder), found.records_at_most):
             rows = form.shaped(asked.read(spark))

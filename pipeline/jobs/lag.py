@@ -15,6 +15,7 @@ from tidelog.pipeline.errors import PipelineError, WrongOption
 from tidelog.pipeline.files import from_segments, remote
 from tidelog.pipeline.jobs import lag_of_broker
 from tidelog.pipeline.jobs.parts import committed, output, report
+from tidelog.pipeline.jobs.parts.charts import Bars, Chart
 from tidelog.pipeline.jobs.parts.committed import Reads
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked
@@ -107,9 +108,8 @@ def in_folder(
         yield row
 
 
-def _charts(rows: list[dict[str, Any]]) -> list[report.Chart]:
+def _charts(rows: list[dict[str, Any]]) -> list[Chart]:
     names = [f"{row['group']} {row['topic']}-{row['partition']}" for row in rows]
-    return [
-        report.Chart(title, [(name, row[column] or 0) for name, row in zip(names, rows, strict=True)])
-        for title, column in (("Records behind", "lag"), ("Seconds behind", "lag_s"))
-    ]
+    records = [(name, row["lag"] or 0) for name, row in zip(names, rows, strict=True)]
+    waits = [(name, 1000 * (row["lag_s"] or 0)) for name, row in zip(names, rows, strict=True)]
+    return [Bars("Records behind", "records", records), Bars("Time behind", "ms", waits)]

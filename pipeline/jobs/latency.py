@@ -7,6 +7,7 @@ from typing import Final
 
 from tidelog.pipeline.jobs.audit import shown
 from tidelog.pipeline.jobs.parts import output, report
+from tidelog.pipeline.jobs.parts.charts import Bars, Chart, Timeline
 from tidelog.pipeline.jobs.parts.exit_codes import OK
 from tidelog.pipeline.jobs.parts.flags import Asked, duration_ms
 from tidelog.pipeline.jobs.parts.progress import Progress
@@ -31,7 +32,8 @@ def run(asked: Asked, window: str, html: str) -> int:
     progress = Progress("latency")
     progress.say(found.words)
     table = delays(asked.read(asked.session(), READ), window_ms)
-    rows = [row.asDict() | {"window": shown(row["window"])} for row in table.collect()]
+    found_rows = [row.asDict() for row in table.collect()]
+    rows = [row | {"window": shown(row["window"])} for row in found_rows]
     progress.say(f"{sum(row['n'] for row in rows):,} records in {len(rows):,} windows")
     unknown = sum(row["unknown"] for row in rows)
     if unknown:
@@ -46,9 +48,14 @@ def run(asked: Asked, window: str, html: str) -> int:
     output.print_rows(columns, told, as_json=asked.as_json)
     if html:
         added = [sum(row["histogram"][number] for row in rows) for number in range(len(steps))]
-        charts = [
-            report.Chart("records by delay, at most so many ms", list(zip(steps, added, strict=True))),
-            report.Chart("p99 in ms, by window", [(str(row["window"]), row["p99_ms"] or 0) for row in rows]),
+        p99 = [
+            (row["window"], row["p99_ms"])
+            for row in found_rows
+            if row["window"] is not None and row["p99_ms"]
         ]
-        report.write(html, f"Delay of {asked.topic} by window of {window}", COLUMNS, rows, charts)
+        drawn: list[Chart] = [
+            Bars("Records by delay", "records, by at most so many ms", list(zip(steps, added, strict=True))),
+            Timeline("p99 of the delay", "ms", p99, window_ms),
+        ]
+        report.write(html, f"Delay of {asked.topic} by window of {window}", COLUMNS, rows, drawn)
     return OK

@@ -527,21 +527,6 @@ def test_damage_that_is_known_before_is_archived_as_it_is(
     assert damaged == [int(logs[number].stem) for number in (1, 2, 3)]
 
 
-def test_names_of_a_segment_go_once_it_is_shipped(
-    here: Here, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, left = small(tmp_path / "data", partitions=1), []
-    ship = archives.ship
-
-    def counted(*arguments: Any) -> dict[str, Any]:
-        left.append(len(list(data.glob("t-0/.snapshot/*"))))
-        return ship(*arguments)
-
-    monkeypatch.setattr(archives, "ship", counted)
-    archive(capsys, data, tmp_path / "out")
-    assert left == list(range(len(bases(data / "t-0")) - 1, 0, -1))
-
-
 def test_epochs_and_a_log_start_between_segments(here: Here, capsys: Captured, tmp_path: Path) -> None:
     data, out = small(tmp_path / "data", partitions=1), tmp_path / "out"
     (data / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n1\n3 0\n")

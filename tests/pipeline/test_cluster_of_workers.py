@@ -22,7 +22,7 @@ from tests.pipeline.workers import Workers, acts, as_flags
 from tests.support.broker import COMMAND, Broker, wait_until
 from tests.support.java import needs_java
 from tests.support.logs import NOW
-from tidelog.pipeline.files.snapshot import FOLDER
+from tidelog.storage.pins import FOLDER
 
 pytestmark = [needs_java, pytest.mark.slow, pytest.mark.timeout(300)]
 

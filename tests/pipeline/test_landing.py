@@ -1,6 +1,7 @@
 """Files put in place of others, and what a quarantine holds; a broker that is asked for lag, and sent what was kept."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tidelog.pipeline.jobs.parts.landing import Landed
 from tidelog.pipeline.jobs.parts.place import place
 from tidelog.pipeline.options import Options
 from tidelog.protocol.records.build import Record, build_batch
+from tidelog.storage import pins
 
 Captured = pytest.CaptureFixture[str]
 NOTE = {"file": "f", "position": 0, "bytes": 0, "topic": "t", "partition": 0, "reason": "why"}
@@ -70,6 +72,24 @@ def test_who_is_stopped_between_files_has_lost_none(tmp_path: Path) -> None:
     (staged / "y").write_text("a")
     landing.put(target, "_staged", landed, "p")
     assert sorted((tmp_path / name).read_text() for name in names(tmp_path)) == ["a", "b"]
+
+
+def test_what_a_killed_run_staged_goes_and_what_others_stage_stays(tmp_path: Path) -> None:
+    target, day_ms = place("--out", str(tmp_path)), 24 * 3600 * 1000
+    gone, mine = f"_staged-{pins.process_of(999999999)}1", landing.own_folder()
+    host, namespace, *rest = mine.rsplit("-", 3)
+    elsewhere, long_ago = ("-".join([each, namespace, *rest]) for each in (f"{host}x", f"{host}y"))
+    for name in (gone, mine, elsewhere, long_ago, "_staged", "date=2025-01-01"):
+        inside = tmp_path / name / "date=2025-01-01"
+        inside.mkdir(parents=True)
+        at_ms = NOW - day_ms - 1 if name == long_ago else NOW - day_ms
+        for path in (inside / "00000-0.staged", inside, inside.parent):
+            path.touch()
+            os.utime(path, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
+    assert sorted(landing.clear_left(target, NOW)) == sorted([gone, long_ago])
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {mine, elsewhere, "_staged", "date=2025-01-01"}
+    assert landing.clear_left(place("--out", str(tmp_path / "none")), NOW) == []
 
 
 def test_files_of_the_longest_topics_have_names_of_their_own(tmp_path: Path) -> None:

@@ -28,11 +28,13 @@ def test_a_line_says_rate_and_what_is_left() -> None:
     progress.batch(0, 0.0, 7)
     progress.batch(5, 1.0)
     progress.batch(5, 1.0, 0, 0.0)
+    progress.batch(5, 1.0, 0, 35_634_342.198)
     assert out.getvalue().splitlines() == [
         "ingest: batch 3: 1,000 rows, 500 rows/s, 500 records and 1.2 s behind, ETA 1s",
         "ingest: 0 rows, 0 rows/s, 7 records behind",
         "ingest: 5 rows, 5 rows/s",
         "ingest: 5 rows, 5 rows/s, 0 records and 0.0 s behind, ETA 0ms",
+        "ingest: 5 rows, 5 rows/s, 0 records and 412d 10h behind, ETA 0ms",
     ]
 
 

@@ -1,6 +1,8 @@
 """audit, latency, lag and fsck against a look at every record; and the page that reports are written to."""
 
+import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ import pytest
 from tests.pipeline.jobs import TIMES, a_topic, run
 from tests.support.logs import NOW, open_log
 from tidelog.config import times
+from tidelog.pipeline.jobs import audit
 from tidelog.pipeline.jobs.audit import shown
 from tidelog.pipeline.jobs.parts import report
+from tidelog.pipeline.jobs.parts.charts import Bars, Chart, Timeline
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.offset_commit import OffsetCommitValue
 from tidelog.protocol.records.build import Record, build_batch
@@ -218,23 +222,66 @@ class _Page(HTMLParser):
         self.cells.append(data)
 
 
-def test_a_page_shows_text_as_text_and_few_bars(tmp_path: Path) -> None:
-    name = "<script>alert('x')</script>"
-    bars = [(name, float(number % 97)) for number in range(1000)]
-    report.write(
-        f"{tmp_path}/p.html",
-        name,
-        ("a", "b"),
-        [{"a": name, "b": None}],
-        [report.Chart(name, bars), report.Chart("-", [])],
-    )
+def page_of(path: Path, *drawn: Chart, rows: Sequence[Mapping[str, Any]] = (), columns: str = "") -> _Page:
+    report.write(str(path), "<script>alert('x')</script>", columns.split(), rows, drawn)
     page = _Page()
-    page.feed((tmp_path / "p.html").read_text())
+    page.feed(path.read_text())
     assert "script" not in page.tags
-    assert name in page.cells
-    assert "-" in page.cells
-    assert 100 < page.bars <= 300
-    assert "96.0" in page.cells
+    assert "<script>alert('x')</script>" in page.cells
+    return page
+
+
+def test_a_page_shows_text_as_text_numbers_in_groups_and_durations_in_units(tmp_path: Path) -> None:
+    rows = [{"a": "<b>", "b": None, "lag": 1234567, "lag_s": 35_634_342.198, "p99_ms": 15_100}]
+    page = page_of(tmp_path / "p.html", rows=rows, columns="a b lag lag_s p99_ms")
+    assert "b" not in page.tags
+    assert {"<b>", "-", "1,234,567", "412d 10h", "15.1s", "lag (time)", "p99 (time)"} <= set(page.cells)
+    assert "width=device-width" in (tmp_path / "p.html").read_text()
+
+
+def test_bars_by_name_are_few(tmp_path: Path) -> None:
+    bars = [(f"<i>{number}", float(number % 97)) for number in range(1000)]
+    page = page_of(tmp_path / "p.html", Bars("t", "records", bars), Bars("-", "ms", []))
+    names = [cell for cell in page.cells if cell.startswith("<i>")]
+    assert 30 < len(names) <= 60
+    assert "96" in page.cells
+
+
+def places(path: Path) -> list[tuple[float, float, float]]:
+    """Return from where to where each bar of a page reaches, of 600, and how high it is, of 100."""
+    found = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" height="([\d.]+)" width="([\d.]+)"', path.read_text())
+    return [(float(x), float(x) + float(width), float(height)) for x, height, width in found]
+
+
+def test_bars_over_time_lie_where_their_windows_are_on_one_scale_for_all_charts(tmp_path: Path) -> None:
+    hour, path = 3_600_000, tmp_path / "p.html"
+    first = Timeline("p0", "records", [(at * hour, 1000) for at in (0, 1, 12)], hour)
+    second = Timeline("p1", "records", [(23 * hour, 250)], hour)
+    page = page_of(path, first, second, Timeline("none", "records", [], hour))
+    bars = places(path)
+    assert [round(left) for left, _, _ in bars] == [0, 25, 300, 575]
+    assert all(20 < right - left < 25 for left, right, _ in bars)
+    assert [height for _, _, height in bars] == [100, 100, 100, 25]
+    assert {"1,000 records", "500 records"} & set(page.cells) == set()
+    assert page.cells.count("1,000") == 2
+    assert {"01-01 06:00", "01-01 12:00", "01-01 18:00"} <= set(page.cells)
+    assert "records in each 1h, by time in UTC from 1970-01-01 00:00 to 1970-01-02 00:00" in page.cells
+
+
+def test_of_bars_that_share_a_place_the_highest_is_drawn(tmp_path: Path) -> None:
+    bars = [(at * 1000, float(at % 1000)) for at in range(60_000)]
+    page = page_of(tmp_path / "p.html", Timeline("t", "ms", bars, 1000))
+    assert page.bars == 600
+    assert max(height for _, _, height in places(tmp_path / "p.html")) == pytest.approx(99.9)
+    assert {"0 ms", "500 ms", "1,000 ms"} <= set(page.cells)
+
+
+def test_records_without_a_time_are_named_and_not_drawn() -> None:
+    rows = [{"partition": 0, "window": window, "n": 1500} for window in (None, NOW)]
+    (chart,) = audit._charts(rows, ["source"], 1000)
+    assert chart == Timeline(
+        "partition 0 (1,500 records without a time are not drawn)", "records", [(NOW, 1500)], 1000
+    )
 
 
 def test_the_start_of_a_window_as_text() -> None:

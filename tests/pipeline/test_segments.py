@@ -16,7 +16,7 @@ from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
-from tidelog.storage import files, folder_identity, read_only, walk
+from tidelog.storage import files, folder_identity, pins, read_only, walk
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
@@ -458,7 +458,8 @@ def test_of_damage_no_more_is_in_memory_than_is_read_at_once(
 
 
 def snapshots(data: Path) -> list[Path]:
-    return list(data.glob(f"*/{snapshot.FOLDER}/*"))
+    """Return the links of segments."""
+    return list(data.glob(f"*/{snapshot.FOLDER}/*/*/*.log"))
 
 
 def test_retention_pulls_no_file_away_under_a_read(tmp_path: Path) -> None:
@@ -473,7 +474,7 @@ def test_retention_pulls_no_file_away_under_a_read(tmp_path: Path) -> None:
     wanted = scan(log)
     log.drop_segments(len(log.segments) - 1, NOW)
     assert offsets(read(tmp_path, made=made)) == [row.offset for row in wanted]
-    assert not (tmp_path / "t-0" / snapshot.FOLDER).exists()
+    assert not snapshots(tmp_path)
 
 
 def test_a_dry_run_makes_nothing(tmp_path: Path) -> None:
@@ -492,14 +493,28 @@ def test_a_read_that_stops_early_leaves_nothing(tmp_path: Path) -> None:
     assert not snapshots(tmp_path)
 
 
+def test_plans_share_their_links_and_the_last_to_be_read_removes_them(tmp_path: Path) -> None:
+    closed(a_log(tmp_path, OUT_OF_ORDER))
+    count = len(list(tmp_path.glob("t-0/*.log")))
+    first = planned(tmp_path, keep=True, taskBytes=400)
+    assert len(first) > count
+    second = planned(tmp_path, keep=True)
+    assert len(snapshots(tmp_path)) == count
+    assert read(tmp_path, made=first) == model(OUT_OF_ORDER)
+    assert len(snapshots(tmp_path)) == count
+    assert read(tmp_path, made=second) == model(OUT_OF_ORDER)
+    assert not (tmp_path / "t-0" / snapshot.FOLDER).exists()
+
+
 def test_what_a_killed_read_left_is_removed_by_the_next(tmp_path: Path) -> None:
     closed(a_log(tmp_path, OUT_OF_ORDER))
     left = tmp_path / "t-0" / snapshot.FOLDER
-    of_gone, of_old = left / f"{os.uname().nodename}-999999999-1-abc", left / "elsewhere-1-1-abc"
+    of_gone, of_old = left / f"{pins.process_of(999999999)}1", left / "elsewhere-1-1-abc"
     of_other, foreign = left / "elsewhere-2-1-abc", left / "foreign"
     for folder in (of_gone, of_old, of_other, foreign):
         folder.mkdir(parents=True)
-        stamp = (NOW if folder is not of_old else NOW - 25 * 3600 * 1000) / 1000
+        (folder / "file").touch()
+        stamp = (NOW if folder is not of_old else NOW - 11 * 60_000) / 1000
         os.utime(folder, (stamp, stamp))
     first = planned(tmp_path, keep=True)
     second = planned(tmp_path, keep=True)
@@ -592,17 +607,16 @@ def test_a_folder_of_kafka_is_read_and_damage_in_it_is_found(tmp_path: Path) -> 
 def test_two_readers_at_once_read_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed(a_log(tmp_path, [[NOW + n] for n in range(3)]))
     other = tmp_path / "t-0" / snapshot.FOLDER
-    link, tries = files.link, 0
+    make, tries = files.make_folder_in, 0
 
-    def with_another_that_ends(source: Path, target: Path) -> None:
+    def with_another_that_ends(path: Path) -> None:
         nonlocal tries
         tries += 1
-        if tries == 1:
-            target.parent.rmdir()
+        if tries == 2:
             other.rmdir()
-        link(source, target)
+        make(path)
 
-    monkeypatch.setattr(files, "link", with_another_that_ends)
+    monkeypatch.setattr(files, "make_folder_in", with_another_that_ends)
     made = planned(tmp_path, keep=True)
     assert [bool(piece.snapshot) for piece in made] == [True]
     assert offsets(read(tmp_path, made=made)) == [0, 1, 2]

@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.java import needs_java
 from tests.support.logs import NOW, fill, open_log
-from tidelog.pipeline import session
+from tidelog.cli import pipeline
+from tidelog.cli.errors import CommandError
+from tidelog.pipeline import demand_spark, register, session
 from tidelog.pipeline.errors import PipelineError
 
 
@@ -131,3 +134,29 @@ def test_a_session_of_the_users_own_knows_the_source_once_it_is_registered(tmp_p
     environ = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=170)
     assert done.stdout.endswith("'leader_epoch'] 3\n"), done.stderr
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.4", "4.1.4"])
+def test_a_pyspark_that_is_too_old_is_refused_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    said = rf"PySpark {version} is too old: the pipeline needs 4\.2 or newer; pip install 'pyspark>=4\.2'"
+    with pytest.raises(PipelineError, match=said):
+        register(SimpleNamespace())  # type: ignore[arg-type]
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    with pytest.raises(CommandError, match=said):
+        pipeline.run(["audit", "--help"])
+
+
+def test_newer_ones_are_not_refused() -> None:
+    for version in ("4.2.0", "4.3.0.dev1", "4.10.0", "5.0.0"):
+        demand_spark(version)
+
+
+def test_a_session_of_spark_connect_is_refused_in_words() -> None:
+    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    with pytest.raises(
+        PipelineError, match="a session of Spark Connect, which the pipeline does not support"
+    ):
+        register(remote())

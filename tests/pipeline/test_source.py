@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.logs import NOW, batch, fill, open_log
-from tidelog.pipeline.files.snapshot import FOLDER
+from tidelog.storage import pins
+from tidelog.storage.pins import FOLDER
 
 MANY = [[NOW + (n * 37) % 101, NOW + n] for n in range(60)]
 
@@ -58,6 +59,18 @@ def test_every_column_arrives_and_snapshots_are_gone(spark: Any, tmp_path: Path)
         "leader_epoch": 0,
     }
     assert not list(tmp_path.glob(f"*/{FOLDER}"))
+
+
+def test_queries_that_stop_early_share_their_links_until_all_is_read(spark: Any, tmp_path: Path) -> None:
+    for partition in range(2):
+        a_topic(tmp_path, *MANY, partition=partition)
+    segments = len(list(tmp_path.glob("*/*.log")))
+    for _ in range(3):
+        assert len(table(spark, tmp_path).option("taskBytes", "1000").load().limit(2).collect()) == 2
+    assert len(list(tmp_path.glob(f"*/{FOLDER}/*/*/*.log"))) == segments
+    (process,) = {path.name for path in tmp_path.glob(f"*/{FOLDER}/*")}
+    assert process == pins.process_of(spark.sparkContext._gateway.proc.pid)
+    assert not pins.has_ended(process)
 
 
 def test_predicates_and_ranges_give_what_a_scan_and_a_filter_give(spark: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """backfill: exactly the records of a range, once, whatever was there before."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from tests.pipeline.jobs import TIMES, a_topic, run, told
 from tests.support.logs import NOW
+from tidelog.pipeline.jobs.parts import landing
+from tidelog.storage import pins
 
 Captured = pytest.CaptureFixture[str]
 FIRST, END = NOW + 1000, NOW + 2500
@@ -66,6 +69,34 @@ def test_a_range_is_written_exactly_and_once(
     assert not list(out.glob("_staged*"))
     assert "rows/s\n" in ran.err
     assert "behind" not in ran.err
+
+
+def test_no_reader_takes_what_is_staged_and_the_next_run_removes_what_a_kill_left(
+    spark: Any, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = a_topic(tmp_path / "data"), tmp_path / "out"
+    flags = ("--from", str(FIRST), "--to", str(END), "--by-date")
+    backfill(capsys, source, out, *flags)
+    put, killed = landing.put, out / f"_staged-{pins.process_of(999999999)}1"
+    whole = sorted(out.rglob("*.parquet"))
+
+    def looked_at(*arguments: Any) -> list[str]:
+        (staged,) = out.glob("_staged-*")
+        assert len([path for path in staged.rglob("*") if path.suffix == ".staged"]) == len(whole)
+        assert sorted(out.rglob("*.parquet")) == whole
+        shutil.copytree(staged, killed)
+        return put(*arguments)
+
+    monkeypatch.setattr(landing, "put", looked_at)
+    assert backfill(capsys, source, out, *flags).status == 0
+    monkeypatch.undo()
+    assert killed.exists()
+    ran = backfill(capsys, source, out, *flags)
+    assert f"removed {killed.name}, which a run that was killed had not put in place" in ran.err
+    assert not list(out.glob("_staged-*"))
+    assert sum(pq.ParquetFile(path).metadata.num_rows for path in out.rglob("*.parquet")) == len(
+        expected(FIRST, END)
+    )
 
 
 def test_a_range_by_append_time(spark: Any, capsys: Captured, tmp_path: Path) -> None:

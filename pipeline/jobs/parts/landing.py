@@ -5,10 +5,12 @@ takes the place of what it wrote before. A file is of one value of the column `b
 `by=VALUE`, as Hive has it, and leaves the column out. Knows nothing of jobs, nor of Delta.
 
 Tasks write through Arrow to any place that Arrow knows (`Place`), and say what they wrote: only that is put in place,
-so a task that Spark runs twice leaves nothing double.
+so a task that Spark runs twice leaves nothing double. What is staged has names that no reader takes: the folder begins
+with `_`, for readers of folders (Spark, Hive, pyarrow), and the files do not end in `.parquet`, for readers of globs.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -24,11 +26,14 @@ from pyspark.sql.types import StructType
 
 from tidelog.pipeline.jobs.parts.place import Place
 from tidelog.pipeline.transforms.decoding import DECODED
+from tidelog.storage import pins
 
 # Rows of a row group: some MB, so that readers can leave out what they do not need.
 GROUP_ROWS: Final = 1 << 20
 _GROUP_BYTES: Final = 64 << 20
 _FORMAT: Final = "tidelog-landing"
+_STAGED: Final = "_staged-"
+_ABANDONED_MS: Final = 24 * 3600 * 1000
 # Beside the files, once all of them are there: which they are.
 _LIST: Final = "landed.json"
 _PARTED: Final = re.compile(r"[A-Za-z]\w*=.*")
@@ -77,7 +82,7 @@ class _Writer(DataSourceArrowWriter):
         """Write the rows of a task."""
         context = TaskContext.get()
         assert context is not None
-        name = f"{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
+        name = f"{context.partitionId():05d}-{context.taskAttemptId()}.staged"
         staged = Place(self._place.uri, self._place.under(self._folder))
         return _Message(_written(iterator, staged, name, context.partitionId(), self._by))
 
@@ -89,6 +94,39 @@ class _Writer(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave what is there to `discard`."""
+
+
+def own_folder() -> str:
+    """Return the name of a folder for what this process stages; no other process has it."""
+    return f"{_STAGED}{pins.process_of(os.getpid())}"
+
+
+def clear_left(place: Place, now_ms: int) -> list[str]:
+    """Remove what processes have staged that were killed, and return their folders' names.
+
+    Of a process on another machine nobody knows: what it staged goes when it has not changed for a day.
+    """
+    found = place.files.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
+    left = [
+        each.base_name
+        for each in found
+        if each.type == fs.FileType.Directory
+        and each.base_name.startswith(_STAGED)
+        and (
+            pins.has_ended(each.base_name.removeprefix(_STAGED))
+            or _unchanged_ms(place, each, now_ms) > _ABANDONED_MS
+        )
+    ]
+    for name in left:
+        discard(place, name)
+    return left
+
+
+def _unchanged_ms(place: Place, folder: fs.FileInfo, now_ms: int) -> int:
+    """Return for how long nothing in a folder has changed; 0 where nothing tells, as in an object store."""
+    inside = place.files.get_file_info(fs.FileSelector(folder.path, allow_not_found=True, recursive=True))
+    changed_ns = [each.mtime_ns for each in (folder, *inside) if each.mtime_ns is not None]
+    return now_ms - max(changed_ns, default=now_ms * 1_000_000) // 1_000_000
 
 
 def stage(frame: DataFrame, place: Place, folder: str, by: str = "") -> list[Landed]:

@@ -41,7 +41,7 @@ class Progress:
         rate = rows / seconds if seconds > 0 else 0.0
         told = _done(rows, rate)
         behind = [f"{left:,} records"] if left is not None else []
-        behind += [f"{behind_s:,.1f} s"] if behind_s is not None else []
+        behind += [_shown(behind_s)] if behind_s is not None else []
         if behind:
             told.append(f"{' and '.join(behind)} behind")
         if left is not None and (rate or not left):
@@ -84,6 +84,11 @@ class Progress:
 
 def _done(rows: int, rate: float) -> list[str]:
     return [f"{rows:,} rows", f"{rate:,.0f} rows/s"]
+
+
+def _shown(seconds: float) -> str:
+    """Return a duration in its two largest units, at most; short ones with a tenth of a second."""
+    return f"{seconds:.1f} s" if seconds < 60 else show_duration(round(seconds) * 1000)
 
 
 def _eta(left: int, rate: float) -> str:

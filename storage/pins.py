@@ -1,0 +1,272 @@
+"""Hard links that keep the files of segments for readers outside the broker, whatever becomes of the segments.
+
+    PARTITION/.snapshot/PROCESS/BASE-INODE/   the files of one segment, under their own names
+    PARTITION/.snapshot/PROCESS/PLAN.lease    the lease of one plan: one file, with a name in each partition it reads
+
+PROCESS is the program that plans reads. It links a segment once, however many of its plans read the segment. A lease
+holds the time when it was made, and a byte for each piece of its plan, which is set when the piece has been read. It
+ends when all bytes are set, when nobody has written to it or touched it for LEASE_MS, or when its process has ended.
+Every plan touches the folders of its segments. So a segment that was last touched before the oldest lease was made is
+of no plan that has a lease, and its links go. Both times are the file system's, so no clock is compared with another.
+
+Neither Kafka nor a log looks into these folders. Invariant: the folder of a partition is never made here; a topic that
+is deleted could not be made again where a folder of its name is left.
+"""
+
+import errno
+import os
+import struct
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tidelog.storage import files
+from tidelog.storage.segment_files import LOG, SUFFIXES
+
+FOLDER: Final = ".snapshot"
+LEASE_MS: Final = 10 * 60_000
+_SUFFIX: Final = ".lease"
+_MADE_MS: Final = struct.Struct(">q")
+_TRIES: Final = 100  # each is over within microseconds
+_BASE_DIGITS: Final = 20
+
+
+def begin(partitions: Sequence[Path], process: str, pieces: int) -> str:
+    """Make the lease of a plan of so many pieces, and return its name. OSError where that cannot be done."""
+    name = uuid.uuid4().hex
+    try:
+        _lease_in(partitions, process, name, pieces)
+    except BaseException:
+        for partition in partitions:
+            for each in (name, f"{name}{_SUFFIX}"):
+                with suppress(OSError):
+                    files.remove(partition / FOLDER / process / each)
+            _remove_empty(partition, process)
+        raise
+    return f"{name}{_SUFFIX}"
+
+
+def pin(partition: Path, process: str, base_offset: int) -> Path | None:
+    """Return a folder with links of the files of a segment; None if its log is gone. OSError if none can be made."""
+    log = f"{base_offset:0{_BASE_DIGITS}d}{LOG}"
+    for _ in range(_TRIES):
+        inode = files.inode(partition / log)
+        if inode is None:
+            return None
+        try:
+            folder = _made(partition, process) / f"{base_offset:0{_BASE_DIGITS}d}-{inode}"
+            files.make_folder_in(folder)
+            _link_files(partition, base_offset, folder)
+            files.touch(folder)
+        except FileNotFoundError:
+            continue  # As in `begin`, or the log has just been deleted.
+        if files.inode(folder / log) == inode:
+            return folder
+        files.remove_folder(folder)  # Compaction has just put another log in its place.
+    raise _busy(partition)
+
+
+def renew(lease: Path) -> None:
+    """Have a lease last LEASE_MS from now on; one that has ended stays so."""
+    with suppress(OSError):
+        files.touch(lease)
+
+
+def finish(lease: Path, pieces: Iterable[int]) -> None:
+    """Note that pieces have been read. With the last of them the lease ends, and links that no other plan needs go."""
+    try:
+        file = files.File(lease)
+        for piece in pieces:
+            file.write_at(b"\1", _MADE_MS.size + piece)
+        if _is_over(file.pread(file.size, 0)):
+            _end(lease)
+    except OSError:
+        return  # It has ended before, or is another user's: then the next sweep ends it.
+
+
+def sweep(partition: Path, now_ms: int) -> None:
+    """Remove the links of processes that have ended, and those that no lease keeps."""
+    root = partition / FOLDER
+    processes = _folders(root)
+    for process in processes:
+        folder = root / process
+        if has_ended(process):
+            files.remove_folder(folder)
+            _remove_empty(partition, process)
+            continue
+        is_kept = _sweep_process(folder, now_ms)
+        status = files.status(folder)
+        if not is_kept and status is not None and now_ms - status.modified_ms > LEASE_MS:
+            files.remove_folder(folder)  # Whatever else is in it.
+        _remove_empty(partition, process)
+
+
+def abandoned(partition: Path) -> Iterator[Path]:
+    """Yield the folders that processes of this machine have left, which have ended."""
+    root = partition / FOLDER
+    yield from (root / process for process in _folders(root) if has_ended(process))
+
+
+def held_bytes(partition: Path) -> int:
+    """Return the bytes of logs that are on the disk for readers only, since the segments have gone."""
+    count: dict[int, int] = {}
+    logs: dict[int, files.Named] = {}
+    for process in _folders(partition / FOLDER):
+        for segment in _segments(partition / FOLDER / process):
+            named = files.named(segment / f"{segment.name[:_BASE_DIGITS]}{LOG}")
+            if named is not None:
+                count[named.inode] = count.get(named.inode, 0) + 1
+                logs[named.inode] = named
+    return sum(each.size for inode, each in logs.items() if each.names <= count[inode])
+
+
+def process_of(pid: int) -> str:
+    """Return the name of a process of this machine, which no other has, now or later."""
+    return f"{os.uname().nodename}-{_namespace()}-{pid}-{_started(pid)}"
+
+
+def has_ended(process: str) -> bool:
+    """Tell whether a process has ended for sure: of one elsewhere, or in another container, nobody knows."""
+    host, namespace, pid, started = ["", "", "", *process.rsplit("-", 3)][-4:]
+    is_here = (host, namespace) == (os.uname().nodename, str(_namespace()))
+    return is_here and pid.isdecimal() and _started(int(pid)) != started
+
+
+def _namespace() -> int:
+    """Return what tells the numbers of processes of one container from those of another."""
+    return files.inode(Path("/proc/self/ns/pid")) or 0
+
+
+def _started(pid: int) -> str:
+    """Return when a process was started, in ticks of the system; nothing if it has ended."""
+    try:
+        stat = files.SystemTable(Path(f"/proc/{pid}/stat")).read()
+    except OSError:
+        return ""
+    return stat.rsplit(b")", 1)[1].split()[19].decode()
+
+
+def _lease_in(partitions: Sequence[Path], process: str, name: str, pieces: int) -> None:
+    """Write a lease in the first of partitions, and link it in all of them."""
+    made: Path | None = None
+    for partition in partitions:
+        for _ in range(_TRIES):
+            try:
+                folder = _made(partition, process)
+                made = made or _new_lease(folder / name, pieces)
+                files.link(made, folder / f"{name}{_SUFFIX}")
+                break
+            except FileNotFoundError:
+                # Another reader has just removed a folder that was empty, or the topic is deleted.
+                if files.status(partition) is None:
+                    raise
+        else:
+            raise _busy(partition)
+    if made is not None:
+        files.remove(made)
+
+
+def _remove_empty(partition: Path, process: str) -> None:
+    files.remove_empty_folder(partition / FOLDER / process)
+    files.remove_empty_folder(partition / FOLDER)
+
+
+def _made(partition: Path, process: str) -> Path:
+    root = partition / FOLDER
+    files.make_folder_in(root)
+    files.make_folder_in(root / process)
+    return root / process
+
+
+def _busy(partition: Path) -> OSError:
+    return OSError(errno.EBUSY, "other readers remove the folder again and again", str(partition / FOLDER))
+
+
+def _new_lease(path: Path, pieces: int) -> Path:
+    """Write a lease under a name that is no lease's yet: one that is not whole would be taken for one that is over."""
+    files.write(path, bytes(_MADE_MS.size + pieces))
+    files.let_all_write(path)  # Executors may be another user.
+    status = files.status(path)
+    if status is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    files.File(path).write_at(_MADE_MS.pack(status.modified_ms), 0)
+    return path
+
+
+def _link_files(partition: Path, base_offset: int, folder: Path) -> None:
+    for suffix in SUFFIXES:
+        name = f"{base_offset:0{_BASE_DIGITS}d}{suffix}"
+        source, target = partition / name, folder / name
+        try:
+            files.link(source, target)
+        except FileExistsError:
+            if suffix != LOG and files.inode(source) != files.inode(target):
+                files.remove(target)  # What lies beside a log is replaced when the log grows, or is mended.
+                with suppress(FileNotFoundError):
+                    files.link(source, target)
+        except FileNotFoundError:
+            if suffix == LOG:
+                raise
+
+
+def _is_over(lease: bytes) -> bool:
+    return 0 not in lease[_MADE_MS.size :]
+
+
+def _end(lease: Path) -> None:
+    """Remove a lease from all partitions, and what it alone has kept there."""
+    process, partition = lease.parent.name, lease.parent.parent.parent
+    for name, is_folder in files.list_folder(partition.parent):
+        folder = partition.parent / name / FOLDER / process
+        if is_folder and files.status(folder / lease.name) is not None:
+            files.remove(folder / lease.name)
+            _sweep_process(folder, 0)
+            _remove_empty(folder.parent.parent, process)
+
+
+def _sweep_process(folder: Path, now_ms: int) -> bool:
+    """Remove leases that are over, and links that no other keeps; tell whether there is a lease."""
+    made_ms = _oldest_lease(folder, now_ms)
+    for segment in _segments(folder):
+        status = files.status(segment)
+        if status is not None and (made_ms is None or status.modified_ms < made_ms):
+            files.remove_folder(segment)
+    return made_ms is not None
+
+
+def _oldest_lease(folder: Path, now_ms: int) -> int | None:
+    """Return when the oldest lease was made, and remove those that are over."""
+    oldest: int | None = None
+    for name in _names(folder, folders=False):
+        if not name.endswith(_SUFFIX):
+            continue
+        status, data = files.status(folder / name), files.load(folder / name)
+        if status is None or data is None:
+            continue
+        if _is_over(data) or now_ms - status.modified_ms > LEASE_MS:
+            with suppress(OSError):
+                files.remove(folder / name)
+            continue
+        (made_ms,) = _MADE_MS.unpack_from(data)
+        oldest = made_ms if oldest is None else min(oldest, made_ms)
+    return oldest
+
+
+def _segments(folder: Path) -> Iterator[Path]:
+    for name in _folders(folder):
+        base, dash, inode = name.partition("-")
+        if len(base) == _BASE_DIGITS and base.isdecimal() and dash and inode.isdecimal():
+            yield folder / name
+
+
+def _folders(folder: Path) -> list[str]:
+    return _names(folder, folders=True)
+
+
+def _names(folder: Path, *, folders: bool) -> list[str]:
+    try:
+        return [name for name, is_folder in files.list_folder(folder) if is_folder == folders]
+    except OSError:
+        return []  # There is none, as a rule.
