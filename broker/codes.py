@@ -16,6 +16,8 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
 
+NO_TRANSACTIONS = "transactions are not supported: leave out transactional.id, idempotent producers need none"
+
 
 class Refused(Exception):
     """What is asked for one thing of a request, and cannot be had; and Kafka's code for why."""

@@ -716,11 +716,8 @@ async def test_init_producer_id(serve: Serve, connect: Connect, version: int) ->
     assert second.producer_id != first.producer_id
     request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
     refused = await client.ask(INIT_PRODUCER_ID, version, request)
-    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (
-        ErrorCode.INVALID_REQUEST,
-        -1,
-        -1,
-    )
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
 
 
 @versions(OFFSET_FOR_LEADER_EPOCH)
