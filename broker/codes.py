@@ -16,6 +16,8 @@ _CODES: dict[type[errors.StorageError], ErrorCode] = {
     errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
 
+NO_TRANSACTIONS = "transactions are not supported: leave out transactional.id, idempotent producers need none"
+
 
 # Kafka's words for some codes.
 NO_PARTITION = "This server does not host this topic-partition."

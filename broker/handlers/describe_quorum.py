@@ -4,13 +4,11 @@ Versions: 0-2 (1 tells when a voter was last seen, KIP-836; 2 its directory and 
 Behaviour: the quorum of `__cluster_metadata` has one voter, this broker, which leads it. Any other partition has no
 quorum: UNKNOWN_TOPIC_OR_PARTITION.
 Departures from Kafka: topics and options are kept in a catalogue, not in a log, so the leader epoch and the offsets
-never change. The voter has no listeners, since no other voter talks to it, and no directory id. A request may name
-other partitions too; Kafka then answers UNKNOWN_TOPIC_OR_PARTITION for all of them.
+never change. The voter has no listeners, since no other voter talks to it, and no directory id. A request about
+several partitions, or none, is INVALID_REQUEST; Kafka answers UNKNOWN_TOPIC_OR_PARTITION for each of them.
 """
 
-from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.session import Session
-from tidelog.broker.work import LOOP, NONE, Work, begin
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -28,30 +26,21 @@ LOG_END_OFFSET = 1
 NODES_SINCE = 2
 
 
-def handle(
-    session: Session, request: DescribeQuorumRequest, version: int
-) -> DescribeQuorumResponse | Elsewhere | OnLoop:
-    """Describe the quorum of one voter; on a reader thread where many partitions are named."""
-    return begin(_respond(session.broker.node_id, session.broker.clock.now_ms(), request, version))
-
-
-def _respond(
-    node_id: int, now_ms: int, request: DescribeQuorumRequest, version: int
-) -> Work[DescribeQuorumResponse | OnLoop]:
-    topics = []
-    for asked in request.topics:
-        if (yield LOOP) is NONE:
-            return NO_ANSWER
-        partitions = []
-        for partition in asked.partitions:
-            if (yield LOOP) is NONE:
-                return NO_ANSWER
-            number = partition.partition_index
-            is_metadata = (asked.topic_name, number) == (CLUSTER_METADATA, 0)
-            partitions.append(_quorum(node_id, now_ms) if is_metadata else _unknown(number))
-        topics.append(TopicData(topic_name=asked.topic_name, partitions=partitions))
-    nodes = [Node(node_id=node_id, listeners=[])] if version >= NODES_SINCE else []
-    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
+def handle(session: Session, request: DescribeQuorumRequest, version: int) -> DescribeQuorumResponse:
+    """Describe the quorum of one voter."""
+    asked = request.topics[0] if len(request.topics) == 1 else None
+    if asked is None or len(asked.partitions) != 1:
+        return DescribeQuorumResponse(
+            error_code=ErrorCode.INVALID_REQUEST, error_message="ask about one partition at once"
+        )
+    node_id, number = session.broker.node_id, asked.partitions[0].partition_index
+    is_metadata = (asked.topic_name, number) == (CLUSTER_METADATA, 0)
+    found = _quorum(node_id, session.broker.clock.now_ms()) if is_metadata else _unknown(number)
+    return DescribeQuorumResponse(
+        error_message=None,
+        topics=[TopicData(topic_name=asked.topic_name, partitions=[found])],
+        nodes=[Node(node_id=node_id, listeners=[])] if version >= NODES_SINCE else [],
+    )
 
 
 def _quorum(node_id: int, now_ms: int) -> PartitionData:

@@ -43,14 +43,15 @@ def _respond(
         for number in asked.partitions:
             if (yield LOOP) is NONE:
                 return NO_ANSWER
-            partitions.append(_result(asked.topic, topic, number))
+            partitions.append(_result(topic, number))
         results.append(ReplicaElectionResult(topic=asked.topic, partition_result=partitions))
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _result(name: str, topic: Topic | None, number: int) -> PartitionResult:
+def _result(topic: Topic | None, number: int) -> PartitionResult:
     if topic is None or topic.partition(number) is None:
-        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{number}"
+        # The answer names the topic once: a message that names it for each partition multiplies the request.
+        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
     else:
         code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     return PartitionResult(partition_id=number, error_code=code, error_message=message)

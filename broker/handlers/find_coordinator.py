@@ -2,14 +2,27 @@
 
 Versions: 0-6 (4 and later ask for several keys at once, KIP-699).
 Behaviour: this broker looks after every group.
-Departures from Kafka: transactions and share groups are not built yet: who asks for their coordinator is answered
-INVALID_REQUEST, at which clients give up and say so; Kafka's code for a coordinator that is not there yet has them ask
-again until they time out.
+Departures from Kafka: share groups are not built yet: INVALID_REQUEST. Neither are transactions: who asks for their
+coordinator is answered CLUSTER_AUTHORIZATION_FAILED with a message that says so, and the log has a line. At this code
+every client gives up, and those that can show the message do. At INVALID_REQUEST librdkafka asks again for
+121 seconds; at TRANSACTIONAL_ID_AUTHORIZATION_FAILED Java clients show no message. What users read, and after how long:
+
+| client | seconds | error of a producer with a transactional id |
+| --- | --: | --- |
+| librdkafka 2.16 | 1 | Failed to find transaction coordinator: ... Cluster authorization failed: (the message); fatal |
+| Java 3.9, 4.3 | 2 | Could not find a coordinator with type TRANSACTION ...: (the message) |
+| kafka-python 3.0 | 2 | Could not find a coordinator with type 1 ... ClusterAuthorizationFailedError |
+| aiokafka 0.14 | 1 | ClusterAuthorizationFailedError() |
+| franz-go 1.22 | 0 | unable to initialize a producer ID due to request failures: CLUSTER_AUTHORIZATION_FAILED |
+| kafkajs 2.2 | 0 | Failed to find group coordinator |
 """
 
+import logging
 from collections.abc import Sequence
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
+from tidelog.broker.codes import NO_TRANSACTIONS
+from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
 from tidelog.broker.work import Work, begin, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
@@ -19,6 +32,8 @@ from tidelog.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
+_log = logging.getLogger(__name__)
+
 GROUP, TRANSACTION = 0, 1
 SEVERAL_SINCE = 4
 
@@ -27,6 +42,8 @@ def handle(
     session: Session, request: FindCoordinatorRequest, version: int
 ) -> FindCoordinatorResponse | Elsewhere | OnLoop:
     """Say who looks after groups."""
+    if request.key_type == TRANSACTION:
+        lines.log(_log, logging.WARNING, session.address, NO_TRANSACTIONS + " peer=%s", session.peer)
     if version >= SEVERAL_SINCE:
         return begin(_all(session, request.coordinator_keys, request.key_type))
     found = _find(session, request.key, request.key_type)
@@ -46,7 +63,7 @@ def _all(session: Session, keys: Sequence[str], key_type: int) -> Work[FindCoord
 
 def _find(session: Session, key: str, key_type: int) -> Coordinator:
     if key_type == TRANSACTION:
-        return _refusal(key, ErrorCode.INVALID_REQUEST, "transactions are not supported yet")
+        return _refusal(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     if key_type != GROUP:
         message = f"key type {key_type}: only groups (0) have a coordinator here"
         return _refusal(key, ErrorCode.INVALID_REQUEST, message)

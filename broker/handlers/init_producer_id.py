@@ -4,13 +4,14 @@ Versions: 0-5.
 Behaviour: an idempotent producer gets an id that nobody had before, and epoch 0; so does one that asks for
 a new epoch (KIP-360): without a transaction there is nothing that its old epoch could fence. Where no id can be
 reserved (a full disk, say) the answer is COORDINATOR_LOAD_IN_PROGRESS, as in Kafka: clients of any age try again.
-Departures from Kafka: transactions are not built yet; a transactional id is refused with INVALID_REQUEST,
-which clients do not try again, and a line in the log.
+Departures from Kafka: transactions are not built yet. Clients learn that from FindCoordinator; one that asks here all
+the same gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, at which every client gives up, and a line in the log.
 """
 
 import logging
 
 from tidelog.broker.answers import Later
+from tidelog.broker.codes import NO_TRANSACTIONS
 from tidelog.broker.repeated_lines import lines
 from tidelog.broker.session import Session
 from tidelog.protocol.error_codes import ErrorCode
@@ -22,10 +23,12 @@ _log = logging.getLogger(__name__)
 def handle(session: Session, request: InitProducerIdRequest, _version: int) -> InitProducerIdResponse | Later:
     """Give out a producer id."""
     if request.transactional_id is not None:
-        template = "transactions are not supported yet, refused peer=%s transactional_id=%r"
+        template = NO_TRANSACTIONS + " peer=%s transactional_id=%r"
         values = session.peer, request.transactional_id
         lines.log(_log, logging.WARNING, session.address, template, *values)
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+        # Clients give up at INVALID_REQUEST too, but librdkafka asks again until it times out.
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     return session.broker.producer_ids.give(_answer)
 
 

@@ -1149,6 +1149,20 @@ async def test_elect_leaders(serve: Serve, connect: Connect, version: int) -> No
         assert await ask(None, 2) == (ErrorCode.INVALID_REQUEST, [])
 
 
+async def test_the_name_of_an_unknown_topic_is_not_repeated_for_each_of_its_partitions(
+    serve: Serve, connect: Connect
+) -> None:
+    client = await connect(await serve())
+    wanted = [elect.TopicPartitions(topic="x" * 10_000, partitions=list(range(1000)))]
+    client.send(
+        elect.ELECT_LEADERS,
+        2,
+        1,
+        elect.ElectLeadersRequest(election_type=0, topic_partitions=wanted, timeout_ms=1000),
+    )
+    assert len(await client.frame()) < 60_000, "it was 10 MB"
+
+
 @versions(reassign.ALTER_PARTITION_REASSIGNMENTS)
 async def test_alter_partition_reassignments(serve: Serve, connect: Connect, version: int) -> None:
     client = await connect(await serve())

@@ -716,11 +716,8 @@ async def test_init_producer_id(serve: Serve, connect: Connect, version: int) ->
     assert second.producer_id != first.producer_id
     request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000)
     refused = await client.ask(INIT_PRODUCER_ID, version, request)
-    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (
-        ErrorCode.INVALID_REQUEST,
-        -1,
-        -1,
-    )
+    assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
 
 
 @versions(OFFSET_FOR_LEADER_EPOCH)
@@ -837,11 +834,14 @@ async def test_describe_quorum(serve: Serve, connect: Connect, version: int) -> 
     assert voter.last_fetch_timestamp == -1, "a leader fetches from nobody"
     if version >= 2:
         assert [(node.node_id, node.listeners) for node in answer.nodes] == [(7, [])]
-    others = await client.ask(DESCRIBE_QUORUM, version, quorum_of(("__cluster_metadata", 1), ("t", 0)))
-    found = [part for topic in others.topics for part in topic.partitions]
-    assert [part.error_code for part in found] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
-    if version >= 2:
-        assert found[1].error_message == "only __cluster_metadata-0 has a quorum"
+    for topic, number in (("__cluster_metadata", 1), ("t", 0)):
+        answer = await client.ask(DESCRIBE_QUORUM, version, quorum_of((topic, number)))
+        ((found,),) = [each.partitions for each in answer.topics]
+        assert (found.partition_index, found.error_code) == (number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert found.error_message == ("only __cluster_metadata-0 has a quorum" if version >= 2 else "")
+    for several in (quorum_of(), quorum_of(("__cluster_metadata", 0), ("__cluster_metadata", 0))):
+        answer = await client.ask(DESCRIBE_QUORUM, version, several)
+        assert (answer.error_code, answer.topics) == (ErrorCode.INVALID_REQUEST, [])
 
 
 @pytest.mark.parametrize(

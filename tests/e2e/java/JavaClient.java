@@ -12,6 +12,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -23,6 +24,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * produce BOOTSTRAP TOPIC COUNT FIRST_TIMESTAMP CODEC...   prints: codec offset timestamp
  * consume BOOTSTRAP TOPIC COUNT                            prints: offset timestamp key value header
  * offsets BOOTSTRAP TOPIC TIMESTAMP...                     prints: timestamp offset timestamp (or -)
+ * transaction BOOTSTRAP TOPIC                              prints: what a transactional producer is told at its start
  * </pre>
  */
 public final class JavaClient {
@@ -36,6 +38,7 @@ public final class JavaClient {
             case "follow" -> follow(
                     arguments[1], arguments[2], Integer.parseInt(rest.get(0)), Integer.parseInt(rest.get(1)));
             case "offsets" -> offsets(arguments[1], arguments[2], rest);
+            case "transaction" -> transaction(arguments[1], arguments[2]);
             default -> throw new IllegalArgumentException(arguments[0]);
         }
     }
@@ -118,6 +121,17 @@ public final class JavaClient {
                 System.out.println(
                         text + " " + (found == null ? "-" : found.offset() + " " + found.timestamp()));
             }
+        }
+    }
+
+    private static void transaction(String bootstrap, String topic) {
+        Properties properties = properties(bootstrap);
+        properties.put("transactional.id", topic);
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer())) {
+            producer.initTransactions();
+        } catch (KafkaException refused) {
+            System.out.println(refused.getMessage());
         }
     }
 
