@@ -74,6 +74,7 @@ class LogManager:
         self._doomed: dict[tuple[str, int], set[Path]] = {}
         # When retention looks at each log next.
         self._due: DueTimes[tuple[str, int]] = DueTimes()
+        self.first_epoch = 0  # the leader epoch with which a new log begins
         self.defaults = defaults  # replaced whole where they are changed while the broker runs
         self._now_ms = now_ms
         self._lock: files.FolderLock | None = None
@@ -125,7 +126,8 @@ class LogManager:
         was_cut_off = not folder_identity.is_same_boot(self.directory)
 
         def known_of(key: tuple[str, int]) -> recovery.Known:
-            return recovery.Known(clean, points.get(key, 0), starts.get(key, 0), is_ours(key[0]), was_cut_off)
+            point, start = points.get(key, 0), starts.get(key, 0)
+            return recovery.Known(clean, point, start, is_ours(key[0]), was_cut_off, self.first_epoch)
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             known = known_of((topic, partition))
@@ -202,7 +204,8 @@ class LogManager:
         try:
             log = self._made(folder, topic, partition, topic_id, config)
         except OSError:
-            known = self._lost.get((topic, partition), recovery.Known(clean=True, ours=True))
+            unknown = recovery.Known(clean=True, ours=True, first_epoch=self.first_epoch)
+            known = self._lost.get((topic, partition), unknown)
             now_ms = self._now_ms()
             log = recovery.make(folder, topic, partition, topic_id, config, self.shared, known, now_ms)
         self.logs[topic, partition] = log
@@ -244,7 +247,7 @@ class LogManager:
             folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
         )
         segment.make_files()
-        epochs = LeaderEpochs(folder, [(0, 0)])
+        epochs = LeaderEpochs(folder, [(self.first_epoch, 0)])
         epochs.save()  # Here, and not on the thread that flushes all logs.
         return Log(folder, topic, partition, config, self.shared, [segment], epochs=epochs)
 
