@@ -171,6 +171,7 @@ def find(
     segments[-1].is_active = True
     for segment in segments:
         verification.tell_damage(segment)
+    verification.tell_transactions(segments)
     log = Log(
         folder,
         topic,
