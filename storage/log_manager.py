@@ -74,6 +74,7 @@ class LogManager:
         self._doomed: dict[tuple[str, int], set[Path]] = {}
         # When retention looks at each log next.
         self._due: DueTimes[tuple[str, int]] = DueTimes()
+        self._looked_ms = 0
         self.first_epoch = 0  # the leader epoch with which a new log begins
         self.defaults = defaults  # replaced whole where they are changed while the broker runs
         self._now_ms = now_ms
@@ -383,7 +384,13 @@ class LogManager:
         Return when the next log is due, None without any. A log that fails stops no other, and is due again after
         `log.retention.check.interval.ms`, as is each that has nothing to do before.
         """
-        for key in self._due.take(self._now_ms()):
+        now_ms = self._now_ms()
+        if now_ms < self._looked_ms:
+            self.retain_soon(
+                self.logs.values()
+            )  # The clock was set back: nobody is to wait until it is there again.
+        self._looked_ms = now_ms
+        for key in self._due.take(now_ms):
             log = self.logs.get(key)
             if log is None:
                 continue
