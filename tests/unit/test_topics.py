@@ -806,7 +806,7 @@ async def test_of_what_is_adopted_it_is_said_that_it_is_about_to_expire(
 async def test_a_topic_that_cannot_be_deleted_says_so_and_stays(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cannot(_: Catalog, name: str) -> None:
+    def cannot(_: Catalog, name: str, _next_epoch: int) -> None:
         raise StorageError(f"{name}: database or disk is full")
 
     client = await connect(await serve())
