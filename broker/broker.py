@@ -82,7 +82,9 @@ class Broker:
         # first, on the event loop.
         self.failure: str | None = None
         self.on_failure: Callable[[], None] = lambda: None
-        self._retention = Periodic("retention", LONGEST_WAIT_S, self._retain, clock)
+        self._retention = Periodic(
+            "retention", config.log_retention_check_interval_ms / 1000, self._retain, clock
+        )
         self._begun: list[Log] = []
         self._flushing = Periodic("flush", LONGEST_WAIT_S, self._flush, clock)
         self._checkpointing = Periodic(

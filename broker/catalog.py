@@ -188,11 +188,29 @@ class Catalog:
             _log.error("option not honoured that was set while the broker ran, set or delete it: %s", problem)
         return changed
 
-    def remove_topic(self, name: str) -> None:
-        """Forget a topic and its options, durably; its folders are to be deleted until `deletion_done`."""
+    def remove_topic(self, name: str, next_epoch: int = 0) -> None:
+        """Forget a topic and its options, durably; its folders are to be deleted until `deletion_done`.
+
+        The leader epochs of new topics begin at `next_epoch` or above from now on.
+        """
         with self._transaction():
             self._db.execute("DELETE FROM topic WHERE name = ?", (name,))
             self._db.execute("INSERT OR IGNORE INTO deletion VALUES (?)", (name,))
+            self._db.execute(
+                "INSERT INTO counter VALUES ('leader_epoch', ?)"
+                " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+                (next_epoch,),
+            )
+
+    def first_epoch(self) -> int:
+        """Return the leader epoch with which a new topic begins.
+
+        It is above those of all topics that were deleted: a client that knew one of them ignores what it hears of a
+        topic of that name with an older epoch.
+        """
+        with self._as_storage_error():
+            row = self._db.execute("SELECT value FROM counter WHERE name = 'leader_epoch'").fetchone()
+        return row[0] if row else 0
 
     def deletion_done(self, name: str) -> None:
         """Note that nothing of a removed topic is left on disk."""

@@ -44,6 +44,7 @@ class Imported(NamedTuple):
     foreign: list[str]
     config: TopicConfig
     expired: Expired | None
+    has_transactions: bool
 
 
 def import_partition(
@@ -118,7 +119,9 @@ def _import(
     log, served = logs.logs[key], topics.by_name[name]
     # What has expired stays for a while, as its last append is now.
     looked_ms = clock.now_ms() + config.log_retention_check_interval_ms
-    imported = Imported(staged, len(served.partitions), foreign, log.config, _expired(log, looked_ms))
+    expired = _expired(log, looked_ms)
+    has_transactions = any(segment.summary.transactional for segment in log.segments)
+    imported = Imported(staged, len(served.partitions), foreign, log.config, expired, has_transactions)
     if not logs.close():
         raise StorageError(
             f"{logs.directory}: the disk did not take all of it; start the broker, and see its log"

@@ -191,6 +191,7 @@ class Topics:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
         known = {record.name: self._honoured(record) for record in self._catalog.topics()}
         options = {name: record.options for name, record in known.items()}
+        self._logs.first_epoch = self._catalog.first_epoch()
         self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
         for name in self._catalog.deletions():
             try:
@@ -483,7 +484,9 @@ class Topics:
         From the first step on it is gone, durably. What a stop leaves of its files the next start removes.
         """
         name = topic.name
-        self._catalog.remove_topic(name)
+        next_epoch = max(partition.log.leader_epoch for partition in topic.partitions) + 1
+        self._catalog.remove_topic(name, next_epoch)
+        self._logs.first_epoch = max(self._logs.first_epoch, next_epoch)
         del self._made[name]
         self._give_name_back(name)
         del self._made_by_id[topic.id]

@@ -75,6 +75,12 @@ def _warn(imported: Imported, config: BrokerConfig, folder: Path, topic: str) ->
         note(f"{folder}: its last {staged.cut_bytes} bytes are no whole batch, and were left out")
     for place in staged.damaged:
         note(f"{folder}/{place}: damaged, imported as it is; reads there are refused")
+    if imported.has_transactions:
+        note(
+            f"{folder}: holds transactions: consumers with isolation.level=read_committed get its aborted and open "
+            "ones, too; for committed records alone, copy the topic from Kafka with a consumer that reads them and a "
+            "producer without transactions, and import the copy"
+        )
     if expired is None:
         return
     what = "all of it" if expired.is_all else f"its first {counted(expired.segments, 'segment')}"

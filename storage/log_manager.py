@@ -74,6 +74,8 @@ class LogManager:
         self._doomed: dict[tuple[str, int], set[Path]] = {}
         # When retention looks at each log next.
         self._due: DueTimes[tuple[str, int]] = DueTimes()
+        self._looked_ms = 0
+        self.first_epoch = 0  # the leader epoch with which a new log begins
         self.defaults = defaults  # replaced whole where they are changed while the broker runs
         self._now_ms = now_ms
         self._lock: files.FolderLock | None = None
@@ -132,6 +134,7 @@ class LogManager:
                 is_ours(key[0]),
                 was_cut_off,
                 is_start_noted=key in starts,
+                first_epoch=self.first_epoch,
             )
 
         def load(folder: Path, topic: str, partition: int) -> Log:
@@ -209,7 +212,8 @@ class LogManager:
         try:
             log = self._made(folder, topic, partition, topic_id, config)
         except OSError:
-            known = self._lost.get((topic, partition), recovery.Known(clean=True, ours=True))
+            unknown = recovery.Known(clean=True, ours=True, first_epoch=self.first_epoch)
+            known = self._lost.get((topic, partition), unknown)
             now_ms = self._now_ms()
             log = recovery.make(folder, topic, partition, topic_id, config, self.shared, known, now_ms)
         self.logs[topic, partition] = log
@@ -251,7 +255,7 @@ class LogManager:
             folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
         )
         segment.make_files()
-        epochs = LeaderEpochs(folder, [(0, 0)])
+        epochs = LeaderEpochs(folder, [(self.first_epoch, 0)])
         epochs.save()  # Here, and not on the thread that flushes all logs.
         return Log(folder, topic, partition, config, self.shared, [segment], epochs=epochs)
 
@@ -391,7 +395,13 @@ class LogManager:
         Return when the next log is due, None without any. A log that fails stops no other, and is due again after
         `log.retention.check.interval.ms`, as is each that has nothing to do before.
         """
-        for key in self._due.take(self._now_ms()):
+        now_ms = self._now_ms()
+        if now_ms < self._looked_ms:
+            self.retain_soon(
+                self.logs.values()
+            )  # The clock was set back: nobody is to wait until it is there again.
+        self._looked_ms = now_ms
+        for key in self._due.take(now_ms):
             log = self.logs.get(key)
             if log is None:
                 continue

@@ -80,6 +80,7 @@ class Known(NamedTuple):
 
     `was_cut_off` unless the system has run on since the log was last opened, and the disk refused nothing.
     `is_start_noted` where a checkpoint names the log start offset, and not for want of one.
+    With `first_epoch` the leader epochs begin if the log has no file of them.
     """
 
     clean: bool = False
@@ -88,6 +89,7 @@ class Known(NamedTuple):
     ours: bool = False
     was_cut_off: bool = True
     is_start_noted: bool = False
+    first_epoch: int = 0
 
     @property
     def vouches_for_files(self) -> bool:
@@ -184,6 +186,7 @@ def find(
     segments[-1].is_active = True
     for segment in segments:
         verification.tell_damage(segment)
+    verification.tell_transactions(segments)
     log = Log(
         folder,
         topic,
@@ -196,7 +199,7 @@ def find(
     )
     nameless = list(takewhile(last_entries.names_nobody, segments))
     since = max(log.log_start_offset, *(segment.next_offset for segment in nameless), 0)
-    _load_epochs(log, known.clean, since)
+    _load_epochs(log, known, since)
     log.load_producers(found.snapshots, since, owed.write)
     _owe(log, owed)
     return log
@@ -502,7 +505,7 @@ def _dated(
         owed.write(mended.replace_file)
 
 
-def _load_epochs(log: Log, clean: bool, since: int) -> None:
+def _load_epochs(log: Log, known: Known, since: int) -> None:
     """Load the leader epochs, or make them from the batches; begin a new one after an unclean stop (KIP-101).
 
     No batch before the offset `since` bears one. What has changed is yet to be put on disk.
@@ -512,7 +515,7 @@ def _load_epochs(log: Log, clean: bool, since: int) -> None:
     epochs = loaded or LeaderEpochs(log.directory)
     log.epochs = epochs  # Batches that are looked at below may have to be judged by them.
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
-    last = None if clean else _last_batch(log)
+    last = None if known.clean else _last_batch(log)
     latest = max(epochs.latest, NONE if last is None else last.leader_epoch)
     is_wrong = last is not None and epochs.at(last.last_offset) != last.leader_epoch != NONE
     changed = False
@@ -524,12 +527,13 @@ def _load_epochs(log: Log, clean: bool, since: int) -> None:
     if epochs.entries and epochs.entries[-1][1] > end:
         epochs.keep(end + 1)
         changed = True
-    if not clean:
-        # Records that a client read may be gone, with the file that named their epoch: it was 0 at least.
-        epochs.begin(max(latest, 0) + 1, end)
+    first = known.first_epoch if loaded is None else 0
+    if not known.clean:
+        # Records that a client read may be gone, with the file that named their epoch: it was `first` at least.
+        epochs.begin(max(latest, first) + 1, end)
         changed = True
     elif epochs.latest < 0:
-        epochs.begin(max(latest, 0), end)
+        epochs.begin(max(latest, first), end)
     epochs.drop_before(log.log_start_offset)
     log.epochs = epochs
     log.leader_epoch = epochs.latest

@@ -12,12 +12,13 @@ after that. Where nothing is found but the digest, the summary was not of this l
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
 from tidelog.storage import blocks, origin, walk
 from tidelog.storage.blocks import Unverified
+from tidelog.storage.log_names import is_internal, partition_of
 from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
 from tidelog.storage.summary import NONE, Damage
 from tidelog.storage.walk import EpochAt, Following, Refuses
@@ -143,6 +144,27 @@ def _suspicion(
         return refused
 
     return refuses
+
+
+def tell_judged(found: Segment, segments: Sequence[Segment]) -> None:
+    """Name what cannot be read of a judged segment, and warn of transactions if no other of the log has any."""
+    tell_damage(found)
+    if not any(each.summary.transactional for each in segments if each is not found):
+        tell_transactions([found])
+
+
+def tell_transactions(segments: Sequence[Segment]) -> None:
+    """Warn, once for all of a log's segments, if they hold records of transactions. Not of the broker's own topics."""
+    held = [each for each in segments if each.summary.transactional]
+    named = partition_of(held[0].folder.name) if held else None
+    if held and not (named and is_internal(named[0])):
+        _log.warning(
+            "transactions in a log from elsewhere log=%s from_offset=%d: consumers with isolation.level=read_committed "
+            "get its aborted and open transactions, too; for committed records alone, copy the topic from Kafka with a "
+            "consumer that reads them and a producer without transactions",
+            held[0].folder.name,
+            held[0].base_offset,
+        )
 
 
 def tell_damage(segment: Segment) -> None:

@@ -5,8 +5,8 @@ Behaviour: a partition begins at the offset that is named, or at its high waterm
 leaves; what lies before is not given to readers any more, and segments of which all does are removed soon. An offset
 before the start changes nothing, one after the high watermark is OFFSET_OUT_OF_RANGE. Internal topics are refused
 (INVALID_TOPIC_EXCEPTION), and those with `cleanup.policy=compact` alone (POLICY_VIOLATION), as in Kafka. Where the disk
-is full it is KAFKA_STORAGE_ERROR, but room is made all the same: whoever asks again succeeds. What has not begun when
-`timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen.
+is full it is KAFKA_STORAGE_ERROR, but room is made all the same: whoever asks again succeeds. `timeout_ms` is ignored:
+in Kafka it bounds the wait for followers, and there are none.
 Departures from Kafka: the answer waits until the new start is on disk; Kafka writes it down within a minute.
 """
 
@@ -43,9 +43,8 @@ def handle(
     session: Session, request: DeleteRecordsRequest, _version: int
 ) -> DeleteRecordsResponse | Later | Elsewhere | OnLoop:
     """Let the logs begin later on the maintenance thread."""
-    deadline_ms = session.broker.clock.monotonic_ms() + request.timeout_ms
     size_bytes = sum(TOPIC_BYTES + len(topic.partitions) * PARTITION_BYTES for topic in request.topics)
-    work = _delete_all(session.broker, request.topics, deadline_ms)
+    work = _delete_all(session.broker, request.topics)
     return session.broker.change(session, size_bytes, work, _turn_away(request.topics))
 
 
@@ -57,17 +56,14 @@ def _turn_away(topics: list[DeleteRecordsTopic]) -> Work[DeleteRecordsResponse |
     return NO_ANSWER if results is None else DeleteRecordsResponse(topics=results)
 
 
-def _delete_all(
-    broker: Broker, topics: list[DeleteRecordsTopic], deadline_ms: int
-) -> Task[DeleteRecordsResponse]:
+def _delete_all(broker: Broker, topics: list[DeleteRecordsTopic]) -> Task[DeleteRecordsResponse]:
     yield
     done: _Done = []
     results = []
     for wanted in topics:
         is_dropped = yield
-        if is_dropped or broker.clock.monotonic_ms() >= deadline_ms:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_dropped else ErrorCode.REQUEST_TIMED_OUT
-            results.append(_all(wanted, code))
+        if is_dropped:
+            results.append(_all(wanted, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         else:
             partitions = yield from _delete(broker, wanted, done)
             results.append(DeleteRecordsTopicResult(name=wanted.name, partitions=partitions))

@@ -16,7 +16,9 @@ Of a partition that is named again the last entry counts, and there is one answe
 Sessions (KIP-227, version 7 and later) are those of `fetch_sessions`: each request in one becomes a list of partitions
 to look at, and what was found an answer that holds only what is new.
 Departures from Kafka: a session is bounded in bytes too, and in partitions, beyond which it ends and its client goes on
-with full fetches; nobody is a follower, whose sessions would go before others.
+with full fetches; nobody is a follower, whose sessions would go before others. Transactions are not built yet: of a log
+that Kafka wrote, `read_committed` gives the records of aborted and open transactions, too, and lists none as aborted.
+The import and the start of the broker warn of such a log.
 """
 
 from collections.abc import Hashable, Iterator, Sequence

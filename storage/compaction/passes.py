@@ -22,6 +22,7 @@ from tidelog.storage.compaction.reading import UNREADABLE, Entry, chunks, messag
 from tidelog.storage.compaction.survey import Sampler
 from tidelog.storage.compaction.swap import swap, sweep
 from tidelog.storage.compaction.transactions import Transactions
+from tidelog.storage.errors import OffsetOutOfRange
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
@@ -49,7 +50,8 @@ def clean(
 ) -> Generator[int, None, Cleaned]:
     """Make a pass; yield how many bytes were read or written since the last time, often.
 
-    What is found damaged is left alone, and the pass is made without it. OSError, StorageError.
+    What is found damaged is left alone, and the pass is made without it. Where retention takes a segment away that the
+    pass wants to read, the pass ends, with what it has done so far. OSError, StorageError.
     """
     cuts = log.durability.cuts
     sweep(log.directory)
@@ -57,13 +59,17 @@ def clean(
         structural(log.durability.flush)
     plan = yield from _all_known(log, plan)
     keys = KeyMap(buffer_bytes, load_factor, plan.end)
+    one = _Pass(log, keys, plan.now_ms, structural, cuts)
     try:
-        return (yield from _Pass(log, keys, plan.now_ms, structural, cuts).run(plan))
+        yield from one.run(plan)
+    except OffsetOutOfRange:
+        pass  # Retention was here: the next pass is planned without that segment.
     except Mismatch as mismatch:
         log.judge(mismatch.segment, PATIENT)
         raise
     finally:
         keys.close()
+    return one.done
 
 
 def _all_known(log: Log, plan: Plan) -> Generator[int, None, Plan]:
@@ -94,10 +100,15 @@ class _Pass:
         self._transactions = Transactions()
         self._columns = Columns()
         self._holes: list[int] = []
-        self._done = Cleaned()
+        self.done = Cleaned()
 
-    def run(self, plan: Plan) -> Generator[int, None, Cleaned]:
+    def run(self, plan: Plan) -> Generator[int, None, None]:
         sealed = self._log.segments[:-1]
+        # Retention may have taken some since they were planned.
+        plan = plan._replace(
+            candidates=tuple(each for each in plan.candidates if each in sealed),
+            must=plan.must.intersection(sealed),
+        )
         self._holes = [each.base_offset for each in sealed if each.summary.damage]
         yield from self._find_markers([each for each in sealed if each.base_offset < plan.end])
         end = self._keys.end = min(plan.end, self._transactions.first_open)
@@ -121,11 +132,10 @@ class _Pass:
             ]
             for group in plans.groups(copied, sealed, self._log.config):
                 yield from self._copy(group, what_stays)
-            self._done.records, self._done.records_dropped = what_stays.records, what_stays.dropped
-            self._done.tombstones_dropped = what_stays.tombstones_dropped
+            self.done.records, self.done.records_dropped = what_stays.records, what_stays.dropped
+            self.done.tombstones_dropped = what_stays.tombstones_dropped
             survey.estimate(self._log.segments[:-1], end)  # What the map did not reach is left.
-        self._done.cleaned_to = self._keys.end
-        return self._done
+        self.done.cleaned_to = self._keys.end
 
     def _reaches(self, mapped_from: int | None, start: int, end: int) -> bool:
         """Tell whether the map, made from some offset on, is one from `start` on, as far as there is room."""
@@ -204,7 +214,7 @@ class _Pass:
 
     def _read(self, found: list[Entry]) -> int:
         size = size_of(found)
-        self._done.read_bytes += size
+        self.done.read_bytes += size
         return size
 
     # The copies.
@@ -232,10 +242,10 @@ class _Pass:
             copy.drop()
             raise
         read, written = sum(each.size for each in group), copy.segment.size
-        self._done.read_bytes += read
-        self._done.written_bytes += written
-        self._done.freed_bytes += read - written
-        self._done.segments += len(group)
+        self.done.read_bytes += read
+        self.done.written_bytes += written
+        self.done.freed_bytes += read - written
+        self.done.segments += len(group)
 
     def _note_clean(self, segment: Segment, copied: Segment, clean_to: int, met: tuple[int, int]) -> None:
         """Take note that a segment is clean, and as its copy would be, unless the log was cut meanwhile."""

@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.broker import Broker, Running
+from tests.support.broker import Broker, Running, wait_until
 from tests.support.workload import (
     CODECS,
     LONE_RECORD_OVERHEAD_BYTES,
@@ -196,3 +196,42 @@ def produce_to_each_partition(broker: Running, topic: str, turn: int) -> None:
     assert to.flush(30) == 0
     assert answers.errors == []
     assert {(m.partition(), m.offset()) for m in answers.messages} == {(n, turn) for n in range(PARTITIONS)}
+
+
+def test_a_consumer_goes_on_with_a_topic_that_was_deleted_and_made_again(
+    new_broker: Callable[..., Broker],
+) -> None:
+    """librdkafka ignores what metadata says of a topic with an older leader epoch; a start after a crash begins one."""
+    broker = new_broker()
+    admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    made = NewTopic("again", 1, 1)
+    admin.create_topics([made])["again"].result(20)
+    for _ in range(2):
+        broker.kill()
+        broker.start()
+    source = Consumer(
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": "running",
+            "auto.offset.reset": "earliest",
+            "topic.metadata.refresh.interval.ms": 200,
+            "log_level": 0,
+        }
+    )
+    try:
+        source.subscribe(["again"])
+        to = producer(broker)
+        for value in (b"before", b"after"):
+            if value == b"after":
+                admin.delete_topics(["again"])["again"].result(20)
+                admin.create_topics([made])["again"].result(20)
+            to.produce("again", value)
+            assert to.flush(20) == 0
+            wait_until(lambda value=value: value in _values(source))
+    finally:
+        source.close()
+
+
+def _values(source: Consumer) -> list[bytes | None]:
+    """Return what has come; that the topic is gone for a moment is no error here."""
+    return [message.value() for message in source.consume(10, timeout=0.2) if message.error() is None]

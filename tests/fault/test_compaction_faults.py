@@ -299,6 +299,31 @@ def test_retention_that_takes_a_segment_away_amid_a_pass_takes_nothing_else(
     latest_stays(log, [row for row in before if row.offset >= 6])
 
 
+@pytest.mark.parametrize("by_yield", [False, True])
+@pytest.mark.parametrize("steps_before", [0, 1, 2, 3, 5])
+def test_a_pass_that_retention_meets_ends_without_an_error(
+    tmp_path: Path, steps_before: int, by_yield: bool
+) -> None:
+    """Before its first step, and amid it, when the files are gone and nobody holds them open."""
+    log = filled(tmp_path / "topic-0", file_delete_delay_ms=0)
+    log.durability.flush()
+    before = rows_of(log)
+    due = plan.due(log, NOW + 10, by_yield=by_yield)
+    assert due is not None
+    going = steps_of(log, due)
+    for _ in range(steps_before):
+        next(going)
+    log.release()
+    start = log.segments[-2].base_offset
+    log.advance_start(start)
+    enforce_retention(log, NOW + 10)
+    with contextlib.suppress(swap.Outdated):  # the copy was made of what is gone
+        finished(going)
+    latest_stays(log, [row for row in before if row.offset >= start])
+    clean_all(log, NOW + 11)
+    latest_stays(log, [row for row in before if row.offset >= start])
+
+
 @pytest.mark.parametrize("before_swap", [False, True])
 @pytest.mark.parametrize("offset", [9, 6, 12])
 def test_P15_what_is_cut_off_amid_a_pass_has_replaced_nothing(

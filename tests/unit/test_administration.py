@@ -136,14 +136,24 @@ async def test_what_is_not_begun_in_time_does_not_happen(serve: Serve, connect: 
     request = partitions.CreatePartitionsRequest(topics=[topic], timeout_ms=0, validate_only=False)
     (answer,) = (await client.ask(partitions.CREATE_PARTITIONS, 3, request)).results
     assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert len(served.broker.topics.by_name["t"].partitions) == 1
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+async def test_records_are_deleted_whatever_the_time_to_wait_for_followers(
+    serve: Serve, connect: Connect, timeout_ms: int
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await make_topic(client, "t")
+    await produce(client, "t", records(b"a"))
+    log = served.broker.topics.by_name["t"].partitions[0].log
     wanted = deletion.DeleteRecordsTopic(
         name="t", partitions=[deletion.DeleteRecordsPartition(partition_index=0, offset=-1)]
     )
-    answer = await client.ask(
-        deletion.DELETE_RECORDS, 2, deletion.DeleteRecordsRequest(topics=[wanted], timeout_ms=0)
-    )
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert len(served.broker.topics.by_name["t"].partitions) == 1
+    request = deletion.DeleteRecordsRequest(topics=[wanted], timeout_ms=timeout_ms)
+    (part,) = (await client.ask(deletion.DELETE_RECORDS, 2, request)).topics[0].partitions
+    assert (part.error_code, part.low_watermark, log.log_start_offset) == (NONE, 1, 1)
 
 
 async def test_an_internal_topic_keeps_its_number_of_partitions(serve: Serve, connect: Connect) -> None:

@@ -22,6 +22,7 @@ from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.main import app
 from tidelog.config.options import BrokerConfig
 from tidelog.protocol.records.batch import set_base
+from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import files
 from tidelog.storage.errors import CorruptLog, DataDirLocked, StorageError
 from tidelog.storage.files import FolderLock
@@ -429,6 +430,34 @@ def test_P2_what_retention_would_delete_is_said(tmp_path: Path, data: Path) -> N
     command(source, "--topic", "short", "--data-dir", data, "--option", "retention.bytes=0", "--partition", 7)
     _, _, error = command(source, "--topic", "short", "--data-dir", data)
     assert "this topic has a retention of its own" in error
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_log_with_transactions_is_warned_of_at_the_import_and_at_each_start(
+    tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture, transactional: bool
+) -> None:
+    """`read_committed` would have to leave out what was aborted, and does not."""
+    source = tmp_path / "kafka-0"
+    source.mkdir()
+    batches = [
+        build_batch(
+            [Record(n, NOW, None, b"v")],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=n,
+            transactional=transactional,
+        )
+        for n in range(3)
+    ]
+    source.joinpath(f"{0:020d}.log").write_bytes(b"".join(batches))
+    code, _, error = command(source, "--topic", "t", "--data-dir", data, "--option", "retention.ms=-1")
+    assert (code, "read_committed" in error) == (OK, transactional)
+    for _ in range(2):
+        caplog.clear()
+        topics_of(data)
+        told = [message for message in caplog.messages if "read_committed" in message]
+        assert len(told) == transactional
+        assert all("log=t-0" in message for message in told)
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -1058,6 +1058,17 @@ def test_a_round_of_retention_looks_at_the_logs_that_are_due_and_at_no_others(
     assert set(looked) == set(logs)
 
 
+def test_no_log_waits_longer_for_retention_as_the_clock_is_set_back(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+    checked_ms = data.manager.defaults.log_retention_check_interval_ms
+    for now_ms in (NOW, NOW - 86_400_000):
+        monkeypatch.setattr(data.manager, "_now_ms", lambda now_ms=now_ms: now_ms)
+        at_once(data.manager.enforce_retention())
+        assert at_once(data.manager.enforce_retention()) == now_ms + checked_ms
+
+
 def test_a_log_whose_retention_fails_keeps_no_other_from_its_own(
     data: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -504,6 +504,27 @@ async def test_a_name_is_free_when_its_deletion_is_done_and_not_before(
     assert (await create(client, "t")).error_code == NONE
 
 
+async def test_a_topic_that_is_made_again_begins_an_epoch_that_it_has_never_had(
+    serve: Serve, connect: Connect
+) -> None:
+    """Else clients that knew it take what they hear of it for old."""
+    served = await serve()
+    client = await connect(served)
+    epochs = []
+    for name, raised, restarts in (("t", 2, False), ("t", 0, True), ("t", 3, False), ("other", 0, False)):
+        assert (await create(client, name)).error_code == NONE
+        (partition,) = served.broker.topics.by_name[name].partitions
+        epochs.append(partition.log.leader_epoch)
+        for _ in range(raised):
+            partition.raise_leader_epoch()
+        assert await delete(client, name) == NONE
+        if restarts:
+            await served.stop()
+            served = await serve()
+            client = await connect(served)
+    assert epochs == [0, 3, 4, 8]
+
+
 async def test_a_deletion_under_way_holds_up_no_stop_and_the_next_start_removes_the_rest(
     serve: Serve, connect: Connect
 ) -> None:
@@ -785,7 +806,7 @@ async def test_of_what_is_adopted_it_is_said_that_it_is_about_to_expire(
 async def test_a_topic_that_cannot_be_deleted_says_so_and_stays(
     serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cannot(_: Catalog, name: str) -> None:
+    def cannot(_: Catalog, name: str, _next_epoch: int) -> None:
         raise StorageError(f"{name}: database or disk is full")
 
     client = await connect(await serve())

@@ -23,13 +23,13 @@ class Catalogue:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        state = disk.image.catalogue or ((), (), 0)
+        state = disk.image.catalogue or ((), (), 0, 0)
         self._topics = {record.name: record for record in state[0]}
         self._deletions = list(state[1])
-        self._next_id = state[2]
+        self._next_id, self._first_epoch = state[2:]
 
     def _save(self) -> None:
-        state = (tuple(self._topics.values()), tuple(self._deletions), self._next_id)
+        state = (tuple(self._topics.values()), tuple(self._deletions), self._next_id, self._first_epoch)
         self._disk.do(Op("catalogue", other=state))
 
     def topics(self) -> list[Any]:
@@ -40,7 +40,8 @@ class Catalogue:
         self._topics[record.name] = record
         self._save()
 
-    def remove_topic(self, name: str) -> None:
+    def remove_topic(self, name: str, next_epoch: int = 0) -> None:
+        self._first_epoch = max(self._first_epoch, next_epoch)
         if self._topics.pop(name, None) is not None and name not in self._deletions:
             self._deletions.append(name)
         self._save()
@@ -52,6 +53,9 @@ class Catalogue:
 
     def deletions(self) -> list[str]:
         return list(self._deletions)
+
+    def first_epoch(self) -> int:
+        return self._first_epoch
 
     def next_producer_id(self) -> int:
         self._next_id += 1
