@@ -224,6 +224,9 @@ class Topics:
     def _adopt(self, name: str, record: TopicRecord | None, partitions: int) -> TopicRecord:
         """Take folders that the catalogue does not know for partitions: of a topic that it knows, or of a new one."""
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
+        if any(log.unopened for log in logs):
+            _log.error("topic not adopted topic=%s: not all of its partitions could be opened", name)
+            return None
         # From now on a crash may take what no flush has covered: what was copied here is covered first.
         for log in logs:
             log.durability.flush()
@@ -316,7 +319,8 @@ class Topics:
                     yield
                     self._check_creation(record.name)
                 log = make(record.name, index, record.id, config)
-                made.append(log)
+                if log.unopened is None:
+                    made.append(log)
             partitions.append(Partition(index, log))
         if made:
             for _ in self._logs.sync_made(made):

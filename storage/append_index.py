@@ -306,6 +306,17 @@ def _is_of_another_log(data: Data, log: Described) -> bool:
     return all(sound_entries(bytes(data[:size]), log.base_offset))
 
 
+def begins_otherwise(data: Data, base_offset: int, summary: Summary) -> bool:
+    """Tell whether a summary is of a log whose first batch was appended at another time than the entries say.
+
+    An entry that is a bound says nothing, nor does a summary that vouches for these entries.
+    """
+    if summary.append_entries <= 0 or is_vouched(data, summary):
+        return False
+    first = next(sound_entries(bytes(data[:ENTRY_BYTES]), base_offset), None)
+    return first is not None and not first.is_bound and first.time_ms != summary.first_append_ms
+
+
 def mended(data: Data, log: Described, bound_ms: int, *, is_tail_lost: bool) -> bytearray:
     """Return what a file is to hold of the batches that there are: what is sound of it, and bounds for what is not.
 

@@ -67,6 +67,8 @@ class Appended(NamedTuple):
 class Log:
     """The log of one partition. Made by `log_manager`, through `recovery`."""
 
+    unopened: str | None = None  # why nothing of it is served (`unopened`)
+
     def __init__(
         self,
         folder: Path,
@@ -556,17 +558,12 @@ class Log:
             self.active.close()  # What is saved needs a descriptor, and there may be no other.
             with suppress(Mismatch):  # Its files stay as they are: it has not been appended to.
                 self.active.finish(flushed=True)
-            if self._has_producers_to_find():
+            # Of a little that has no producers the next start finds that out.
+            if self.producers.producers or self.snapshots.offsets or self.size_bytes > SNAPSHOT_FROM_BYTES:
                 self.copy_producers()
         self.snapshots.write()
         self.refuse_writes("it was closed")
         return True
-
-    def _has_producers_to_find(self) -> bool:
-        """Tell whether the next start is to be told of producers; of a little that has none it finds that out."""
-        return bool(
-            self.producers.producers or self.snapshots.offsets or self.size_bytes > SNAPSHOT_FROM_BYTES
-        )
 
     def refuse_writes(self, why: str, refusal: type[LogOffline] = LogOffline) -> None:
         """Take no more writes, for good; each is refused with the last such error."""

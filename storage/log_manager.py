@@ -36,6 +36,7 @@ from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_o
 from tidelog.storage.retention import expired
 from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
+from tidelog.storage.unopened import UnopenedLog
 from tidelog.storage.upkeep import enforce_retention, next_due_ms
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -139,17 +140,22 @@ class LogManager:
 
         def load(folder: Path, topic: str, partition: int) -> Log:
             known = known_of((topic, partition))
-            return recovery.find(folder, topic, partition, configs[topic], self.shared, known, now_ms)
+            try:
+                return recovery.find(folder, topic, partition, configs[topic], self.shared, known, now_ms)
+            except Exception as error:  # Whatever it is, the other partitions have no part in it.
+                if isinstance(error, OSError) and error.errno in files.SHORTAGES:
+                    raise  # It is not of this partition.
+                return self._unopened(folder, topic, partition, configs[topic], known, error)
 
         found = list(self._partitions())
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
         if clean:
             logs = [load(*each) for each in found]
-            recovery.put_on_disk(logs, self._group_sync)
+            recovery.put_on_disk(_opened(logs), self._group_sync)
         else:
             with ThreadPoolExecutor(min(RECOVERY_THREADS, os.cpu_count() or 1), "recovery") as pool:
                 logs = list(pool.map(lambda each: load(*each), found))
-                recovery.put_on_disk(logs, self._group_sync, pool.map)
+                recovery.put_on_disk(_opened(logs), self._group_sync, pool.map)
         self.logs = {(log.topic, log.partition): log for log in logs}
         for log in logs:
             # What has expired since the stop is not taken in the first moment: there is time to change an option.
@@ -170,6 +176,27 @@ class LogManager:
             _log.warning(
                 "not all is on disk that the start has found data=%s error=%r", self.directory, str(error)
             )
+
+    def _unopened(
+        self,
+        folder: Path,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        known: recovery.Known,
+        error: Exception,
+    ) -> UnopenedLog:
+        """Return what stands in for a log that cannot be opened, and say why it cannot."""
+        is_foreseen = isinstance(error, (StorageError, OSError))
+        why = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
+        _log.error(
+            "not opened, nothing of it is served until that is mended and the broker restarted log=%s-%d error=%r",
+            topic,
+            partition,
+            why,
+            exc_info=None if is_foreseen else error,
+        )
+        return UnopenedLog(folder, topic, partition, config, self.shared, known, why, self._now_ms())
 
     def _save_boot(self) -> None:
         """Have the next start take what was written for granted, unless something that this one has found is owed.
@@ -208,12 +235,19 @@ class LogManager:
 
         Until then it may have no folder.
         """
-        folder = self._folder_of_new(topic, partition)
+        unknown = recovery.Known(clean=True, ours=True, first_epoch=self.first_epoch)
+        known = self._lost.get((topic, partition), unknown)
+        log: Log
         try:
+            folder = self._folder_of_new(topic, partition)
             log = self._made(folder, topic, partition, topic_id, config)
+        except StorageError:
+            # The start has found all folders.
+            folder = self.directory / f"{topic}-{partition}"
+            error = StorageError(f"{folder}: is a file, where the partition has its folder; move it away")
+            log = self._unopened(folder, topic, partition, config, known, error)
+            self._lost.pop((topic, partition), None)
         except OSError:
-            unknown = recovery.Known(clean=True, ours=True, first_epoch=self.first_epoch)
-            known = self._lost.get((topic, partition), unknown)
             now_ms = self._now_ms()
             log = recovery.make(folder, topic, partition, topic_id, config, self.shared, known, now_ms)
         self.logs[topic, partition] = log
@@ -348,7 +382,7 @@ class LogManager:
         points = {key: known.recovery_point for key, known in self._lost.items()}
         starts = {key: known.log_start_offset for key, known in self._lost.items()}
         points |= {key: log.recovery_point for key, log in logs.items()}
-        starts |= {key: log.log_start_offset for key, log in logs.items()}
+        starts |= {key: log.log_start_offset for key, log in logs.items() if _is_start_known(log)}
         try:
             save_offsets(self.directory / RECOVERY_POINTS, points)
             save_offsets(self.directory / LOG_STARTS, starts)
@@ -397,13 +431,12 @@ class LogManager:
         """
         now_ms = self._now_ms()
         if now_ms < self._looked_ms:
-            self.retain_soon(
-                self.logs.values()
-            )  # The clock was set back: nobody is to wait until it is there again.
+            # The clock was set back: no log waits until it is there again.
+            self.retain_soon(self.logs.values())
         self._looked_ms = now_ms
         for key in self._due.take(now_ms):
             log = self.logs.get(key)
-            if log is None:
+            if log is None or isinstance(log, UnopenedLog):
                 continue
             due_ms = None
             try:
@@ -453,7 +486,7 @@ class LogManager:
 
     def sweep_pins(self) -> Steps[None]:
         """Remove the links of segments that readers outside the broker have left."""
-        for log in list(self.logs.values()):
+        for log in list(_opened(self.logs.values())):
             yield
             if self._is_served(log):
                 pins.sweep(log.directory, self._now_ms())
@@ -471,7 +504,7 @@ class LogManager:
     def flush_intervals(self) -> Steps[int | None]:
         """Flush the logs with `flush.policy=interval` whose `flush.ms` is over; return the shortest of those, in ms."""
         yield
-        logs = [log for log in self.logs.values() if log.config.flush_policy == "interval"]
+        logs = [log for log in _opened(self.logs.values()) if log.config.flush_policy == "interval"]
         for first in range(0, len(logs), FLUSHED_AT_ONCE):
             yield
             now_ms = self._now_ms()
@@ -494,7 +527,7 @@ class LogManager:
             return True
         # What is half deleted the next start deletes. What is not flushed together is flushed as it is closed.
         logs = [log for log in self.logs.values() if (log.topic, 0) not in self._doomed]
-        self._group_sync.flush_together(logs)
+        self._group_sync.flush_together(_opened(logs))
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
             clean = all(list(pool.map(_closed, logs)))
         try:
@@ -513,6 +546,15 @@ class LogManager:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _opened(logs: Iterable[Log]) -> list[Log]:
+    return [log for log in logs if log.unopened is None]
+
+
+def _is_start_known(log: Log) -> bool:
+    """Tell whether a checkpoint is to name the offset with which a log starts."""
+    return not isinstance(log, UnopenedLog) or log.known.is_start_noted
 
 
 def _removed(folder: Path) -> Steps[None]:

@@ -19,7 +19,7 @@ from tidelog.storage.log import Log
 from tidelog.storage.search import by_offset
 from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, SUMMARY, Mismatch, Segment
 from tidelog.storage.shared import Shared
-from tidelog.storage.sources import Source
+from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.summary import NONE, Summary
 
 
@@ -179,7 +179,7 @@ def open_segment(
             if summary.log_bytes == status.size:
                 return segment
         segment.is_active = True  # what is scanned is in memory only: it is not to be let go of
-        if segment.summary is fresh or segment.load_indexes() is None:
+        if segment.summary is fresh or not _is_as_described(segment):
             segment.rebuild()
         else:
             segment.scan()
@@ -188,6 +188,17 @@ def open_segment(
     except (OffsetOutOfRange, FileNotFoundError):
         return None
     return segment
+
+
+def _is_as_described(segment: ReadOnlySegment) -> bool:
+    """Tell whether what a summary describes can be gone on from: its indexes are there, and it is of this log."""
+    if segment.load_indexes() is None:
+        return False
+    try:
+        segment.verify(segment.summary.log_bytes - 1, segment.summary.log_bytes, PATIENT)
+    except Mismatch:
+        return not verification.is_of_another_log(segment, segment.summary)
+    return True
 
 
 def _end_before_torn(segment: Segment) -> None:

@@ -350,11 +350,11 @@ def _open_segment(
     name = f"{base_offset:020d}"
     size, modified_ms = files.status(folder / (name + LOG)) or (0, now_ms)
     summary = Summary.load(folder / (name + SUMMARY))
-    fresh = Summary.unknown(base_offset, size, min(modified_ms, now_ms), config.index_interval_bytes)
-    if summary is not None:
-        # Times are not in the log: they are good wherever the rest ends.
-        fresh = summary.only_times(base_offset)
+    unknown = Summary.unknown(base_offset, size, min(modified_ms, now_ms), config.index_interval_bytes)
+    # Times are not in the log: they are good wherever the rest ends.
+    fresh = unknown if summary is None else summary.only_times(base_offset)
     segment = Segment(folder, base_offset, size, fresh, config.segment_index_bytes, shared)
+    opening = _Opening(segment, unknown, modified_ms, end_offset, known, is_last, now_ms, owed)
     if summary is None and size == 0 and known.clean:
         segment.believe(fresh, finished=_ends_as_closed(segment, fresh))
         return Opened(segment, NONE)
@@ -362,36 +362,85 @@ def _open_segment(
     by_ms = files.latest_ms(modified_ms) if known.ours and not known.clean else modified_ms
     if summary is None and last_entries.tell_of(segment, by_ms, now_ms, known.recovery_point):
         return Opened(segment, segment.next_offset)
-    flushed_to = summary.next_offset if summary is not None and summary.flushed else NONE
-    refuses = _leaves_a_gap if known.ours and is_last else None
-    if summary is None or not summary.flushed or summary.log_bytes > size:
-        if summary is not None and summary.flushed:
-            owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
+    if summary is None or not summary.flushed:
+        return opening.by_log(NONE)
+    if (summary.log_bytes > size or not summary.log_bytes) and verification.is_of_another_log(
+        segment, summary
+    ):
+        return opening.without_summary()
+    # No flush of it can have come further than the segment after it begins.
+    flushed_to = summary.next_offset if is_last else min(summary.next_offset, end_offset)
+    if summary.log_bytes > size:
+        owed.write(partial(files.write_atomically, segment.path(SUMMARY), fresh.encode()))
+        return opening.by_log(flushed_to)
+    return opening.by_summary(summary, flushed_to)
+
+
+class _Opening(NamedTuple):
+    """A segment on its way from files to what is known of them, and what is known of the log around it."""
+
+    segment: Segment
+    unknown: Summary  # what is known without a summary
+    modified_ms: int
+    end_offset: int
+    known: Known
+    is_last: bool
+    now_ms: int
+    owed: Owed
+
+    def by_log(self, flushed_to: int) -> Opened:
+        """Read all of the log; a summary said that it was flushed up to an offset."""
+        segment, known = self.segment, self.known
         segment.is_active = True
-        if size:
-            _begin_to_read(segment, 0, size)
-            segment.rebuild(refuses and _leaves_a_gap_in(segment), _epoch_at(folder))
-        _dated(segment, modified_ms, now_ms, known, None if is_last else end_offset, owed)
+        if segment.size:
+            _begin_to_read(segment, 0, segment.size)
+            segment.rebuild(self._refuses and _leaves_a_gap_in(segment), _epoch_at(segment.folder))
+        self._date(segment)
+        if self.is_last and known.clean and segment.next_offset == known.recovery_point:
+            flushed_to = segment.next_offset  # A clean stop has noted the end: nothing is missing.
         return Opened(segment, flushed_to)
-    is_whole = summary.log_bytes == size
-    # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary says.
-    # So is one whose files a power cut has taken after a clean stop.
-    segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
-    if is_whole and known.clean and summary.next_offset == end_offset:
+
+    def without_summary(self) -> Opened:
+        """Read all of the log, and have nobody believe the summary later: it is of another log."""
+        segment = self.segment
+        _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
+        self.owed.write(partial(files.remove, segment.path(SUMMARY)))
+        segment.summary = self.unknown
+        return self.by_log(NONE)
+
+    def by_summary(self, summary: Summary, flushed_to: int) -> Opened:
+        """Believe a summary of what was flushed as far as it is true, and read the rest."""
+        segment, known, size = self.segment, self.known, self.segment.size
+        is_whole = summary.log_bytes == size
+        # After a crash the last one, whichever that will be, is saved again: an index may hold more than the summary
+        # says. So is one whose files a power cut has taken after a clean stop.
+        segment.believe(summary, finished=is_whole and known.clean and _ends_as_closed(segment, summary))
+        if is_whole and known.clean and summary.next_offset == self.end_offset:
+            return Opened(segment, flushed_to)
+        segment.is_active = not is_whole
+        if not _is_as_described(segment):
+            segment.shared.tally.read(size)
+            if verification.is_of_another_log(segment, summary):
+                return self.without_summary()
+            segment = verification.judge(segment, _epoch_at(segment.folder))
+            if not segment.summary.damage:
+                flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
+            save = partial(segment.save, final=not self.is_last, flushed=is_whole, durably=True)
+            self.owed.write(partial(_unless_gone, save))
+        if not is_whole:
+            segment.size = size
+            _begin_to_read(segment, summary.log_bytes, size)
+            segment.scan(self._refuses, _epoch_at(segment.folder))
+            self._date(segment)
         return Opened(segment, flushed_to)
-    segment.is_active = not is_whole
-    if not _is_as_described(segment):
-        shared.tally.read(segment.size)
-        segment = verification.judge(segment, _epoch_at(folder))
-        if not segment.summary.damage:
-            flushed_to = min(flushed_to, segment.next_offset)  # The summary was of another log.
-        owed.write(partial(_unless_gone, segment.save, final=not is_last, flushed=is_whole, durably=True))
-    if not is_whole:
-        segment.size = size
-        _begin_to_read(segment, summary.log_bytes, size)
-        segment.scan(refuses, _epoch_at(folder))
-        _dated(segment, modified_ms, now_ms, known, None if is_last else end_offset, owed)
-    return Opened(segment, flushed_to)
+
+    @property
+    def _refuses(self) -> Refuses | None:
+        return _leaves_a_gap if self.known.ours and self.is_last else None
+
+    def _date(self, segment: Segment) -> None:
+        next_base = None if self.is_last else self.end_offset
+        _dated(segment, self.modified_ms, self.now_ms, self.known, next_base, self.owed)
 
 
 def _begin_to_read(segment: Segment, start: int, end: int) -> None:

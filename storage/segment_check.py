@@ -172,6 +172,10 @@ class SegmentCheck:
             self._say(SUMMARY, 0, "not a whole summary of a known version")
         elif summary is None and self.origin.has_times and not self._around.lags:
             self._say(SUMMARY, 0, "missing")
+        is_unlike = summary is not None and (summary.log_bytes > size or not summary.log_bytes)
+        if summary is not None and is_unlike and verification.is_of_another_log(segment, summary):
+            self._say(SUMMARY, 0, "not of this log: it describes other batches")
+            self._summary = summary = None
         if summary is not None and summary.log_bytes > size:
             if summary.flushed or not self._around.lags:
                 self._is_cut_short = True
@@ -189,13 +193,16 @@ class SegmentCheck:
                 summary.index_interval_bytes = interval
         segment.believe(summary, finished=False)
         self._found, mismatches = verification.walked(segment, self._around.epoch_at)
-        if mismatches and not self._found.summary.damage:
+        if mismatches and (
+            not self._found.summary.damage or verification.is_of_another_log(segment, summary)
+        ):
             position = min(mismatches) * blocks.BLOCK_BYTES
             self._say(
                 SUMMARY, 0, f"not of this log: {len(mismatches)} blocks are others than it says, the first one at "
-                f"{position}, where each batch is right"
+                f"{position}"
             )  # fmt: skip
-        self._is_vouched = bool(summary.log_bytes)
+            self._summary = None
+        self._is_vouched = bool(summary.log_bytes) and self._summary is not None
         found = self._found
         described = _state(found)
         found.size = size

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from tidelog.protocol.records.batch import MAGIC, MAGIC_POSITION, BatchHeader
-from tidelog.storage import blocks, origin, walk
+from tidelog.storage import append_index, blocks, files, origin, walk
 from tidelog.storage.blocks import Unverified
 from tidelog.storage.log_names import is_internal, partition_of
-from tidelog.storage.segment import LOG, OFFSET_MAX, Segment
-from tidelog.storage.summary import NONE, Damage
+from tidelog.storage.segment import APPEND_INDEX, LOG, OFFSET_MAX, Segment
+from tidelog.storage.summary import NONE, Damage, Summary
 from tidelog.storage.walk import EpochAt, Following, Refuses
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,40 @@ def judge(segment: Segment, epoch_at: EpochAt) -> Segment:
     return found
 
 
+def is_of_another_log(segment: Segment, summary: Summary) -> bool:
+    """Tell whether a summary whose digests do not match is surely of another log, so that nothing it says counts.
+
+    A batch of this log that is whole lies across the end of what is described, or other offsets are counted up to
+    there, or the first batch was appended at another time, or it says that an empty segment's offsets are lost.
+    Damage of this log does none of that.
+    """
+    if not summary.log_bytes:
+        return bool(summary.damage and segment.size)
+    base = segment.base_offset
+    entries = files.map_readonly(segment.path(APPEND_INDEX))
+    if append_index.begins_otherwise(entries, base, summary):
+        return True
+    if summary.log_bytes > segment.size:
+        return False
+    from_where = origin.of(segment)
+    is_counted, expected = from_where is not None and from_where.is_here, base
+    for batch in walk.verified(segment.file, 0, segment.size, base, base):
+        header, end = batch.header, batch.end
+        if batch.position >= summary.log_bytes:
+            break
+        if header is None:
+            is_counted = False
+            continue
+        if end > summary.log_bytes:
+            return True
+        # Where offsets may be left out one that was changed may seem to follow.
+        is_counted &= header.base_offset == expected
+        expected = header.last_offset + 1
+        if end == summary.log_bytes:
+            return is_counted and expected != summary.next_offset
+    return False
+
+
 def doubt(segment: Segment, position: int) -> None:
     """Have a segment verified again before it is served, from the disk: some bytes are not what they were."""
     summary = segment.summary
@@ -52,6 +86,11 @@ def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
     """Return what `judge` does, and which blocks are not what the summary says; nothing is told or written."""
     unverified = segment.unverified or Unverified(b"", 0, segment.base_offset)
     mismatches = unverified.mismatches(segment.file)
+    if mismatches and is_of_another_log(segment, segment.summary):
+        found = segment.anew(segment.size)
+        found.scan(None, epoch_at)
+        _go_by_entries(found)
+        return found, mismatches
     found = segment.anew(unverified.end)
     known = segment.summary.damage
     suspicion = _suspicion(segment, mismatches, known, unverified, epoch_at)
@@ -64,7 +103,20 @@ def walked(segment: Segment, epoch_at: EpochAt) -> tuple[Segment, set[int]]:
             summary.damage[-1]._replace(next_offset=unverified.next_offset),
         )
         summary.next_offset = unverified.next_offset
+    if mismatches and not summary.damage:
+        _go_by_entries(found)
     return found, mismatches
+
+
+def _go_by_entries(found: Segment) -> None:
+    """Take append times from their index alone: those of a summary of another log are of other batches."""
+    summary = found.summary
+    summary.append_entries, summary.append_crc = NONE, 0
+    data = bytes(files.map_readonly(found.path(APPEND_INDEX)))
+    entries = list(append_index.sound_entries(data, found.base_offset))
+    first, last = (entries[0], entries[-1]) if entries else (None, None)
+    if first is not None and last is not None:
+        summary.first_append_ms, summary.last_append_ms = first.time_ms, last.time_ms
 
 
 def may_skip(segment: Segment) -> Callable[[int, int], bool]:

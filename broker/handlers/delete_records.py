@@ -105,6 +105,8 @@ def _log_of(topic: Topic | None, asked: DeleteRecordsPartition) -> Log:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "")
     if topic.config.compacts and not topic.config.deletes:
         raise Refused(ErrorCode.POLICY_VIOLATION, "")
+    if partition.log.unopened is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "")
     return partition.log
 
 

@@ -338,7 +338,7 @@ class _Fetch:
             aborted_transactions=[] if level == READ_COMMITTED else None,
             records=EMPTY,
         )
-        if want.last_fetched_epoch >= 0:
+        if want.last_fetched_epoch >= 0 and log.unopened is None:
             epoch, end_offset = log.epochs.end_of(want.last_fetched_epoch, log.log_end_offset)
             if epoch < 0:
                 return self._failure(want.partition, ErrorCode.OFFSET_OUT_OF_RANGE, partition)

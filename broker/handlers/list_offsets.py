@@ -124,6 +124,8 @@ def _answer(
         return _failure(want, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if want.current_leader_epoch >= 0 and (problem := partition.epoch_problem(want.current_leader_epoch)):
         return _failure(want, problem)
+    if partition.log.unopened is not None:
+        return _failure(want, ErrorCode.KAFKA_STORAGE_ERROR)
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
         return _failure(want, ErrorCode.UNSUPPORTED_VERSION)
     if lane is NONE:

@@ -48,6 +48,8 @@ def _answer(topic: Topic | None, want: OffsetForLeaderPartition) -> EpochEndOffs
     partition = topic.partition(want.partition) if topic else None
     if partition is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif partition.log.unopened is not None:
+        code = ErrorCode.KAFKA_STORAGE_ERROR
     else:
         code = partition.epoch_problem(want.current_leader_epoch)
     if partition is None or code:

@@ -2,19 +2,35 @@
 
 import errno
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.served import Client, Connect, Serve, connect, serve
+from tidelog.broker.metrics.health import health
 from tidelog.protocol.error_codes import ErrorCode
+from tidelog.protocol.messages.delete_records import (
+    DELETE_RECORDS,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tidelog.protocol.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+)
+from tidelog.protocol.messages.offset_for_leader_epoch import (
+    OFFSET_FOR_LEADER_EPOCH,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from tidelog.protocol.messages.produce import (
     PRODUCE,
@@ -23,6 +39,7 @@ from tidelog.protocol.messages.produce import (
     TopicProduceData,
 )
 from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.protocol.records.steps import at_once
 
 __all__ = ["connect", "serve"]
 
@@ -141,3 +158,79 @@ async def test_V10_P9_a_damaged_batch_is_refused_after_a_clean_stop_too(
                 assert int.from_bytes(records[:8], "big") == offset
                 assert len(records) == size // 3
         await served.stop()
+
+
+def make_unreadable(folder: Path) -> None:
+    path = folder / f"{0:020d}.log"
+    path.unlink()
+    path.mkdir()
+
+
+def make_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"no folder")
+
+
+@pytest.mark.parametrize("spoil", [make_unreadable, make_a_file])
+async def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_served(
+    serve: Serve, connect: Connect, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    served = await serve(log_retention_ms="-1")
+    await fill(await connect(served), 100)
+    await served.stop()
+    spoil(tmp_path / "data" / "bad-0")
+    for _ in range(2):
+        served = await serve(log_retention_ms="-1")
+        client = await connect(served)
+        found = await fetch(client, 1)
+        assert [found[topic].error_code for topic in TOPICS] == [
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.NONE,
+        ]
+        for timestamp in (-1, -2, -3, T0 + 1):
+            looked = await look_up(client, timestamp)
+            codes = [looked[topic].error_code for topic in TOPICS]
+            assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+        records = memoryview(build_batch([Record(0, T0, None, b"v")], base_offset=0))
+        for topic, code in zip(TOPICS, codes, strict=True):
+            data = [PartitionProduceData(index=0, records=records)]
+            produced = ProduceRequest(
+                acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+            )
+            answer = (await client.ask(PRODUCE, 9, produced)).responses[0].partition_responses[0]
+            assert answer.error_code == code
+            epochs = OffsetForLeaderEpochRequest(
+                topics=[
+                    OffsetForLeaderTopic(
+                        topic=topic, partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)]
+                    )
+                ]
+            )
+            answer = (await client.ask(OFFSET_FOR_LEADER_EPOCH, 3, epochs)).topics[0].partitions[0]
+            assert answer.error_code == code
+            deleted = DeleteRecordsRequest(
+                timeout_ms=1000,
+                topics=[
+                    DeleteRecordsTopic(
+                        name=topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=1)]
+                    )
+                ],
+            )
+            answer = (await client.ask(DELETE_RECORDS, 2, deleted)).topics[0].partitions[0]
+            assert answer.error_code == code
+        status, told = at_once(health(served.broker, is_stopping=False))
+        assert (status, told["refusing_writes"], [each["log"] for each in told["refused"]]) == (
+            503,
+            1,
+            ["bad-0"],
+        )
+        assert "could not open it: " in told["refused"][0]["reason"]
+        await served.stop()
+    served = await serve(log_retention_ms="-1")
+    client = await connect(served)
+    deleted_topics = DeleteTopicsRequest(topic_names=["bad"], timeout_ms=5000)
+    (answer,) = (await client.ask(DELETE_TOPICS, 5, deleted_topics)).responses
+    assert answer.error_code == ErrorCode.NONE
+    await client.make_topic("bad")
+    found = await fetch(client, 0)
+    assert [found[topic].error_code for topic in ("bad",)] == [ErrorCode.NONE]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,14 @@ from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, folder_identity, log_manager
 from tidelog.storage.append_index import AppendIndex
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
-from tidelog.storage.errors import CorruptLog, DataDirLocked, ForeignDataDir, LogOffline, StorageError
+from tidelog.storage.errors import (
+    CorruptLog,
+    DataDirLocked,
+    ForeignDataDir,
+    LogOffline,
+    ReadFailed,
+    StorageError,
+)
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import RECOVERY_POINTS, LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
@@ -768,21 +775,108 @@ def test_the_marker_of_a_clean_stop_is_gone_from_the_disk_before_anything_is_wri
     assert steps[-2:] == ["remove .kafka_cleanshutdown", "sync_folder data"]
 
 
-def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop(data: Folder) -> None:
+def test_a_start_that_is_refused_leaves_the_marker_of_a_clean_stop(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = data.manager.create("t", 0, TOPIC_ID, TopicConfig())
     fill(log, [[NOW]])
     epochs = log.epochs.entries
     data.manager.close()
-    doubled = data.path / "doubled-0"
-    doubled.mkdir()
-    for base in (0, 1):
-        message_set = build_message_set([Record(n, NOW, None, b"v") for n in (base, base + 1)], magic=1)
-        (doubled / f"{base:020d}.log").write_bytes(message_set)
-    with pytest.raises(CorruptLog):
-        data.open()
-    shutil.rmtree(doubled)
+
+    def no_descriptors(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.storage.recovery.find", no_descriptors)
+        with pytest.raises(OSError, match="Too many open files"):
+            data.open()
     data.open()
     assert data.manager.logs["t", 0].epochs.entries == epochs
+
+
+def double(folder: Path) -> str:
+    """Put two segments into a folder that hold the same offsets."""
+    for path in folder.iterdir():
+        path.unlink()
+    for base in (0, 1):
+        message_set = build_message_set([Record(n, NOW, None, b"v") for n in (base, base + 1)], magic=1)
+        (folder / f"{base:020d}.log").write_bytes(message_set)
+    return "only one of them can be right"
+
+
+def unreadable(folder: Path) -> str:
+    """Put a folder where a segment's log is expected."""
+    path = folder / f"{0:020d}.log"
+    path.unlink()
+    path.mkdir()
+    return "Is a directory"
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.glob("*.log") if path.is_file()}
+
+
+def no_folder(folder: Path) -> str:
+    """Put a file where a partition's folder is expected."""
+    shutil.rmtree(folder)
+    folder.touch()
+    return "is a file, where the partition has its folder"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("spoil", [double, unreadable, no_folder])
+def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served(
+    data: Folder, spoil: Callable[[Path], str], clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for partition in (0, 1):
+        log = data.manager.create("t", partition, TOPIC_ID, TopicConfig())
+        fill(log, [[NOW]] * 3)
+        log.durability.flush()
+    data.manager.checkpoint()
+    data.manager.close() if clean else data.manager.abandon()
+    kept = Path(shutil.copytree(data.path / "t-0", data.path.parent / "kept"))
+    why = spoil(data.path / "t-0")
+    before = contents(data.path / "t-0")
+    for _ in range(2):
+        caplog.clear()
+        manager = data.open()
+        log = manager.logs.get(("t", 0)) or manager.restore("t", 0, TOPIC_ID, TopicConfig())
+        assert "log=t-0" in caplog.text
+        assert why in caplog.text
+        assert why in (log.unopened or "")
+        assert why in (log.health.failure or "")
+        with pytest.raises(ReadFailed, match="mend that and restart"):
+            log.read(0, 1 << 20, True, PATIENT)
+        with pytest.raises(LogOffline):
+            log.append(batch([NOW]), NOW)
+        assert len(scan(manager.logs["t", 1])) == 3
+        at_once(manager.enforce_retention())
+        at_once(manager.flush_intervals())
+        at_once(manager.look_after())
+        assert not manager.disk.is_full
+        manager.checkpoint()
+        assert manager.close() == clean
+        assert contents(data.path / "t-0") == before
+    shutil.rmtree(data.path / "t-0") if (data.path / "t-0").is_dir() else (data.path / "t-0").unlink()
+    kept.rename(data.path / "t-0")
+    log = data.open().logs["t", 0]
+    assert (len(scan(log)), log.damaged, log.unopened) == (3, (), None)
+    assert log.append(batch([NOW]), NOW).base_offset == 3
+
+
+def test_a_fault_in_the_opening_of_a_log_is_told_with_its_place(
+    data: Folder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data.manager.create("t", 0, TOPIC_ID, TopicConfig())
+
+    def fails(*_: object) -> None:
+        raise ValueError("nonsense")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidelog.storage.recovery.find", fails)
+        log = data.crash().logs["t", 0]
+    assert log.unopened == "ValueError: nonsense"
+    assert "Traceback" in caplog.text
 
 
 def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""The log of a partition that a start could not open: it takes no writes and gives no reads until the next start.
+
+Owns what stands in for such a log, so that the broker serves all others. No file in its folder is read or written;
+what the checkpoints say of it stays.
+"""
+
+from pathlib import Path
+from typing import NoReturn
+
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage.errors import ReadFailed
+from tidelog.storage.log import Log
+from tidelog.storage.recovery import Known
+from tidelog.storage.segment import Segment
+from tidelog.storage.shared import Shared
+
+
+class UnopenedLog(Log):
+    """A log without segments on disk; `unopened` says why, `known` is what the data folder remembers of it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        topic: str,
+        partition: int,
+        config: TopicConfig,
+        shared: Shared,
+        known: Known,
+        why: str,
+        now_ms: int,
+    ) -> None:
+        """Refuse all that is asked of the log."""
+        end = max(known.recovery_point, known.log_start_offset)
+        segment = Segment.begin(
+            folder, end, config.index_interval_bytes, config.segment_index_bytes, shared, now_ms
+        )
+        super().__init__(
+            folder,
+            topic,
+            partition,
+            config,
+            shared,
+            [segment],
+            log_start_offset=known.log_start_offset,
+            recovery_point=known.recovery_point,
+        )
+        self.known = known
+        self.unopened = why
+        self.refuse_writes(f"the start, which could not open it: {why}; mend that and restart")
+
+    def read(self, *_: object) -> NoReturn:
+        """Raise ReadFailed."""
+        raise self._refusal()
+
+    def headers(self, offset: int) -> NoReturn:  # noqa: ARG002 asked by this name, too
+        """Raise ReadFailed."""
+        raise self._refusal()
+
+    def _refusal(self) -> ReadFailed:
+        return ReadFailed(f"{self}: could not be opened by the start: {self.unopened}; mend that and restart")
+
+    def close(self) -> bool:
+        """Leave the files as they are; return whether a clean start may take them as it would have this time."""
+        return self.known.clean
