@@ -301,6 +301,8 @@ class Topics:
                     self._check_creation(record.name)
                 log = make(record.name, index, record.id, config)
                 made.append(log)
+            else:
+                self._logs.restore_topic_id(log, record.id)
             partitions.append(Partition(index, log))
         if made:
             for _ in self._logs.sync_made(made):

@@ -33,7 +33,7 @@ from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_of
 from tidelog.storage.retention import expired
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import SUFFIXES, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.upkeep import enforce_retention
 
@@ -248,19 +248,32 @@ class LogManager:
         return log
 
     def sync_made(self, logs: Iterable[Log]) -> Steps[None]:
-        """Return once logs that were made are on disk by name, so that no start takes them for new ones.
+        """Return once logs that were made are on disk by name, with the ids of their topics.
 
-        A step for each: what one waits for is put on disk for the others as well, as a rule, but a sync of a thousand
-        that have nothing more to wait for takes a second.
+        No later start takes them for new ones. One sync of the file system does it for many, or else a step for each.
         """
         try:
-            for log in logs:
-                if files.status(log.directory) is not None:  # else `restore` has it made later, durably
-                    files.sync_folder(log.directory)
+            made = [
+                log for log in logs if files.status(log.directory) is not None
+            ]  # `restore` may make others later
+            if self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync():
+                return
+            for log in made:
+                files.sync(log.directory / folder_identity.PARTITION_METADATA)
+                files.sync_folder(log.directory)
                 yield
             files.sync_folder(self.directory)
         except OSError as error:
             raise StorageError(f"{self.directory}: cannot be synced: {error}") from error
+
+    def restore_topic_id(self, log: Log, topic_id: bytes) -> None:
+        """Write the topic's id into a partition's folder that names none: it is missing there, empty or torn.
+
+        Nothing waits for the disk: the next start looks again.
+        """
+        if log.topic_id is None:
+            with self.disk.may_refuse("topic id", log):
+                folder_identity.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:
         """Delete a topic's logs, or those from partition `first` on, and what the checkpoints say of them.
@@ -438,12 +451,21 @@ class LogManager:
         try:
             self.checkpoint()
             if clean:
+                self._sync_closed(logs)
                 files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
             clean = False
             _log.error("the next start recovers data=%s error=%r", self.directory, str(error))
         self.abandon()
         return clean
+
+    def _sync_closed(self, logs: list[Log]) -> None:
+        """Put on disk what was saved of logs as they were closed: after a power cut, too, the marker vouches for it."""
+        if self._group_sync.is_cheaper_than(len(SUFFIXES) * len(logs)) and self._group_sync.sync():
+            return
+        with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
+            for _ in pool.map(_sync_saved, logs):
+                pass
 
     def abandon(self) -> None:
         """Let the folder go as it is, as a crash would."""
@@ -464,6 +486,12 @@ def _removed(folder: Path) -> Steps[None]:
         with suppress(OSError):
             files.remove(folder / name)
     files.remove_folder(folder)
+
+
+def _sync_saved(log: Log) -> None:
+    for suffix in SUFFIXES:
+        files.sync(log.active.path(suffix))
+    files.sync_folder(log.directory)
 
 
 def _closed(log: Log) -> bool:

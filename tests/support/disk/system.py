@@ -74,6 +74,7 @@ class Disk:
         self.failed = 0  # calls that were made to fail
         self._fds: dict[int, list[int]] = {}
         self._untold: set[int] = set()  # files that a failed sync of everything has not told of
+        self._locks: dict[int, int] = {}  # of each file that is locked the descriptor that holds its lock
 
     def do(self, op: Op) -> None:
         """Change the disk."""
@@ -198,9 +199,17 @@ class Disk:
             raise
         self.do(Op("sync-all") if fd is None else Op("sync", number))
 
+    def lock(self, fd: int) -> None:
+        """Lock a file until its descriptor is closed. BlockingIOError where another one holds the lock."""
+        number = self._fds[fd][0]
+        if self._locks.setdefault(number, fd) != fd:
+            _fail(errno.EWOULDBLOCK)
+
     def close(self, fd: int) -> None:
         """Forget a descriptor; one of a disk that is no longer in use is not known."""
-        self._fds.pop(fd, None)
+        number, _ = self._fds.pop(fd, (ROOT, 0))
+        if self._locks.get(number) == fd:
+            del self._locks[number]
 
 
 def _fail(number: int, path: Any = None) -> None:
@@ -214,6 +223,7 @@ class System:
         self.disk: Disk
         self.boot = 0  # how often the power was cut
         self.numbers: Iterator[int]  # for whoever makes names up
+        self.path = SimpleNamespace(realpath=os.fspath)  # there are no symbolic links
         for name in dir(os):
             if name.startswith(("O_", "RWF_", "POSIX_FADV_")) or name in ("strerror", "devnull", "fspath"):
                 setattr(self, name, getattr(os, name))
@@ -435,7 +445,7 @@ class _Errno:
 _STAND_INS = {
     "os": _system,
     "fcntl": SimpleNamespace(
-        flock=lambda fd, how: None,
+        flock=lambda fd, how: _system.disk.lock(fd),
         lockf=lambda fd, how: None,
         LOCK_EX=fcntl.LOCK_EX,
         LOCK_NB=fcntl.LOCK_NB,
