@@ -186,7 +186,10 @@ class Catalog:
             own, everywhere = (self.broker_options(each) for each in (str(config.node_id), ALL_BROKERS))
             return config.changed(own, everywhere)
         except ConfigError as error:
-            message = f"{self.path}: an option that was set while the broker ran cannot be honoured: {error}"
+            message = (
+                f"{self.path}: an option that was set while the broker ran cannot be honoured: {error}; set or delete "
+                "it with tidelog configs alter --data-dir"
+            )
             raise CatalogError(message) from error
 
     def remove_topic(self, name: str) -> None:
