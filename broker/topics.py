@@ -41,6 +41,7 @@ MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 # One request must not be able to exhaust the machine; each partition costs a file descriptor and a few KB.
 MAX_PARTITIONS_PER_TOPIC = 10_000
+TOPIC_ID_BYTES = 16
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
@@ -83,6 +84,15 @@ def name_problem(name: str) -> str | None:
     if not _LEGAL_NAME.fullmatch(name):
         return f"topic name {name!r}: only ASCII letters and digits, '.', '_' and '-' are allowed"
     return None
+
+
+def record_problem(record: TopicRecord) -> str | None:
+    """Say what keeps a topic from being served that the catalogue holds, or None; its options are not looked at."""
+    if not isinstance(record.id, bytes) or len(record.id) != TOPIC_ID_BYTES or not any(record.id):
+        return f"its id in the catalogue is not {TOPIC_ID_BYTES} bytes, or they are all 0"
+    if not isinstance(record.partitions, int) or not 1 <= record.partitions <= MAX_PARTITIONS_PER_TOPIC:
+        return f"the catalogue gives it {record.partitions} partitions, not 1 to {MAX_PARTITIONS_PER_TOPIC}"
+    return name_problem(record.name)
 
 
 def check_option(name: str, value: str) -> None:
@@ -146,6 +156,8 @@ class Topics:
         self._leftovers: set[str] = set()
         self._growing: set[bytes] = set()  # by id
         self._troubles = Troubles()
+        # Topics that a start could not serve, and why: their names are not given again.
+        self.left: dict[str, str] = {}
         # Set by the loop, looked at by the thread: what is half made is left.
         self.is_stopping = False
 
@@ -184,8 +196,15 @@ class Topics:
 
     def open(self) -> None:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
-        options = {record.name: record.options for record in self._catalog.topics()}
-        self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
+        records = self._catalog.topics()
+        options = {record.name: record.options for record in records}
+        self.left = {record.name: why for record in records if (why := self._problem(record)) is not None}
+        self._logs.open(
+            lambda name: self._config(name, options.get(name, {})), options.__contains__, self._folder_problem
+        )
+        self.left |= self._logs.left
+        for name, why in self.left.items():
+            _log.error("topic not served, its files are left as they are topic=%r why=%r", name, why)
         for name in self._catalog.deletions():
             try:
                 at_once(self._delete_folders(name))
@@ -199,7 +218,24 @@ class Topics:
             if record is None or partitions > record.partitions:
                 self._adopt(name, record, partitions)
         for record in self._catalog.topics():
-            self._serve(at_once(self._make(record, self._logs.restore)))
+            if record.name not in self.left:
+                self._serve(at_once(self._make(record, self._logs.restore)))
+
+    def _problem(self, record: TopicRecord) -> str | None:
+        """Say why a topic is left alone. No default stands in for an option: retention might delete what it kept."""
+        try:
+            self._config(record.name, record.options)
+        except ConfigError as error:
+            return (
+                f"{error}; stop the broker, and set or delete the option with tidelog configs alter --data-dir "
+                f"{self._logs.directory} --topic {record.name}"
+            )
+        return record_problem(record)
+
+    def _folder_problem(self, name: str, partition: int) -> str | None:
+        if partition >= MAX_PARTITIONS_PER_TOPIC:
+            return f"there is a folder of partition {partition}, and a topic has at most {MAX_PARTITIONS_PER_TOPIC}"
+        return self.left.get(name)
 
     def _highest(self) -> dict[str, int]:
         """Return how many partitions each topic has by its folders."""
@@ -238,6 +274,8 @@ class Topics:
         """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
         if name in self._made or name in self._creating:
             raise TopicExists(f"topic {name} exists")
+        if name in self.left:
+            raise TopicExists(f"topic {name} exists, and is not served: {self.left[name]}")
         if name in self._deleting:
             raise TopicExists(f"topic {name} is being deleted; ask again when that is answered")
         others = self._by_metric_name.get(metric_name(name))

@@ -142,6 +142,13 @@ class Fsck:
             lock.release()
 
     def _partition(self, folder: Path, known: _Known, is_live: bool) -> Iterator[Problem]:
+        irregular = files.irregular_in(folder)
+        if irregular:
+            for name in irregular:
+                yield Problem(
+                    folder / name, 0, "not a regular file: this partition is not read", is_flushed=True
+                )
+            return
         key = partition_of(folder.name)
         epochs = LeaderEpochs.load(folder)
         flushed_to = known.points.get(key, 0) if key is not None else 0

@@ -62,6 +62,10 @@ class LogManager:
         self.shared = Shared(directory, defaults.producer_state_max_bytes)
         self.disk = self.shared.disk
         self.logs: dict[tuple[str, int], Log] = {}
+        self.left: dict[str, str] = {}  # topics of which no file is touched, and why
+        self._leaves_unrecovered = (
+            False  # their logs, after an unclean stop: that stays so for the next start
+        )
         self.cluster_id = ""
         self.directory_id = ""
         # The partitions that a checkpoint on disk may name, and those of them that are not here.
@@ -91,11 +95,13 @@ class LogManager:
         self,
         config_of: Callable[[str], TopicConfig] | None = None,
         is_ours: Callable[[str], bool] = lambda _: True,
+        problem_of: Callable[[str, int], str | None] = lambda *_: None,
     ) -> None:
         """Lock the folder, unless `lock` did, and load every log in it; each is ready on return.
 
         `config_of` gives a topic's options; `is_ours` tells a topic that was made here from one whose folders were
-        copied here. After an unclean stop logs are recovered, a few at a time.
+        copied here. `problem_of` says why a partition may not be served: its topic is left alone (`left`). After an
+        unclean stop logs are recovered, a few at a time.
         """
         if self._lock is None:
             self.lock()
@@ -103,7 +109,9 @@ class LogManager:
         began_s = time.monotonic()
         with files.holding(self._lock):
             clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
-            self._load(config_of or (lambda _: self.defaults.topic_defaults()), is_ours, clean)
+            found = self._servable(problem_of)
+            self._leaves_unrecovered = bool(self.left) and not clean
+            self._load(found, config_of or (lambda _: self.defaults.topic_defaults()), is_ours, clean)
             if clean:
                 # Now that nothing was refused. On disk, too: a marker that comes back would vouch for what is written
                 # from now on.
@@ -113,8 +121,24 @@ class LogManager:
         if not clean and self.logs:
             _log.info("recovered logs=%d after an unclean stop data=%s", len(self.logs), self.directory)
 
+    def _servable(self, problem_of: Callable[[str, int], str | None]) -> list[tuple[Path, str, int]]:
+        """Return the partitions of topics that can be served; of the others `left` says why."""
+        found = list(self._partitions())
+        for folder, topic, partition in found:
+            problem = problem_of(topic, partition)
+            irregular = files.irregular_in(folder)
+            if problem is None and irregular:
+                problem = f"{folder / irregular[0]} is not a regular file; move it away"
+            if problem is not None:
+                self.left.setdefault(topic, problem)
+        return [each for each in found if each[1] not in self.left]
+
     def _load(
-        self, config_of: Callable[[str], TopicConfig], is_ours: Callable[[str], bool], clean: bool
+        self,
+        found: list[tuple[Path, str, int]],
+        config_of: Callable[[str], TopicConfig],
+        is_ours: Callable[[str], bool],
+        clean: bool,
     ) -> None:
         points = load_offsets(self.directory / RECOVERY_POINTS)
         starts = load_offsets(self.directory / LOG_STARTS)
@@ -128,7 +152,6 @@ class LogManager:
             known = known_of((topic, partition))
             return recovery.find(folder, topic, partition, configs[topic], self.shared, known, now_ms)
 
-        found = list(self._partitions())
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
         if clean:
             logs = [load(*each) for each in found]
@@ -140,7 +163,7 @@ class LogManager:
         self.logs = {(log.topic, log.partition): log for log in logs}
         self._entries = points.keys() | starts.keys()
         self._absent = self._entries - self.logs.keys()
-        self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0])}
+        self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0]) or key[0] in self.left}
         self._absent -= self._lost.keys()
         try:
             if not clean:
@@ -159,7 +182,7 @@ class LogManager:
 
         Or the disk has refused something since.
         """
-        if all(log.health.failure is None for log in self.logs.values()):
+        if not self._leaves_unrecovered and all(log.health.failure is None for log in self.logs.values()):
             self._is_boot_saved = self.disk.trust()
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
@@ -450,7 +473,7 @@ class LogManager:
             clean = all(list(pool.map(_closed, logs)))
         try:
             self.checkpoint()
-            if clean:
+            if clean and not self._leaves_unrecovered:
                 self._sync_closed(logs)
                 files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:

@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import mmap
 import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -263,14 +264,18 @@ class System:
         return self._stat(self.disk._fds[fd][0])
 
     def stat(self, path: Any) -> Any:
+        if os.fspath(path) in _OF_THE_SYSTEM:
+            return SimpleNamespace(st_mode=stat.S_IFREG)
         return self._stat(self.disk.find(path))
 
     def _stat(self, number: int) -> Any:
         node = self.disk.image.nodes[number]
         if isinstance(node, FolderNode):
-            return SimpleNamespace(st_size=0, st_mtime_ns=0, st_dev=_DEVICE)
+            return SimpleNamespace(st_size=0, st_mtime_ns=0, st_dev=_DEVICE, st_mode=stat.S_IFDIR)
         data, modified_ms = node.versions[-1]
-        return SimpleNamespace(st_size=len(data), st_mtime_ns=modified_ms * 1_000_000, st_dev=_DEVICE)
+        return SimpleNamespace(
+            st_size=len(data), st_mtime_ns=modified_ms * 1_000_000, st_dev=_DEVICE, st_mode=stat.S_IFREG
+        )
 
     def utime(self, path: Any, ns: tuple[int, int]) -> None:
         number = self.disk.find(path)
@@ -355,7 +360,9 @@ class System:
         nodes = disk.image.nodes
         yield [
             SimpleNamespace(
-                name=name, is_dir=lambda number=number, **_: isinstance(nodes[number], FolderNode)
+                name=name,
+                is_dir=lambda number=number, **_: isinstance(nodes[number], FolderNode),
+                is_file=lambda number=number, **_: isinstance(nodes[number], FileNode),
             )
             for name, number in disk.image.folder(disk.find(path)).names.items()
         ]
@@ -454,7 +461,7 @@ _STAND_INS = {
     "mmap": SimpleNamespace(mmap=_map, ACCESS_READ=mmap.ACCESS_READ),
     "shutil": SimpleNamespace(rmtree=_rmtree),
 }
-_HARMLESS = {"contextlib", "errno"}
+_HARMLESS = {"contextlib", "errno", "stat_module"}
 _CTYPES = SimpleNamespace(
     CDLL=lambda *_, **__: SimpleNamespace(syncfs=_Errno.syncfs), get_errno=lambda: _Errno.last
 )
