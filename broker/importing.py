@@ -17,6 +17,7 @@ from tidelog.broker.topics import (
     Topics,
     metric_name,
     name_problem,
+    record_problem,
 )
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
@@ -25,7 +26,7 @@ from tidelog.storage.errors import DataDirLocked, StorageError
 from tidelog.storage.importing import Staged
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.log_names import CLUSTER_METADATA
+from tidelog.storage.log_names import CLUSTER_METADATA, is_internal
 
 
 class Expired(NamedTuple):
@@ -71,6 +72,11 @@ def import_partition(
 def _problem(topic: str, partition: int) -> str | None:
     if topic == CLUSTER_METADATA:
         return f"{topic}: is the log of Kafka's controllers; choose another topic"
+    if is_internal(topic):
+        return (
+            f"{topic}: the broker writes this topic itself, and takes what is in it for what clients have committed; "
+            "choose another topic"
+        )
     if partition >= MAX_PARTITIONS_PER_TOPIC:
         return f"partition {partition}: a topic has at most {MAX_PARTITIONS_PER_TOPIC}, numbered from 0"
     return name_problem(topic)
@@ -97,6 +103,8 @@ def _import(
     is_new = record is None
     if record is None:
         record = TopicRecord(name, new_topic_id(), partition + 1, options)
+    elif problem := record_problem(record):
+        raise StorageError(f"topic {name}: {problem}")
     defaults = config.topic_defaults()
     topic_config = defaults.override(record.options, source=f"topic {name}").bounded_by(defaults)
     target = logs.directory / f"{name}-{partition}"

@@ -40,6 +40,7 @@ _HALF_MADE = "half made topics"
 # Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
 MAX_TOPIC_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+TOPIC_ID_BYTES = 16
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
@@ -88,6 +89,15 @@ def name_problem(name: str) -> str | None:
             "'.', '_' and '-'"
         )
     return None
+
+
+def record_problem(record: TopicRecord) -> str | None:
+    """Say what keeps a topic from being served that the catalogue holds, or None; its options are not looked at."""
+    if not isinstance(record.id, bytes) or len(record.id) != TOPIC_ID_BYTES or not any(record.id):
+        return f"its id in the catalogue is not {TOPIC_ID_BYTES} bytes, or they are all 0"
+    if not isinstance(record.partitions, int) or not 1 <= record.partitions <= MAX_PARTITIONS_PER_TOPIC:
+        return f"the catalogue gives it {record.partitions} partitions, not 1 to {MAX_PARTITIONS_PER_TOPIC}"
+    return name_problem(record.name)
 
 
 def check_option(name: str, value: str) -> None:
@@ -151,6 +161,8 @@ class Topics:
         self._leftovers: set[str] = set()
         self._growing: set[bytes] = set()  # by id
         self._troubles = Troubles()
+        # Topics that a start could not serve, and why: their names are not given again.
+        self.left: dict[str, str] = {}
         # Set by the loop, looked at by the thread: what is half made is left.
         self.is_stopping = False
 
@@ -191,8 +203,16 @@ class Topics:
         """Load the logs, and serve what they and the catalogue hold. Before other threads start."""
         known = {record.name: self._honoured(record) for record in self._catalog.topics()}
         options = {name: record.options for name, record in known.items()}
+        self.left = {
+            name: why for name, record in known.items() if (why := record_problem(record)) is not None
+        }
         self._logs.first_epoch = self._catalog.first_epoch()
-        self._logs.open(lambda name: self._config(name, options.get(name, {})), options.__contains__)
+        self._logs.open(
+            lambda name: self._config(name, options.get(name, {})), options.__contains__, self._folder_problem
+        )
+        self.left |= self._logs.left
+        for name, why in self.left.items():
+            _log.error("topic not served, its files are left as they are topic=%r why=%r", name, why)
         for name in self._catalog.deletions():
             try:
                 at_once(self._delete_folders(name))
@@ -204,8 +224,14 @@ class Topics:
                 continue
             if record is None or partitions > record.partitions:
                 known[name] = self._adopt(name, record, partitions)
-        for _, record in sorted(known.items()):
-            self._serve(at_once(self._make(record, self._logs.restore)))
+        for name, record in sorted(known.items()):
+            if name not in self.left:
+                self._serve(at_once(self._make(record, self._logs.restore)))
+
+    def _folder_problem(self, name: str, partition: int) -> str | None:
+        if partition >= MAX_PARTITIONS_PER_TOPIC:
+            return f"there is a folder of partition {partition}, and a topic has at most {MAX_PARTITIONS_PER_TOPIC}"
+        return self.left.get(name)
 
     def _honoured(self, record: TopicRecord) -> TopicRecord:
         """Return a stored topic with those of its options that can be honoured; log the others."""
@@ -256,6 +282,8 @@ class Topics:
         """Raise TopicExists or TopicNamesCollide where a name cannot be given again. Maintenance thread only."""
         if name in self._made or name in self._creating:
             raise TopicExists(f"Topic '{name}' already exists.")
+        if name in self.left:
+            raise TopicExists(f"Topic '{name}' already exists. It is not served: {self.left[name]}")
         if name in self._deleting:
             message = f"Topic '{name}' already exists. It is being deleted: ask again when that is answered."
             raise TopicExists(message)
@@ -321,6 +349,8 @@ class Topics:
                 log = make(record.name, index, record.id, config)
                 if log.unopened is None:
                     made.append(log)
+            elif log.unopened is None:
+                self._logs.restore_topic_id(log, record.id)
             partitions.append(Partition(index, log))
         if made:
             for _ in self._logs.sync_made(made):

@@ -1,17 +1,24 @@
-"""`tidelog configs`: the options of topics and of the broker, and how they are changed while it runs.
+"""`tidelog configs`: the options of topics and of the broker, and how they are changed.
 
-Owns the words of these verbs. Refuses to know what an option means: names and values go to the broker as they are, and
-its answer comes back.
+Owns the words of these verbs. Refuses to know what an option means: names and values go to a running broker as they
+are, and its answer comes back, or into the data folder of a stopped one (`broker/stored_options`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
+from tidelog.broker import stored_options
+from tidelog.broker.catalog import CatalogError
+from tidelog.broker.stored_options import Owner
 from tidelog.cli import client
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import OK, USAGE
 from tidelog.cli.named_values import parse_options
 from tidelog.cli.output import Column, print_rows, to_json
+from tidelog.config.errors import ConfigError
+from tidelog.storage.errors import StorageError
 
 # Where a value comes from, by Kafka's numbers.
 _SOURCES: Final = {1: "topic", 2: "dynamic broker", 3: "dynamic default", 4: "broker", 5: "default"}
@@ -56,9 +63,7 @@ def alter(
 ) -> int:
     """Set and delete options, all of them or none; return the exit code."""
     resource = _resource(topic, broker)
-    wanted = changes(settings, deleted)
-    if not wanted:
-        raise CommandError("nothing to change: give --config NAME=VALUE or --delete-config NAME", USAGE)
+    wanted = _wanted(settings, deleted)
     with client.admin(bootstrap) as session:
         client.alter_options(session, resource, wanted)
     if as_json:
@@ -67,6 +72,75 @@ def alter(
     else:
         print(f"{resource} changed: {', '.join(in_words(wanted))}")
     return OK
+
+
+def describe_stored(
+    topic: str | None, broker: int | None, all_brokers: bool, as_json: bool, data_dir: Path | None
+) -> int:
+    """Print the options that a data folder keeps; return the exit code."""
+    folder, owner, name = _owner(topic, broker, all_brokers, data_dir)
+    with _in_lines():
+        found = stored_options.stored(folder, owner)
+    rows = [{"option": option, "value": value} for option, value in sorted(found.items())]
+    if rows or as_json:
+        print_rows(OPTIONS[:2], rows, as_json=as_json, caption=name)
+    else:
+        print(f"{name}: no option is kept in {folder}")
+    return OK
+
+
+def alter_stored(
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    settings: Sequence[str],
+    deleted: Sequence[str],
+    as_json: bool,
+    data_dir: Path | None,
+) -> int:
+    """Set and delete options that a data folder keeps, while no broker runs on it; return the exit code."""
+    folder, owner, name = _owner(topic, broker, all_brokers, data_dir)
+    wanted = _wanted(settings, deleted)
+    with _in_lines():
+        stored_options.change(folder, owner, wanted)
+    if as_json:
+        named = {"topic": topic} if topic is not None else {"broker": broker}
+        print(to_json({**named, **told(wanted)}))
+    else:
+        print(f"{name} changed in {folder}: {', '.join(in_words(wanted))}; the next start goes by it")
+    return OK
+
+
+def _owner(
+    topic: str | None, broker: int | None, all_brokers: bool, data_dir: Path | None
+) -> tuple[Path, Owner, str]:
+    """Return the data folder, whose options are meant, and the words for that."""
+    if data_dir is None:
+        raise CommandError("--all-brokers: give --data-dir, too", USAGE)
+    if all_brokers and topic is None and broker is None:
+        return data_dir, Owner(None), "all brokers"
+    if all_brokers or (topic is None) == (broker is None):
+        raise CommandError("name one of --topic, --broker and --all-brokers", USAGE)
+    owner = Owner(topic) if topic is not None else Owner(None, str(broker))
+    return data_dir, owner, str(client.Resource(topic, broker))
+
+
+@contextmanager
+def _in_lines() -> Iterator[None]:
+    """Turn what goes wrong with a data folder into one line."""
+    try:
+        yield
+    except ConfigError as error:
+        raise CommandError(str(error), USAGE) from error
+    except (StorageError, CatalogError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _wanted(settings: Sequence[str], deleted: Sequence[str]) -> Changes:
+    wanted = changes(settings, deleted)
+    if not wanted:
+        raise CommandError("nothing to change: give --config NAME=VALUE or --delete-config NAME", USAGE)
+    return wanted
 
 
 def changes(settings: Sequence[str], deleted: Sequence[str]) -> Changes:

@@ -61,6 +61,8 @@ def run(path: Path, with_records: bool, as_json: bool) -> int:
 
 def _parts(path: Path, with_records: bool) -> Iterator[Part]:
     base_offset, parts_of = _kind(path)
+    if path.exists() and not path.is_file():
+        raise CommandError(f"{path}: not a regular file")
     try:
         with open(path, "rb") as file, progress(path.name, _size(file)) as advance:
             yield from parts_of(file, base_offset, with_records, advance)

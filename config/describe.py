@@ -43,7 +43,7 @@ BROKER = """\
 
 Those that are marked, and the defaults of topics by their broker's names, can be changed while the broker runs
 (`tidelog configs`, `kafka-configs.sh`): what is set so is kept in the data folder, and goes before what the broker is
-started with.
+started with. `tidelog configs alter --data-dir DIR` changes or deletes it while the broker is stopped.
 """
 
 IGNORED = """\

@@ -114,10 +114,13 @@ class AppendIndex(IndexFile):
         if summary is not None and not is_vouched(self.data, summary):
             summary.append_entries, summary.append_crc = len(self), self.save()
             files.write_atomically(path, summary.encode())
+        is_new = files.status(self.path) is None
         file = files.File(self.path, create=True)
         file.write_at(bytes(self.data), 0)
         file.truncate(len(self.data))
         self._sync(file)
+        if is_new:
+            files.sync_folder(self.path.parent)
 
     def _sync(self, file: files.File) -> None:
         """Put what replaces entries on disk, no newer than the log: else it would be taken for cut by others."""

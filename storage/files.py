@@ -13,6 +13,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat as stat_module
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -24,6 +25,8 @@ Readable = bytes | bytearray
 Map = mmap.mmap
 _PAGE_BYTES = mmap.PAGESIZE
 
+
+_NO_FILE: Final = Path(os.devnull)
 
 # The longest that there is (HZ=100).
 _TICK_MS: Final = 10
@@ -39,7 +42,20 @@ class SyncFailed(OSError):
     """What a sync was to put on disk may be gone, whatever the next one says, and whatever kept it from there."""
 
 
+def _refuse_irregular(path: Path) -> None:
+    """Raise OSError for a pipe, a socket or a device: to open or read one may take for ever, or do something.
+
+    A link to a regular file is as good as the file.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(path).st_mode
+        if not stat_module.S_ISREG(mode) and not stat_module.S_ISDIR(mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 def _open(path: Path, flags: int) -> int:
+    if path != _NO_FILE:
+        _refuse_irregular(path)
     try:
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -226,7 +242,7 @@ class FileSlice:
 
 
 # What a read at the end of a log returns; it needs no file of that log to be opened.
-NOTHING = FileSlice(File(Path(os.devnull)), 0, 0)
+NOTHING = FileSlice(File(_NO_FILE), 0, 0)
 
 
 def real(path: Path) -> Path:
@@ -245,6 +261,12 @@ def list_folder(path: Path) -> list[Entry]:
     """Return the entries of a folder, by name."""
     with os.scandir(path) as entries:
         return sorted(Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+
+
+def irregular_in(path: Path) -> list[str]:
+    """Return the names in a folder of what is neither a regular file, nor a folder, nor a link to one."""
+    with os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if not entry.is_file() and not entry.is_dir())
 
 
 class Status(NamedTuple):
@@ -322,6 +344,7 @@ def boot_id() -> bytes | None:
 
 def map_readonly(path: Path) -> bytes | mmap.mmap:
     """Return the content as a read-only map; an empty or missing file as empty bytes."""
+    _refuse_irregular(path)
     with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
         if size := os.fstat(file.fileno()).st_size:
             return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
@@ -370,6 +393,7 @@ def write_atomically(path: Path, data: Readable) -> None:
 
 def write_aside(path: Path, data: Readable, *, durably: bool = False) -> None:
     """Write what is to replace a file beside it; once that is on disk, `put_in_place` may."""
+    _refuse_irregular(temporary_of(path))
     with open(temporary_of(path), "wb", buffering=0) as file:
         _write_all(file.fileno(), data)
         if durably:
@@ -559,6 +583,7 @@ def let_all_write(path: Path) -> None:
 
 def copy(source: Path, target: Path) -> None:
     """Copy a file's content and the time of its last change; the content is on disk on return."""
+    _refuse_irregular(source)
     shutil.copyfile(source, target)
     date_as(target, source)
     fd = _open(target, os.O_RDONLY)
@@ -592,6 +617,7 @@ class FolderLock:
 
     def __init__(self, path: Path) -> None:
         """Take the lock in file `path`; raise BlockingIOError if another process has it."""
+        _refuse_irregular(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POI
 from tidelog.storage.log_names import bases_in, partition_of
 from tidelog.storage.producer_snapshots import offset_of
 from tidelog.storage.recovery import Known
-from tidelog.storage.segment import APPEND_INDEX, LOG, SUFFIXES
+from tidelog.storage.segment import APPEND_INDEX, INDEX, LOG, SUFFIXES, SUMMARY, TIME_INDEX
 from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecars
 
 # How often a segment that is being written is looked at before what is found there counts, and the time in between.
@@ -42,7 +42,8 @@ class Problem(NamedTuple):
     """A finding, and what became of it; `is_seen` is false where something could not be looked at.
 
     One that may be none is a note: nothing tells whether that is as it should be. One that `is_bounded` is damage that
-    stays, of append times: bounds stand in for them now, and nothing tells of it any more.
+    stays, of append times: bounds stand in for them now, and nothing tells of it any more. `is_flushed` of records that
+    had been put on disk.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class Problem(NamedTuple):
     is_seen: bool = True
     is_note: bool = False
     is_bounded: bool = False
+    is_flushed: bool = False
 
 
 class Tally(NamedTuple):
@@ -63,12 +65,16 @@ class Tally(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What the data folder tells; nothing, of a partition's folder that lies elsewhere."""
+    """What the data folder tells; nothing, of a partition's folder that lies elsewhere.
+
+    `was_cut_off` if its broker did not stop in order, and the disk may have lost what was not flushed.
+    """
 
     folder: Path | None
     clean: bool
     points: OffsetsByPartition
     starts: OffsetsByPartition
+    was_cut_off: bool = False
 
     def is_live(self) -> bool:
         return self.folder is not None and files.is_locked(self.folder / folder_identity.LOCK)
@@ -107,7 +113,8 @@ class Fsck:
             is_live = not self._repair and known.is_live()
             for folder in self._partitions:
                 try:
-                    yield from self._partition(folder, known, is_live)
+                    for problem in self._partition(folder, known, is_live):
+                        yield _as_note(problem) if known.was_cut_off and not is_live else problem
                 except FileNotFoundError:
                     if not is_live or files.status(folder) is not None:
                         raise
@@ -137,15 +144,23 @@ class Fsck:
             lock.release()
 
     def _partition(self, folder: Path, known: _Known, is_live: bool) -> Iterator[Problem]:
+        irregular = files.irregular_in(folder)
+        if irregular:
+            for name in irregular:
+                yield Problem(
+                    folder / name, 0, "not a regular file: this partition is not read", is_flushed=True
+                )
+            return
         key = partition_of(folder.name)
         epochs = LeaderEpochs.load(folder)
         flushed_to = known.points.get(key, 0) if key is not None else 0
+        is_open = is_live or (known.folder is not None and not known.clean)
         # What compaction has decided for counts, though a kill has left it half done.
         present = swap.present(folder)
         bases = [base for base, _ in present]
         checks: list[SegmentCheck] = []
         for (base, mark), following in zip(present, [*bases[1:], None], strict=False):
-            lags = following is None and (is_live or (known.folder is not None and not known.clean))
+            lags = following is None and is_open
             epoch_at = (epochs or LeaderEpochs(folder)).at
             around = Around(epoch_at, lags, flushed_to, following)
             try:
@@ -158,7 +173,8 @@ class Fsck:
                 yield _unseen(folder / f"{base:020d}{LOG}", error)
                 continue
             checks.append(check)
-            yield from self._told(check)
+            for problem in self._told(check):
+                yield _as_note(problem) if is_open and _is_replaced(problem, check) else problem
             self.tally = self.tally._replace(
                 segments=self.tally.segments + 1, log_bytes=self.tally.log_bytes + check.size
             )
@@ -166,11 +182,11 @@ class Fsck:
         yield from self._abandoned(folder)
         if not is_live:
             start = known.starts.get(key) if key is not None else None
-            yield from _between(checks, start if known.clean else None, start or 0)
+            yield from _between(checks, start if known.clean else None, start or 0, flushed_to)
             yield from self._cut_short(checks, key, known, flushed_to)
             if not bases and flushed_to:
-                yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}")
-            yield from _orphans(folder, [*bases, *bases_in(folder)])
+                yield Problem(folder, 0, f"holds no log, but {_flushed(flushed_to)}", is_flushed=True)
+            yield from _orphans(folder, [*bases, *bases_in(folder)], None if known.clean else flushed_to)
 
     def _cut_short(
         self, checks: list[SegmentCheck], key: tuple[str, int] | None, known: _Known, flushed_to: int
@@ -181,12 +197,11 @@ class Fsck:
         last = checks[-1]
         ends = f"ends before offset {last.next_offset}, but"
         if last.next_offset < flushed_to:
-            yield Problem(last.path, last.size, f"{ends} {_flushed(flushed_to)}")
+            yield Problem(last.path, last.size, f"{ends} {_flushed(flushed_to)}", is_flushed=True)
             return
         if known.folder is None or key is None:
             return
-        was_cut_off = not folder_identity.is_same_boot(known.folder)
-        remembered = Known(known.clean, flushed_to, 0, self._is_ours(*key), was_cut_off)
+        remembered = Known(known.clean, flushed_to, 0, self._is_ours(*key), known.was_cut_off)
         if not remembered.vouches_for_files:
             return
         folder = last.path.parent
@@ -288,13 +303,33 @@ class Fsck:
                 repaired = check.repair()
             except OSError as error:
                 yield Problem(check.path, 0, f"what lies beside it cannot be written: {error}")
-        for path, position, what in check.findings:
+        for path, position, what, is_flushed in check.findings:
             is_bounded = path.suffix == APPEND_INDEX and check.has_bounds
-            yield Problem(path, position, what, path.suffix in repaired, is_bounded=is_bounded)
+            is_repaired = path.suffix in repaired
+            yield Problem(path, position, what, is_repaired, is_bounded=is_bounded, is_flushed=is_flushed)
 
 
 def _flushed(offset: int) -> str:
     return f"all before {offset} had been flushed"
+
+
+def _is_replaced(problem: Problem, check: SegmentCheck) -> bool:
+    """Tell whether a broker that has a log open, or the next one, makes a file again before it believes it.
+
+    It compares an index with the summary when a lookup first needs it, so one that a power cut tore before the start
+    may still be there. A kill may come while a broker replaces the files of a segment one by one.
+    """
+    if problem.path.suffix == SUMMARY:
+        return not check.is_described
+    return problem.path.suffix in (INDEX, TIME_INDEX)
+
+
+def _as_note(problem: Problem) -> Problem:
+    """Return what a power cut may have done to bytes that nobody had put on disk, or a kill to files in the making."""
+    if problem.is_note or not problem.is_seen or problem.is_flushed:
+        return problem
+    end = "the next start cuts it" if problem.path.suffix == LOG else "it is made again before it is used"
+    return problem._replace(what=f"{problem.what}; {end}", is_note=True)
 
 
 def _unseen(path: Path, error: Exception) -> Problem:
@@ -336,33 +371,42 @@ def _known(folder: Path | None) -> _Known:
     if folder is None:
         return _Known(None, True, {}, {})
     clean = files.status(folder / CLEAN_SHUTDOWN) is not None
-    return _Known(folder, clean, load_offsets(folder / RECOVERY_POINTS), load_offsets(folder / LOG_STARTS))
+    is_ours = files.status(folder / folder_identity.META) is not None
+    was_cut_off = is_ours and not clean and not folder_identity.is_same_boot(folder)
+    points, starts = load_offsets(folder / RECOVERY_POINTS), load_offsets(folder / LOG_STARTS)
+    return _Known(folder, clean, points, starts, was_cut_off)
 
 
-def _between(checks: list[SegmentCheck], first: int | None, start: int) -> Iterator[Problem]:
+def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_to: int) -> Iterator[Problem]:
     """Find offsets that no segment has, at the start or between two; and those that two have."""
     if checks and first is not None and first < checks[0].base_offset:
-        yield Problem(checks[0].path, 0, f"offsets {first} to {checks[0].base_offset - 1} before it are gone")
+        what = f"offsets {first} to {checks[0].base_offset - 1} before it are gone"
+        yield Problem(checks[0].path, 0, what, is_flushed=first < flushed_to)
     for before, after in pairwise(checks):
         end, base = before.next_offset, after.base_offset
         if end > base and after.size:
-            yield Problem(
-                after.path, 0, f"begins with offset {base}, and {before.path.name} ends with {end - 1}"
-            )
+            what = f"begins with offset {base}, and {before.path.name} ends with {end - 1}"
+            yield Problem(after.path, 0, what, is_flushed=base < flushed_to)
         elif max(end, start) < base and not before.ends_in_damage:
             offsets = f"offsets {end} to {base - 1} before it are"
             if before.fills_its_range and (after.fills_its_range or not after.size) and before.size:
-                yield Problem(after.path, 0, f"{offsets} gone")
+                yield Problem(after.path, 0, f"{offsets} gone", is_flushed=end < flushed_to)
             elif before.origin.has_times and after.origin.has_times:
                 what = f"{offsets} in no segment: gone, unless the log was compacted elsewhere and came from there"
                 yield Problem(after.path, 0, what, is_note=True)
 
 
-def _orphans(folder: Path, bases: list[int]) -> Iterator[Problem]:
-    """Find what lies beside a log that is gone; empty files are what is left of one that was never begun."""
+def _orphans(folder: Path, bases: list[int], killed_at: int | None = None) -> Iterator[Problem]:
+    """Find what lies beside a log that is gone; empty files are what is left of one that was never begun.
+
+    Where a kill may have come between the removal of a log and that of what lies beside it, `killed_at` is the offset
+    before which all was flushed. Retention deletes from the front, and a cut from the end.
+    """
     for name, is_folder in files.list_folder(folder):
         stem, dot, suffix = name.partition(".")
         if is_folder or dot + suffix not in SUFFIXES or not stem.isdecimal() or int(stem) in bases:
+            continue
+        if killed_at is not None and bases and not min(bases) < int(stem) < max(killed_at, *bases):
             continue
         status = files.status(folder / name)
         if status is not None and status.size:

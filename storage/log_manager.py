@@ -34,7 +34,7 @@ from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.log import Log
 from tidelog.storage.log_names import DELETE_SUFFIX, NAME_BYTES_MAX, partition_of
 from tidelog.storage.retention import expired
-from tidelog.storage.segment import Segment
+from tidelog.storage.segment import SUFFIXES, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.unopened import UnopenedLog
 from tidelog.storage.upkeep import enforce_retention, next_due_ms
@@ -64,6 +64,10 @@ class LogManager:
         self.shared = Shared(directory, defaults.producer_state_max_bytes)
         self.disk = self.shared.disk
         self.logs: dict[tuple[str, int], Log] = {}
+        self.left: dict[str, str] = {}  # topics of which no file is touched, and why
+        self._leaves_unrecovered = (
+            False  # their logs, after an unclean stop: that stays so for the next start
+        )
         self.cluster_id = ""
         self.directory_id = ""
         # The partitions that a checkpoint on disk may name, and those of them that are not here.
@@ -97,11 +101,13 @@ class LogManager:
         self,
         config_of: Callable[[str], TopicConfig] | None = None,
         is_ours: Callable[[str], bool] = lambda _: True,
+        problem_of: Callable[[str, int], str | None] = lambda *_: None,
     ) -> None:
         """Lock the folder, unless `lock` did, and load every log in it; each is ready on return.
 
         `config_of` gives a topic's options; `is_ours` tells a topic that was made here from one whose folders were
-        copied here. After an unclean stop logs are recovered, a few at a time.
+        copied here. `problem_of` says why a partition may not be served: its topic is left alone (`left`). After an
+        unclean stop logs are recovered, a few at a time.
         """
         if self._lock is None:
             self.lock()
@@ -109,7 +115,9 @@ class LogManager:
         began_s = time.monotonic()
         with files.holding(self._lock):
             clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
-            self._load(config_of or (lambda _: self.defaults.topic_defaults()), is_ours, clean)
+            found = self._servable(problem_of)
+            self._leaves_unrecovered = bool(self.left) and not clean
+            self._load(found, config_of or (lambda _: self.defaults.topic_defaults()), is_ours, clean)
             if clean:
                 # Now that nothing was refused. On disk, too: a marker that comes back would vouch for what is written
                 # from now on.
@@ -119,8 +127,24 @@ class LogManager:
         if not clean and self.logs:
             _log.info("recovered logs=%d after an unclean stop data=%s", len(self.logs), self.directory)
 
+    def _servable(self, problem_of: Callable[[str, int], str | None]) -> list[tuple[Path, str, int]]:
+        """Return the partitions of topics that can be served; of the others `left` says why."""
+        found = list(self._partitions())
+        for folder, topic, partition in found:
+            problem = problem_of(topic, partition)
+            irregular = files.irregular_in(folder)
+            if problem is None and irregular:
+                problem = f"{folder / irregular[0]} is not a regular file; move it away"
+            if problem is not None:
+                self.left.setdefault(topic, problem)
+        return [each for each in found if each[1] not in self.left]
+
     def _load(
-        self, config_of: Callable[[str], TopicConfig], is_ours: Callable[[str], bool], clean: bool
+        self,
+        found: list[tuple[Path, str, int]],
+        config_of: Callable[[str], TopicConfig],
+        is_ours: Callable[[str], bool],
+        clean: bool,
     ) -> None:
         points = load_offsets(self.directory / RECOVERY_POINTS)
         starts = load_offsets(self.directory / LOG_STARTS)
@@ -147,7 +171,6 @@ class LogManager:
                     raise  # It is not of this partition.
                 return self._unopened(folder, topic, partition, configs[topic], known, error)
 
-        found = list(self._partitions())
         configs = {topic: config_of(topic) for topic in {topic for _, topic, _ in found}}
         if clean:
             logs = [load(*each) for each in found]
@@ -163,7 +186,7 @@ class LogManager:
             self._look_again(log, now_ms + min(span_ms for span_ms in spans_ms if span_ms >= 0))
         self._entries = points.keys() | starts.keys()
         self._absent = self._entries - self.logs.keys()
-        self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0])}
+        self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0]) or key[0] in self.left}
         self._absent -= self._lost.keys()
         try:
             if not clean:
@@ -203,7 +226,7 @@ class LogManager:
 
         Or the disk has refused something since.
         """
-        if all(log.health.failure is None for log in self.logs.values()):
+        if not self._leaves_unrecovered and all(log.health.failure is None for log in self.logs.values()):
             self._is_boot_saved = self.disk.trust()
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
@@ -302,19 +325,32 @@ class LogManager:
         return log
 
     def sync_made(self, logs: Iterable[Log]) -> Steps[None]:
-        """Return once logs that were made are on disk by name, so that no start takes them for new ones.
+        """Return once logs that were made are on disk by name, with the ids of their topics.
 
-        A step for each: what one waits for is put on disk for the others as well, as a rule, but a sync of a thousand
-        that have nothing more to wait for takes a second.
+        No later start takes them for new ones. One sync of the file system does it for many, or else a step for each.
         """
         try:
-            for log in logs:
-                if files.status(log.directory) is not None:  # else `restore` has it made later, durably
-                    files.sync_folder(log.directory)
+            made = [
+                log for log in logs if files.status(log.directory) is not None
+            ]  # `restore` may make others later
+            if self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync():
+                return
+            for log in made:
+                files.sync(log.directory / folder_identity.PARTITION_METADATA)
+                files.sync_folder(log.directory)
                 yield
             files.sync_folder(self.directory)
         except OSError as error:
             raise StorageError(f"{self.directory}: cannot be synced: {error}") from error
+
+    def restore_topic_id(self, log: Log, topic_id: bytes) -> None:
+        """Write the topic's id into a partition's folder that names none: it is missing there, empty or torn.
+
+        Nothing waits for the disk: the next start looks again.
+        """
+        if log.topic_id is None:
+            with self.disk.may_refuse("topic id", log):
+                folder_identity.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:
         """Delete a topic's logs, or those from partition `first` on, and what the checkpoints say of them.
@@ -532,13 +568,22 @@ class LogManager:
             clean = all(list(pool.map(_closed, logs)))
         try:
             self.checkpoint()
-            if clean:
+            if clean and not self._leaves_unrecovered:
+                self._sync_closed(logs)
                 files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
             clean = False
             _log.error("the next start recovers data=%s error=%r", self.directory, str(error))
         self.abandon()
         return clean
+
+    def _sync_closed(self, logs: list[Log]) -> None:
+        """Put on disk what was saved of logs as they were closed: after a power cut, too, the marker vouches for it."""
+        if self._group_sync.is_cheaper_than(len(SUFFIXES) * len(logs)) and self._group_sync.sync():
+            return
+        with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
+            for _ in pool.map(_sync_saved, logs):
+                pass
 
     def abandon(self) -> None:
         """Let the folder go as it is, as a crash would."""
@@ -568,6 +613,12 @@ def _removed(folder: Path) -> Steps[None]:
         with suppress(OSError):
             files.remove(folder / name)
     files.remove_folder(folder)
+
+
+def _sync_saved(log: Log) -> None:
+    for suffix in SUFFIXES:
+        files.sync(log.active.path(suffix))
+    files.sync_folder(log.directory)
 
 
 def _closed(log: Log) -> bool:

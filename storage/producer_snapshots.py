@@ -112,13 +112,14 @@ def load_latest(
     useless: list[Path] = []
     for offset in sorted(offsets, reverse=True):
         data = files.load(snapshot_path(folder, offset)) if offset <= end_offset else None
-        if data is not None and state.restore(data):
+        if found is not None and data is not None and producer_state.fault(data) is None:
+            continue  # It stands in for a newer one that is damaged later.
+        if found is None and data is not None and state.restore(data):
             found = offset
-            break
-        useless.append(snapshot_path(folder, offset))
-    else:
+        else:
+            useless.append(snapshot_path(folder, offset))
+    if found is None:
         state.clear()
-
     if useless:
         write(partial(remove, folder, useless))
     return found

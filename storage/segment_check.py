@@ -46,11 +46,12 @@ _COUNTED: Final = (
 
 
 class Finding(NamedTuple):
-    """Something that is not as it should be, and where."""
+    """Something that is not as it should be, and where; `is_flushed` if it has records that a flush had put on disk."""
 
     path: Path
     position: int
     what: str
+    is_flushed: bool = False
 
 
 class Around(NamedTuple):
@@ -160,30 +161,37 @@ class SegmentCheck:
             self._check_records()
         return self.findings
 
-    def _say(self, suffix: str, position: int, what: str) -> None:
-        self.findings.append(Finding(self._segment.path(suffix), position, what))
+    def _say(self, suffix: str, position: int, what: str, offset: int | None = None) -> None:
+        """Take note of something; `offset` is the first one that cannot be read for it."""
+        is_flushed = offset is not None and offset < self._flushed_to
+        self.findings.append(Finding(self._segment.path(suffix), position, what, is_flushed))
+
+    @property
+    def _flushed_to(self) -> int:
+        summary = self._summary
+        return max(self._around.flushed_to, summary.next_offset if summary and summary.flushed else 0)
+
+    @property
+    def is_described(self) -> bool:
+        """Whether a summary vouches for the indexes: no start believes them without."""
+        return self._summary is not None and 0 < self._summary.log_bytes <= self._segment.size
 
     # The walk.
 
     def _walk(self) -> _Described:
         """Walk over what the summary describes, then over the rest."""
         segment, summary, size = self._segment, self._summary, self._segment.size
-        if summary is None and self.sidecars.summary is not None:
-            self._say(SUMMARY, 0, "not a whole summary of a known version")
-        elif summary is None and self.origin.has_times and not self._around.lags:
-            self._say(SUMMARY, 0, "missing")
+        if summary is None and not self._around.lags:
+            if self.sidecars.summary is not None:
+                self._say(SUMMARY, 0, "not a whole summary of a known version")
+            elif self.origin.has_times:
+                self._say(SUMMARY, 0, "missing")
         is_unlike = summary is not None and (summary.log_bytes > size or not summary.log_bytes)
         if summary is not None and is_unlike and verification.is_of_another_log(segment, summary):
             self._say(SUMMARY, 0, "not of this log: it describes other batches")
             self._summary = summary = None
         if summary is not None and summary.log_bytes > size:
-            if summary.flushed or not self._around.lags:
-                self._is_cut_short = True
-                lost = summary.log_bytes - size
-                self._say(
-                    LOG, size, f"ends here; {lost} bytes that the summary describes are gone, offsets "
-                    f"before {summary.next_offset} with them"
-                )  # fmt: skip
+            self._is_cut_short = bool(summary.flushed) or not self._around.lags
             summary = None
         if summary is None:
             summary = segment.summary
@@ -208,6 +216,12 @@ class SegmentCheck:
         found.size = size
         found.scan(self._refuses(), self._around.epoch_at)
         self._leave_torn_tail()
+        if self._is_cut_short and self._summary is not None:
+            lost, end = self._summary.log_bytes - size, self._summary.next_offset
+            what = (
+                f"ends here; {lost} bytes that the summary describes are gone, offsets before {end} with them"
+            )
+            self._say(LOG, size, what, found.next_offset)
         return described
 
     def _refuses(self) -> walk.Refuses:
@@ -265,15 +279,18 @@ class SegmentCheck:
             for _, header in _sound(found, end=start):
                 offset = header.last_offset + 1
             upto = "the log's end" if next_offset == OFFSET_MAX else f"offset {next_offset - 1}"
-            self._say(LOG, start, f"{what}: nothing from offset {offset} to {upto} can be read")
+            self._say(LOG, start, f"{what}: nothing from offset {offset} to {upto} can be read", offset)
             offset = next_offset
         known = self._summary.damage if self._summary is not None else ()
         for _, _, next_offset in known if not found.size else ():
-            self._say(LOG, 0, f"offsets {found.base_offset} to {next_offset - 1} were on disk and are lost")
+            what = f"offsets {found.base_offset} to {next_offset - 1} were on disk and are lost"
+            self._say(LOG, 0, what, found.base_offset)
 
     # What is a function of the log.
 
     def _check_indexes(self, described: _Described) -> None:
+        if self._around.lags and not self.is_described:
+            return  # They are replaced when the segment is next saved.
         offsets, times = self.sidecars.offsets, self.sidecars.times
         full, summary = _state(self._found), self._summary
         if (
@@ -387,7 +404,7 @@ class SegmentCheck:
             if header.magic == MAGIC and header.leader_epoch < last:
                 self._say(
                     LOG, last_position, f"leader epoch {last}, but {header.leader_epoch} in the batch after it, at "
-                    f"{position}: epochs never fall"
+                    f"{position}: epochs never fall", header.base_offset
                 )  # fmt: skip
             if header.magic == MAGIC:
                 last, last_position = header.leader_epoch, position
@@ -406,7 +423,9 @@ class SegmentCheck:
                     if record.timestamp > largest:
                         largest, offset = record.timestamp, record.offset
             except (RecordsError, CorruptLog) as error:
-                self._say(LOG, position, f"the records of a batch cannot be read: {error}")
+                self._say(
+                    LOG, position, f"the records of a batch cannot be read: {error}", header.base_offset
+                )
                 return
         summary = self._summary
         if summary is None or summary.log_bytes != found.size or found.summary.damage or smallest is None:

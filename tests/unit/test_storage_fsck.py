@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,11 +28,11 @@ from tidelog.storage import append_index, segment_check
 from tidelog.storage.append_index import AppendTime
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked
-from tidelog.storage.files import FolderLock
+from tidelog.storage.files import FolderLock, boot_id
 from tidelog.storage.fsck import Fsck, NothingToCheck, Problem
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
-from tidelog.storage.summary import Damage, Summary
+from tidelog.storage.summary import LAYOUTS, Damage, Summary
 
 WRITTEN = Path(__file__).parents[1] / "data" / "kafka-written"
 OPTIONS = {"index_interval_bytes": 150}
@@ -620,6 +621,81 @@ def test_I5_an_index_that_is_wrong_is_found_beside_a_log_that_is_open(tmp_path: 
     assert places(data) == [(path.name, 0)]
 
 
+@pytest.mark.parametrize("spoil", ["torn", "gone", "older"])
+def test_beside_a_start_without_a_summary_that_describes_the_log_nothing_is_damaged(
+    data: Path, spoil: str
+) -> None:
+    path = data / "topic-0" / f"{0:020d}.summary"
+    summary = Summary.load(path)
+    assert summary is not None
+    assert (data / "topic-0" / f"{0:020d}.timeindex").stat().st_size
+    if spoil == "torn":
+        path.write_bytes(bytes(path.stat().st_size))
+    elif spoil == "gone":
+        path.unlink()
+    else:  # one of the first version vouches for nothing
+        layout = LAYOUTS[1]
+        body = struct.pack(">4sHH", b"TLSM", 1, 0) + layout.numbers.pack(
+            *(getattr(summary, name) for name in layout.names)
+        )
+        path.write_bytes(body + struct.pack(">I", crc32c(body)))
+    (data / ".kafka_cleanshutdown").unlink()
+    manager = manager_of(data)
+    manager.open()
+    fill(manager.logs["topic", 0], [[NOW + 7], [NOW + 8]])
+    assert not problems(data, deep=True)
+    manager.abandon()
+    assert not problems(data, deep=True)
+
+
+def test_an_interval_that_changes_in_an_emptied_log_damages_nothing(data: Path) -> None:
+    manager = manager_of(data)
+    manager.open()
+    log = manager.logs["topic", 0]
+    manager.truncate("topic", 0, 0)
+    log.update_config(manager.defaults.topic_defaults().override({"index.interval.bytes": "100"}))
+    for number in range(4):
+        fill(log, [[NOW + 10 * number], [NOW + 10 * number + 5]])
+        log.active.save()
+        assert not problems(data, deep=True)
+    log.roll(NOW + 60)
+    assert not problems(data, deep=True)
+    manager.abandon()
+    assert not problems(data, deep=True)
+
+
+def test_what_a_power_cut_may_tear_is_noted_and_what_was_flushed_is_damage(data: Path) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "boot-id").write_text("another run of the system\n")
+    folder = data / "topic-0"
+    for suffix in (".summary", ".index", ".timeindex"):
+        (folder / f"{0:020d}{suffix}").write_bytes(bytes(36))
+    (folder / "leader-epoch-checkpoint").write_bytes(bytes(8))
+    (folder / "partition.metadata").write_bytes(bytes(8))
+    found = problems(data)
+    assert {problem.path.name for problem in found} == {"leader-epoch-checkpoint", "partition.metadata"}
+    assert all(problem.is_note and "before it is used" in problem.what for problem in found)
+    change(folder / f"{0:020d}.log", 30)
+    (lost,) = [problem for problem in problems(data) if problem.path.suffix == ".log"]
+    assert not lost.is_note
+    (data / "recovery-point-offset-checkpoint").write_text("0\n1\ntopic 0 0\n")
+    (noted,) = [problem for problem in problems(data) if problem.path.suffix == ".log"]
+    assert noted.is_note
+    assert noted.what.endswith("the next start cuts it")
+
+
+def test_a_kill_between_a_log_and_what_lies_beside_it_is_no_damage(folder: Path) -> None:
+    first, second, *_ = sorted(folder.glob("*.log"))
+    data = folder.parent
+    (data / "meta.properties").write_text("version=1\n")
+    (data / "boot-id").write_bytes(boot_id() or b"")
+    first.unlink()
+    assert not problems(data)
+    second.unlink()
+    (data / "recovery-point-offset-checkpoint").write_text("0\n1\ntopic 0 99\n")
+    assert "ends before offset" in problems(data)[-1].what
+
+
 # What cannot be looked at.
 
 
@@ -710,7 +786,9 @@ def killed(data: Path) -> LogManager:
 
 def test_a_repair_of_a_torn_tail_describes_what_comes_before_it(tmp_path: Path) -> None:
     manager = killed(tmp_path / "data")
-    path = manager.logs["topic", 0].active.path(".log")
+    log = manager.logs["topic", 0]
+    log.active.save()
+    path = log.active.path(".log")
     manager.abandon()
     size = path.stat().st_size
     with open(path, "ab") as file:
@@ -733,7 +811,8 @@ def test_a_repair_keeps_the_times_of_a_summary_of_which_the_log_has_less(tmp_pat
     with open(path, "r+b") as file:
         file.truncate(batch_positions(path)[-1])
     path.with_suffix(".index").write_bytes(bytes(8))
-    assert places(tmp_path / "data", repair=True) == [(path.with_suffix(".index").name, 0)]
+    path.with_suffix(".appendindex").write_bytes(bytes(3))
+    assert places(tmp_path / "data", repair=True) == [(path.with_suffix(".appendindex").name, 3)]
     summary = Summary.load(path.with_suffix(".summary"))
     assert summary is not None
     assert (summary.created_ms, summary.next_offset) == (NOW - 5000, 2)

@@ -423,17 +423,46 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
     assert [len(topic.partitions) for topic in (await serve()).broker.topics.all()] == [2]
 
 
-async def test_I1_the_partitions_of_a_new_topic_are_on_disk_by_name_before_it_is_told(
-    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dirty_bytes", [0, 1 << 40])
+async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, dirty_bytes: int
 ) -> None:
     """Else a power cut takes a folder, and a start makes it anew where records were acknowledged."""
-    synced: list[str] = []
-    sync_folder = files.sync_folder
-    monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path.name) or sync_folder(path))
-    client = await connect(await serve())
+    synced: list[Path] = []
+    sync, sync_folder, sync_all = files.sync, files.sync_folder, files.FileSystem.sync
+    monkeypatch.setattr(files, "sync", lambda path: synced.append(path) or sync(path))
+    monkeypatch.setattr(files, "sync_folder", lambda path: synced.append(path) or sync_folder(path))
+    monkeypatch.setattr(files.FileSystem, "sync", lambda disk: synced.append(Path("all")) or sync_all(disk))
+    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: dirty_bytes)
+    served = await serve()
+    client = await connect(served)
     synced.clear()
     assert (await create(client, "t", 3)).error_code == NONE
-    assert sorted(set(synced)) == ["data", "t-0", "t-1", "t-2"]
+    data = served.broker.logs.directory
+    folders = [data / f"t-{number}" for number in range(3)]
+    each = {data, *folders, *(folder / "partition.metadata" for folder in folders)}
+    assert set(synced) == ({Path("all")} if not dirty_bytes else each)
+
+
+@pytest.mark.parametrize("found", [None, b"", bytes(41), b"version: 0\ntopic_id: AAEC"])
+async def test_a_start_writes_the_topic_id_again_that_a_folder_has_lost(
+    serve: Serve, connect: Connect, found: bytes | None
+) -> None:
+    served = await serve()
+    await create(await connect(served), "t", 2)
+    await served.stop()
+    folder = served.broker.logs.directory
+    lost, other = (folder / f"t-{number}" / "partition.metadata" for number in range(2))
+    written = lost.read_bytes()
+    lost.unlink()
+    if found is not None:
+        lost.write_bytes(found)
+    of_another = written.replace(b"topic_id: ", b"topic_id: A")[:-2] + b"\n"
+    other.write_bytes(of_another)
+    await serve()
+    assert lost.read_bytes() == written
+    assert other.read_bytes() == of_another  # Another id may be told for a reason: it stays.
 
 
 async def test_a_catalogue_that_cannot_be_written_fails_one_request_and_nothing_else(

@@ -29,6 +29,7 @@ class Report(NamedTuple):
     states: set[bytes]
     recoveries: int
     lives: int
+    checked: int
     found: list[tuple[str, str, str]]  # name, invariant, words
 
 
@@ -37,7 +38,7 @@ def run(job: tuple[str, int, int]) -> Report:
     name, seed, part = job
     tally: Tally = explore(SCENARIOS[name], seed, part=(part, PARTS))
     found = [(str(each.name), each.violation.what, str(each.violation)) for each in tally.found]
-    return Report(name, tally.states, tally.recoveries, tally.lives, found)
+    return Report(name, tally.states, tally.recoveries, tally.lives, tally.checked, found)
 
 
 class Progress:
@@ -47,6 +48,7 @@ class Progress:
         self.wanted = max(EACH_AT_LEAST, -(-states // len(names)))
         self.states: dict[str, set[bytes]] = {name: set() for name in names}
         self.recoveries: Counter[str] = Counter()
+        self.checked: Counter[str] = Counter()
         self.found: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
         self.told: Counter[tuple[str, str]] = Counter()
         self.next = dict.fromkeys(names, seed * PARTS)
@@ -67,6 +69,7 @@ class Progress:
         name = report.scenario
         self.states[name] |= report.states
         self.recoveries[name] += report.recoveries
+        self.checked[name] += report.checked
         self.found[name] += report.found
         for state, what, words in report.found:
             self.told[name, what] += 1
@@ -84,17 +87,16 @@ class Progress:
 
     def table(self) -> None:
         """Print what came of it."""
-        print(f"\n{'scenario':20} {'states':>9} {'recoveries':>11} {'broken':>7}  by invariant")
+        print(f"\n{'scenario':20} {'states':>9} {'recoveries':>11} {'fsck':>9} {'broken':>7}  by invariant")
         for name, states in self.states.items():
             kinds = Counter(what for _, what, _ in self.found[name])
             text = ", ".join(f"{what} {count}" for what, count in kinds.most_common())
-            print(
-                f"{name:20} {len(states):9,} {self.recoveries[name]:11,} {len(self.found[name]):7,}  {text}"
-            )
+            figures = f"{len(states):9,} {self.recoveries[name]:11,} {self.checked[name]:9,}"
+            print(f"{name:20} {figures} {len(self.found[name]):7,}  {text}")
         total = sum(map(len, self.states.values()))
         print(
-            f"{'all':20} {total:9,} {sum(self.recoveries.values()):11,} {sum(map(len, self.found.values())):7,}"
-            f"  in {time.monotonic() - self.began:.0f} s"
+            f"{'all':20} {total:9,} {sum(self.recoveries.values()):11,} {sum(self.checked.values()):9,}"
+            f" {sum(map(len, self.found.values())):7,}  in {time.monotonic() - self.began:.0f} s"
         )
 
 

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.fault.crash import soundness
 from tests.fault.crash.ledger import Ledger, Violation, cut, maybe_cut
 from tests.fault.crash.memory import memory
 from tests.fault.crash.scenarios import SCENARIOS, Scenario
 from tests.fault.crash.world import START_MS, World
 from tests.support.disk.image import Image, Op, Tree, loss_of, replay
-from tests.support.disk.system import FAILURES, Fault, System
+from tests.support.disk.system import FAILURES, Disk, Fault, System
 from tidelog.storage.folder_identity import BOOT
 
 
@@ -94,6 +95,7 @@ class Tally:
     states: set[bytes] = field(default_factory=set)
     recoveries: int = 0
     lives: int = 0
+    checked: int = 0  # what crashes left, as `fsck` found it
     found: list[Found] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
@@ -101,6 +103,7 @@ class Tally:
         self.states |= other.states
         self.recoveries += other.recoveries
         self.lives += other.lives
+        self.checked += other.checked
         self.found += other.found
 
 
@@ -121,8 +124,11 @@ class Enough(Exception):
 class Explorer:
     """Explores one scenario with one seed. `tally` grows."""
 
-    def __init__(self, system: System, scenario: Scenario, seed: int, first_only: bool = False) -> None:
+    def __init__(
+        self, system: System, scenario: Scenario, seed: int, first_only: bool = False, checked: float = 1.0
+    ) -> None:
         self.system, self.scenario, self.seed, self.first_only = system, scenario, seed, first_only
+        self.checked = checked  # the share of lives that `fsck` looks at
         self.tally = Tally()
         self._known: set[tuple[bytes, int]] = set()
 
@@ -175,11 +181,21 @@ class Explorer:
             self.system, image, ledger, now_ms, rng, life=len(name.crashes), level=level, fault=fault
         )
         self.tally.lives += 1
+        world.is_checked = random.Random(f"{name} checked").random() < self.checked
+        world.was_refused = any(each is not None for each in (name.fault, *(c.fault for c in name.crashes)))
         violation = None
         try:
             run(world)
             if world.disk.failed:
                 world.stop()
+            if world.is_checked and name.crashes and not world.has_holes:
+                self.tally.checked += 1
+                left = Disk(image, lambda: now_ms)
+                used, self.system.disk = self.system.disk, left
+                try:
+                    soundness.check(left, "left by the crash", was_refused=world.was_refused)
+                finally:
+                    self.system.disk = used
         except Violation as error:
             violation = error
         except Exception as error:
@@ -269,13 +285,16 @@ def explore(
     share: float = 1.0,
     part: tuple[int, int] = (0, 1),
     first_only: bool = False,
+    checked: float = 1.0,
 ) -> Tally:
     """Explore one script: part n of m, and of that a share, of the places where it may end and of what may fail.
+
+    `fsck` looks at the share `checked` of it.
 
     With `first_only` stop at the first broken promise.
     """
     with memory(scenario.save_bytes) as system:
-        explorer = Explorer(system, scenario, seed, first_only)
+        explorer = Explorer(system, scenario, seed, first_only, checked)
         with contextlib.suppress(Enough):
             _explore(explorer, choices, depth, width, share, part)
         return explorer.tally

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from tests.fault.crash import soundness
 from tests.fault.crash.ledger import Judge, Ledger, LogState, TopicState, Violation, cut, maybe_cut
 from tests.fault.crash.memory import Catalogue
 from tests.support.disk.image import Image
@@ -62,6 +63,8 @@ class Process:
         self.steps: list[str] = []
         self.marks: list[tuple[int, Ledger]] = [(0, dict(ledger))]
         self.was_failed = False
+        self.is_checked = False  # whether `fsck` looks at what this life makes
+        self.was_refused = fault is not None  # the disk has failed, in this life or in one before
         self.has_holes = False  # something is damaged, as may be: such a life is not gone on with
         self.logs: LogManager
         self.topics: Topics
@@ -139,6 +142,13 @@ class Process:
             return
         self.judge()
         self.mark()
+        self._check_soundness("served")
+
+    def _check_soundness(self, moment: str) -> None:
+        """Hold what is there against what `fsck` says of it, in some lives."""
+        if self.is_checked and not self.has_holes:
+            was_refused = bool(self.disk.failed) or self.was_refused
+            soundness.check(self.disk, moment, was_refused=was_refused)
 
     def judge(self) -> None:
         """Hold everything that is served against the ledger, and promise it from now on."""
@@ -255,6 +265,8 @@ class Process:
             self._check_indexes(tree.files())
             meanwhile()
         self.logs.abandon()
+        if clean:
+            self._check_soundness("closed")
         self.disk.heal()
         self._end()
         self.start()

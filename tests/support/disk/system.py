@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import mmap
 import os
+import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -74,6 +75,7 @@ class Disk:
         self.failed = 0  # calls that were made to fail
         self._fds: dict[int, list[int]] = {}
         self._untold: set[int] = set()  # files that a failed sync of everything has not told of
+        self._locks: dict[int, int] = {}  # of each file that is locked the descriptor that holds its lock
 
     def do(self, op: Op) -> None:
         """Change the disk."""
@@ -198,9 +200,17 @@ class Disk:
             raise
         self.do(Op("sync-all") if fd is None else Op("sync", number))
 
+    def lock(self, fd: int) -> None:
+        """Lock a file until its descriptor is closed. BlockingIOError where another one holds the lock."""
+        number = self._fds[fd][0]
+        if self._locks.setdefault(number, fd) != fd:
+            _fail(errno.EWOULDBLOCK)
+
     def close(self, fd: int) -> None:
         """Forget a descriptor; one of a disk that is no longer in use is not known."""
-        self._fds.pop(fd, None)
+        number, _ = self._fds.pop(fd, (ROOT, 0))
+        if self._locks.get(number) == fd:
+            del self._locks[number]
 
 
 def _fail(number: int, path: Any = None) -> None:
@@ -214,6 +224,7 @@ class System:
         self.disk: Disk
         self.boot = 0  # how often the power was cut
         self.numbers: Iterator[int]  # for whoever makes names up
+        self.path = SimpleNamespace(realpath=os.fspath)  # there are no symbolic links
         for name in dir(os):
             if name.startswith(("O_", "RWF_", "POSIX_FADV_")) or name in ("strerror", "devnull", "fspath"):
                 setattr(self, name, getattr(os, name))
@@ -253,14 +264,18 @@ class System:
         return self._stat(self.disk._fds[fd][0])
 
     def stat(self, path: Any) -> Any:
+        if os.fspath(path) in _OF_THE_SYSTEM:
+            return SimpleNamespace(st_mode=stat.S_IFREG)
         return self._stat(self.disk.find(path))
 
     def _stat(self, number: int) -> Any:
         node = self.disk.image.nodes[number]
         if isinstance(node, FolderNode):
-            return SimpleNamespace(st_size=0, st_mtime_ns=0, st_dev=_DEVICE)
+            return SimpleNamespace(st_size=0, st_mtime_ns=0, st_dev=_DEVICE, st_mode=stat.S_IFDIR)
         data, modified_ms = node.versions[-1]
-        return SimpleNamespace(st_size=len(data), st_mtime_ns=modified_ms * 1_000_000, st_dev=_DEVICE)
+        return SimpleNamespace(
+            st_size=len(data), st_mtime_ns=modified_ms * 1_000_000, st_dev=_DEVICE, st_mode=stat.S_IFREG
+        )
 
     def utime(self, path: Any, ns: tuple[int, int]) -> None:
         number = self.disk.find(path)
@@ -345,7 +360,9 @@ class System:
         nodes = disk.image.nodes
         yield [
             SimpleNamespace(
-                name=name, is_dir=lambda number=number, **_: isinstance(nodes[number], FolderNode)
+                name=name,
+                is_dir=lambda number=number, **_: isinstance(nodes[number], FolderNode),
+                is_file=lambda number=number, **_: isinstance(nodes[number], FileNode),
             )
             for name, number in disk.image.folder(disk.find(path)).names.items()
         ]
@@ -435,7 +452,7 @@ class _Errno:
 _STAND_INS = {
     "os": _system,
     "fcntl": SimpleNamespace(
-        flock=lambda fd, how: None,
+        flock=lambda fd, how: _system.disk.lock(fd),
         lockf=lambda fd, how: None,
         LOCK_EX=fcntl.LOCK_EX,
         LOCK_NB=fcntl.LOCK_NB,
@@ -444,7 +461,7 @@ _STAND_INS = {
     "mmap": SimpleNamespace(mmap=_map, ACCESS_READ=mmap.ACCESS_READ),
     "shutil": SimpleNamespace(rmtree=_rmtree),
 }
-_HARMLESS = {"contextlib", "errno"}
+_HARMLESS = {"contextlib", "errno", "stat_module"}
 _CTYPES = SimpleNamespace(
     CDLL=lambda *_, **__: SimpleNamespace(syncfs=_Errno.syncfs), get_errno=lambda: _Errno.last
 )

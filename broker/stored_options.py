@@ -1,0 +1,81 @@
+"""Options that were set while a broker ran, shown and changed while none does.
+
+Owns the way back from an option with which a broker does not start, or answers nobody. An option is deleted whatever
+its name and value; one that is set must be one that a running broker would take by itself.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from tidelog.broker.catalog import (
+    ALL_BROKERS,
+    CATALOG_FILE,
+    Catalog,
+    read_broker_options,
+    read_topics,
+)
+from tidelog.config.options import dynamic_option
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage import files, folder_identity
+from tidelog.storage.errors import StorageError
+
+Changes = Mapping[str, str | None]
+
+
+class Owner(NamedTuple):
+    """Whose options are meant: a topic's by its name, or a broker's by its id (`ALL_BROKERS` of all)."""
+
+    topic: str | None
+    broker: str = ALL_BROKERS
+
+
+def stored(data_folder: Path, owner: Owner) -> dict[str, str]:
+    """Return the options in the catalogue; a broker may have it open. StorageError, CatalogError."""
+    path = _catalog_in(data_folder)
+    if owner.topic is None:
+        return read_broker_options(path, owner.broker)
+    found = {record.name: record.options for record in read_topics(path)}
+    return _options_of(found, owner.topic, path)
+
+
+def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
+    """Set options, and delete those without a value: all of them durably, or none.
+
+    ConfigError for one that cannot be set, DataDirLocked beside a broker, StorageError, CatalogError.
+    """
+    for name, value in changes.items():
+        if value is not None and owner.topic is None:
+            dynamic_option(name, value).read(value, given=name)
+        elif value is not None:
+            TopicConfig().override({name: value})
+    path = _catalog_in(data_folder)
+    lock = folder_identity.lock(data_folder, int(folder_identity.node_id_of(data_folder) or -1))
+    try:
+        with closing(Catalog(path)) as catalog:
+            if owner.topic is None:
+                options = catalog.broker_options(owner.broker)
+                catalog.set_broker_options(owner.broker, _changed(options, changes))
+            else:
+                options = _options_of({r.name: r.options for r in catalog.topics()}, owner.topic, path)
+                catalog.set_options(owner.topic, _changed(options, changes))
+    finally:
+        lock.release()
+
+
+def _changed(options: Mapping[str, str], changes: Changes) -> dict[str, str]:
+    return {name: value for name, value in {**options, **changes}.items() if value is not None}
+
+
+def _catalog_in(data_folder: Path) -> Path:
+    path = data_folder / CATALOG_FILE
+    if files.status(path) is None or folder_identity.node_id_of(data_folder) is None:
+        raise StorageError(f"{path}: there is no catalogue; name the folder that a broker has its data in")
+    return path
+
+
+def _options_of(found: Mapping[str, dict[str, str]], topic: str, path: Path) -> dict[str, str]:
+    if topic not in found:
+        raise StorageError(f"{path}: it has no topic {topic}")
+    return found[topic]

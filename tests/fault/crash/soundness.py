@@ -1,0 +1,36 @@
+"""Whether `fsck` finds a folder sound that a start recovers: left by a crash, served, or closed.
+
+Owns: what it may say all the same. Refuses to know: how a folder came to be as it is.
+"""
+
+from tests.fault.crash.ledger import Violation
+from tests.fault.crash.memory import Catalogue
+from tests.support.disk.system import FOLDER, Disk
+from tidelog.storage.fsck import Fsck, NothingToCheck
+
+
+def check(disk: Disk, moment: str, *, was_refused: bool) -> None:
+    """Raise Violation where `fsck` calls something damaged; the life of the disk goes on as if nobody had looked.
+
+    Where the disk has refused something (`was_refused`), files may be damaged that a start makes again, and bytes of
+    a log outside of what is served: then `fsck` has to come to an end, whatever it says.
+    """
+    fault, calls = disk.fault, disk.calls.copy()
+    disk.fault = None
+    partitions = {record.name: record.partitions for record in Catalogue(disk).topics()}
+    try:
+        fsck = Fsck(
+            FOLDER,
+            deep=True,
+            repair=False,
+            is_ours=lambda topic, partition: partition < partitions.get(topic, 0),
+            pause=lambda _: None,
+        )
+        found = [each for each in fsck.problems() if not each.is_note]
+    except NothingToCheck:
+        return
+    finally:
+        disk.fault, disk.calls = fault, calls
+    if found and not was_refused:
+        path, position, what, *_ = found[0]
+        raise Violation("fsck", f"{moment}: {path.relative_to(FOLDER)}@{position}: {what}")
