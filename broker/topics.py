@@ -24,7 +24,7 @@ from tidelog.config import stored
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import ONE_COPY
 from tidelog.config.options import BrokerConfig
-from tidelog.config.topic_options import TopicConfig
+from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage.errors import LogDeleted, StorageError
