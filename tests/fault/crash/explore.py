@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.fault.crash import soundness
 from tests.fault.crash.ledger import Ledger, Violation, cut, maybe_cut
 from tests.fault.crash.memory import memory
 from tests.fault.crash.scenarios import SCENARIOS, Scenario
@@ -140,9 +139,11 @@ class Explorer:
         rng = random.Random(f"{self.scenario.name}/{self.seed}")
         return self._live(name, Image(Tree()), {}, START_MS, rng, "kill", fault, self.scenario.run)
 
-    def next_life(self, name: Name, image: Image, ledger: Ledger, now_ms: int) -> Life:
-        """Start on what a crash has left, and go on from that now and then."""
-        crash = name.crashes[-1]
+    def next_life(self, name: Name, image: Image, ledger: Ledger, before: Life) -> Life:
+        """Start on what a crash has left of a life, and go on from that now and then."""
+        crash, now_ms = name.crashes[-1], before.world.now_ms
+        places = before.world.as_kafka_places
+        is_left_by_us = before.world.is_left_by_us and not any(a <= crash.place <= b for a, b in places)
         rng = random.Random(str(name._replace(crashes=(*name.crashes[:-1], crash._replace(fault=None)))))
         level = "kill" if crash.choice == 0 else "cut"
         if level == "cut":
@@ -163,7 +164,7 @@ class Explorer:
                 if rng.random() < 0.5:
                     world.stop()
 
-        return self._live(name, image, ledger, now_ms, rng, level, crash.fault, run)
+        return self._live(name, image, ledger, now_ms, rng, level, crash.fault, run, is_left_by_us)
 
     def _live(
         self,
@@ -175,6 +176,7 @@ class Explorer:
         level: str,
         fault: Fault | None,
         run: Callable[[World], None],
+        is_left_by_us: bool = True,
     ) -> Life:
         self.system.boot = sum(crash.choice != 0 for crash in name.crashes)
         world = self.scenario.world(
@@ -182,18 +184,20 @@ class Explorer:
         )
         self.tally.lives += 1
         world.is_checked = random.Random(f"{name} checked").random() < self.checked
+        world.is_left_by_us = is_left_by_us
+        world.was_cut = any(crash.choice for crash in name.crashes)
         world.was_refused = any(each is not None for each in (name.fault, *(c.fault for c in name.crashes)))
         violation = None
         try:
             run(world)
             if world.disk.failed:
                 world.stop()
-            if world.is_checked and name.crashes and not world.has_holes:
+            if world.is_checked and name.crashes and is_left_by_us and not world.has_holes:
                 self.tally.checked += 1
                 left = Disk(image, lambda: now_ms)
                 used, self.system.disk = self.system.disk, left
                 try:
-                    soundness.check(left, "left by the crash", was_refused=world.was_refused)
+                    world.check_soundness(left, "left by the crash")
                 finally:
                     self.system.disk = used
         except Violation as error:
@@ -237,7 +241,7 @@ class Explorer:
         found = list(self.states(life, wanted))
         for crash, image, ledger in found:
             name = life.name.after(crash)
-            after = self.next_life(name, image, ledger, life.world.now_ms)
+            after = self.next_life(name, image, ledger, life)
             self.tally.recoveries += 1
             if depth > 1 and after.violation is None:
                 rng = random.Random(f"{name} deeper")
@@ -247,10 +251,12 @@ class Explorer:
                 deeper = {at: [rng.randrange(0, 40) for _ in range(n)] for at, n in places.items()}
                 self.crash_and_go_on(after, deeper, depth - 1, width)
                 if rng.random() < 0.1:
-                    self._with_fault(name, image, ledger, after, rng)
+                    self._with_fault(name, image, ledger, life, after, rng)
 
-    def _with_fault(self, name: Name, image: Image, ledger: Ledger, life: Life, rng: random.Random) -> None:
-        """Live a life again with a failure in it."""
+    def _with_fault(
+        self, name: Name, image: Image, ledger: Ledger, before: Life, life: Life, rng: random.Random
+    ) -> None:
+        """Live a life, which comes after another, again with a failure in it."""
         kind = rng.choice([kind for kind in FAILURES if life.world.disk.calls[kind]])
         fault = Fault(
             kind,
@@ -259,9 +265,7 @@ class Explorer:
             rng.choice((1, 1, 3, 1000)),
         )
         crash = name.crashes[-1]._replace(fault=fault)
-        again = self.next_life(
-            name._replace(crashes=(*name.crashes[:-1], crash)), image, ledger, life.world.now_ms
-        )
+        again = self.next_life(name._replace(crashes=(*name.crashes[:-1], crash)), image, ledger, before)
         if again.violation is None:
             places = [rng.randint(0, len(again.journal)) for _ in range(2)]
             self.crash_and_go_on(again, {at: [0, rng.randrange(1, 40)] for at in places}, 1, 0)
@@ -346,7 +350,7 @@ def repeat(text: str, tell: Callable[[str], None]) -> Found | None:
                 )
             ledger = life.world.promised(crash.place)
             _tell_state(left, ledger, tell)
-            life = explorer.next_life(next_name, left, ledger, life.world.now_ms)
+            life = explorer.next_life(next_name, left, ledger, life)
             _tell_life(life, tell)
         return explorer.tally.found[-1] if explorer.tally.found else None
 

@@ -63,6 +63,10 @@ class Process:
         self.steps: list[str] = []
         self.marks: list[tuple[int, Ledger]] = [(0, dict(ledger))]
         self.was_failed = False
+        # Where files are taken away, which nobody does outside of a test, up to the end of the start after that.
+        self.as_kafka_places: list[tuple[int, int]] = []
+        self.is_left_by_us = True  # what this life began with
+        self.was_cut = False  # the power, in a life before
         self.is_checked = False  # whether `fsck` looks at what this life makes
         self.was_refused = fault is not None  # the disk has failed, in this life or in one before
         self.has_holes = False  # something is damaged, as may be: such a life is not gone on with
@@ -142,13 +146,13 @@ class Process:
             return
         self.judge()
         self.mark()
-        self._check_soundness("served")
+        self.check_soundness(self.disk, "served")
 
-    def _check_soundness(self, moment: str) -> None:
+    def check_soundness(self, disk: Disk, moment: str) -> None:
         """Hold what is there against what `fsck` says of it, in some lives."""
         if self.is_checked and not self.has_holes:
             was_refused = bool(self.disk.failed) or self.was_refused
-            soundness.check(self.disk, moment, was_refused=was_refused)
+            soundness.check(disk, moment, was_refused=was_refused, was_cut=self.was_cut)
 
     def judge(self) -> None:
         """Hold everything that is served against the ledger, and promise it from now on."""
@@ -225,7 +229,9 @@ class Process:
     def as_kafka(self) -> None:
         """Stop cleanly, take away what Kafka would not have written, and start again (S15)."""
         self.steps.append("as Kafka leaves it")
+        place = len(self.disk.journal)
         self._stop(self._forget)
+        self.as_kafka_places.append((place, len(self.disk.journal)))
 
     def _bound_times(self) -> None:
         for name, known in self.ledger.items():
@@ -266,7 +272,7 @@ class Process:
             meanwhile()
         self.logs.abandon()
         if clean:
-            self._check_soundness("closed")
+            self.check_soundness(self.disk, "closed")
         self.disk.heal()
         self._end()
         self.start()

@@ -7,13 +7,15 @@ from tests.fault.crash.ledger import Violation
 from tests.fault.crash.memory import Catalogue
 from tests.support.disk.system import FOLDER, Disk
 from tidelog.storage.fsck import Fsck, NothingToCheck
+from tidelog.storage.segment import APPEND_INDEX
 
 
-def check(disk: Disk, moment: str, *, was_refused: bool) -> None:
+def check(disk: Disk, moment: str, *, was_refused: bool, was_cut: bool) -> None:
     """Raise Violation where `fsck` calls something damaged; the life of the disk goes on as if nobody had looked.
 
     Where the disk has refused something (`was_refused`), files may be damaged that a start makes again, and bytes of
-    a log outside of what is served: then `fsck` has to come to an end, whatever it says.
+    a log outside of what is served: then `fsck` has to come to an end, whatever it says. Append times that a power cut
+    took (`was_cut`) are lost, and are named until a start that needs them puts a bound in their place.
     """
     fault, calls = disk.fault, disk.calls.copy()
     disk.fault = None
@@ -31,6 +33,8 @@ def check(disk: Disk, moment: str, *, was_refused: bool) -> None:
         return
     finally:
         disk.fault, disk.calls = fault, calls
+    if was_cut:
+        found = [each for each in found if each.path.suffix != APPEND_INDEX]
     if found and not was_refused:
         path, position, what, *_ = found[0]
         raise Violation("fsck", f"{moment}: {path.relative_to(FOLDER)}@{position}: {what}")
