@@ -13,6 +13,9 @@ from typing import Any
 
 from tidelog.broker.control_path import NAME, reached
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 # Longer than a broker lets itself take for what is due.
 ANSWERED_WITHIN_S = 90.0
 Answer = dict[str, Any]

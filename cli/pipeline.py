@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
     if missing:
         raise CommandError(
             f"the pipeline needs {' and '.join(missing)}: make setup-pipeline in a checkout, or "
-            "pip install 'tidelog[pipeline]'"
+            "pip install '/path/to/the/checkout[pipeline]'"
         )
     from tidelog.pipeline import demand_spark
     from tidelog.pipeline.errors import PipelineError

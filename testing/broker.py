@@ -25,6 +25,9 @@ from tidelog.testing.times import Moment, to_datetime, to_ms
 if TYPE_CHECKING:
     from tidelog.protocol.records.build import Record
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 # What clients send bears the system's time, while the broker's clock may be held long before.
 DEFAULTS = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
 START_TIMEOUT_S = 30.0

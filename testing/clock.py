@@ -9,6 +9,9 @@ from typing import Any, Protocol
 
 from tidelog.testing.times import Moment, to_datetime, to_ms
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 
 class Ask(Protocol):
     """Has a broker do something, and returns what it answers."""

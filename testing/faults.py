@@ -6,6 +6,9 @@ from typing import Any, Literal, Protocol
 
 from tidelog.testing.clock import Ask
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 
 class Named(Protocol):
     """What has a name: a topic."""

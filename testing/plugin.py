@@ -7,7 +7,7 @@ what it needs is loaded by the fixtures.
 
 import re
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +15,9 @@ import pytest
 if TYPE_CHECKING:
     from tidelog.testing import Broker, Clock, Faults, Topic
     from tidelog.testing.pool import Pool, Use
+
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
 
 MARK = "tidelog"
 _USES: "pytest.StashKey[list[Use]]" = pytest.StashKey()
@@ -144,10 +147,25 @@ def _marked(node: pytest.Item) -> tuple[dict[str, Any], Any]:
     clock = None
     for mark in node.iter_markers(MARK):
         if mark.args or mark.kwargs.keys() - {"config", "clock"}:
-            raise pytest.UsageError(f"{node.nodeid}: write @pytest.mark.tidelog(config={{...}}, clock=...)")
-        config = {**(mark.kwargs.get("config") or {}), **config}
+            raise _wrong_mark(node)
+        wanted = mark.kwargs.get("config") or {}
+        if not isinstance(wanted, Mapping):
+            raise _wrong_mark(node, f"config is no mapping: {wanted!r}")
+        config = {**wanted, **config}
         clock = mark.kwargs.get("clock") if clock is None else clock
+    if clock is not None:
+        from tidelog.testing.times import to_ms
+
+        try:
+            to_ms(clock)
+        except ValueError as error:
+            raise _wrong_mark(node, f"clock={error}") from None
     return config, clock
+
+
+def _wrong_mark(node: pytest.Item, why: str = "") -> pytest.UsageError:
+    said = f"{why}: " if why else ""
+    return pytest.UsageError(f"{said}{node.nodeid}: write @pytest.mark.tidelog(config={{...}}, clock=...)")
 
 
 def _ini_config(config: pytest.Config) -> dict[str, str]:

@@ -13,6 +13,9 @@ from tidelog.testing.broker import Broker, Option, Topic
 from tidelog.testing.process import BrokerDied, BrokerError
 from tidelog.testing.times import Moment, to_ms
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 Key = tuple[frozenset[tuple[str, str]], int | None]
 
 
@@ -31,13 +34,16 @@ class Pool:
         made = Broker(at_ms, {**self._config, **config}, start_timeout_s=self._start_timeout_s)
         key = (frozenset(made.config.items()), at_ms)
         broker = self._brokers.setdefault(key, made)
+        is_up = False
         try:
             broker.check()
+            is_up = True
         except BrokerDied:  # between two tests, or in one that had it by `tidelog_session`
             self._drop(broker)
             broker = self._brokers[key] = made
-            broker.start()
         except BrokerError:  # stopped, killed, or not started yet
+            pass
+        if not is_up:  # not above: what keeps it from starting is the only reason to tell
             broker.start()
         if at_ms is None and broker.clock.held_ms is not None:
             broker.clock.release()  # It was held when a test stopped it.

@@ -11,6 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 # Of its log, what an error shows.
 TAIL_LINES = 20
 
@@ -76,7 +79,9 @@ class Process:
             raise BrokerError(f"the broker was not ready within {timeout_s} s{self.tail()}")
         if not os.read(stdout, 4096):
             status = self._reap()
-            raise BrokerError(f"the broker did not start: exit code {status}{self.tail()}")
+            *_, reason = ["", *self.log.read_text(errors="replace").splitlines()]
+            reason = f"{reason.removeprefix('tidelog: ')}: " if reason else ""
+            raise BrokerError(f"{reason}the broker did not start: exit code {status}{self.tail()}")
 
     def stop(self, timeout_s: float) -> int:
         """Have it stop in order, and return its exit code. BrokerError if it has to be killed in the end."""

@@ -15,6 +15,9 @@ from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.log_manager import LOG_STARTS
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 
 def log_start(data_dir: Path, topic: str, partition: int) -> int:
     """Return where a log begins that no broker has open."""

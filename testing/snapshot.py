@@ -16,6 +16,9 @@ from typing import Self
 from tidelog.storage import files
 from tidelog.testing.own_folder import OwnFolder
 
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
+
 # The lock, the socket and what waits to be deleted are of the broker that was there.
 _LEFT = (".lock", ".control")
 _LOG = ".log"

@@ -1,6 +1,10 @@
 """Times as tests write them: a `datetime`, milliseconds since the epoch, or ISO text; the same on any machine."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+
+# Whose test fails sees their own line; `pytest --full-trace` shows these too.
+__tracebackhide__ = True
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -13,7 +17,10 @@ def to_ms(moment: Moment) -> int:
     """Return milliseconds since the epoch. ValueError for what is no time, or does not say its zone."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
-    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    at: object = moment
+    if isinstance(moment, str):
+        with suppress(ValueError):
+            at = datetime.fromisoformat(moment)
     if not isinstance(at, datetime):
         raise ValueError(f"{moment!r} is no time: give a datetime, milliseconds since 1970, or ISO text")
     if at.tzinfo is None:

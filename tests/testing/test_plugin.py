@@ -284,7 +284,46 @@ def test_it(tidelog):
 """,
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*did not start: exit code 2*", "*did you mean*num.partitions*"])
+    result.stdout.fnmatch_lines(
+        ["E *Error: num.partitionz=3 *did you mean num.partitions?: the broker did not start*"]
+    )
+    result.stdout.no_fnmatch_line("*another exception*")
+
+
+@pytest.mark.parametrize(
+    ("mark", "why"),
+    [
+        ('config={"num.partitionz": 3}', "num.partitionz=3 (command line): no such option"),
+        ("config='num.partitions=3'", "config is no mapping: 'num.partitions=3'"),
+        ("clock='soon'", "clock='soon' is no time"),
+        ("clock='2026-03-01T09:00'", "clock='2026-03-01T09:00' does not say its zone"),
+    ],
+)
+def test_a_mark_that_cannot_be_honoured_says_why_and_nothing_else(run: Run, mark: str, why: str) -> None:
+    result = run(f"@pytest.mark.tidelog({mark})\ndef test_it(tidelog):\n    pass\n")
+    result.assert_outcomes(errors=1)
+    reasons = [line for line in result.outlines if line.startswith("E  ") and "Error: " in line]
+    assert len(reasons) == 1
+    assert why in reasons[0].partition("Error: ")[2]
+    assert not [line for line in result.outlines if "/testing/" in line]
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("tidelog.topic('bad/name')", "Topic name is invalid"),
+        ("tidelog.topic().records(partition=9)", "there is no partition 9"),
+        ("tidelog.clock.advance(days=-1)", "a clock advances by 0 ms or more"),
+        ("tidelog.clock.set('soon')", "is no time"),
+        ("tidelog.faults.always('produse', error='X')", "did you mean Produce?"),
+    ],
+)
+def test_a_traceback_ends_at_the_line_of_the_test(run: Run, call: str, why: str) -> None:
+    result = run(f"def test_it(tidelog):\n    {call}\n")
+    result.assert_outcomes(failed=1)
+    (raised,) = [line for line in result.outlines if line.startswith(">")]
+    assert raised.strip("> ") == call
+    assert why in "\n".join(line for line in result.outlines if line.startswith("E  "))
 
 
 def test_the_plugin_loads_nothing_that_pytest_has_not_loaded(pytester: pytest.Pytester) -> None:

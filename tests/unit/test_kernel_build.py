@@ -111,3 +111,19 @@ def test_with_a_compiler_the_extension_lands_beside_its_source(tree: Path) -> No
         "writer",
     }
     assert which_kernel(tree / "src")[::2] == ["True", "2 0 2 7"]
+
+
+def test_a_checkout_is_installed_without_a_network(tmp_path: Path) -> None:
+    """As docs/testing.md says, but for the build tools and dependencies, which are here."""
+    tree, site = tmp_path / "tree", tmp_path / "site"
+    built = shutil.ignore_patterns(".*", "*.so", "*.c", "__pycache__", "*.egg-info", "build", "data", "dist")
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=built)
+    offline = ("--no-index", "--no-build-isolation", "--no-deps", "--no-compile", "-q")
+    run(tree, "-m", "pip", "install", *offline, "--target", str(site), ".", CC="/bin/false")
+    shutil.rmtree(tree)
+    code = "import tidelog.testing.plugin, tidelog.pipeline; print(tidelog.__file__)"
+    found = run(tmp_path, "-P", "-c", code, PYTHONPATH=str(site))
+    assert found.strip() == str(site / "tidelog" / "__init__.py")
+    assert "serve" in run(tmp_path, "-P", "-m", "tidelog", "--help", PYTHONPATH=str(site))
+    with (next(site.glob("tidelog-*.dist-info")) / "entry_points.txt").open() as entries:
+        assert "pytest11" in entries.read()
