@@ -33,7 +33,7 @@ from tidelog.broker.groups.memory import Memory, group_bytes
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Entry, Replayed, replay
-from tidelog.broker.groups.storing import Storing
+from tidelog.broker.groups.storing import RECORD_BYTES, Storing
 from tidelog.broker.groups.waiting import TURN_S, Answers, Waiting
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import Partition
@@ -49,8 +49,9 @@ from tidelog.storage.log_names import OFFSETS_TOPIC
 
 _log = logging.getLogger(__name__)
 
-# So many offsets are stored as one batch: some milliseconds of the event loop.
+# So many offsets are stored as one batch, or as many as have so many bytes: some milliseconds of the event loop.
 COMMITTED_AT_ONCE = 100
+COMMITTED_AT_ONCE_BYTES = 64 * 1024
 # Groups that could not be read are read anew so soon, then each time in twice that, at most in the latter.
 LOAD_AGAIN_MS, LOAD_AGAIN_MAX_MS = 1000, 60_000
 # Where no group can give way, the next look for one comes no sooner than this.
@@ -389,7 +390,8 @@ class Coordinator:
     def _delete(self, group: Group) -> Generator[None, None, Partition | ErrorCode]:
         offsets = self.offsets.get(group.id)
         while offsets is not None and offsets.topics:
-            some = [(topic, partition) for topic, partition, _ in islice(offsets, COMMITTED_AT_ONCE)]
+            most = removed_at_once(group.id)
+            some = [(topic, partition) for topic, partition, _ in islice(offsets, most)]
             appended = self.remove(group.id, some)
             if not isinstance(appended, Partition):
                 return appended
@@ -558,20 +560,26 @@ class Coordinator:
         if group is None or offsets is None:
             return True
         gone = offsets.forgettable(topic, *self._expiry(group, topic))
-        for first in range(0, len(gone), COMMITTED_AT_ONCE):
+        most = removed_at_once(group_id)
+        for first in range(0, len(gone), most):
             group = self.groups.get(group_id)
             if group is None or self.offsets.get(group_id) is not offsets:
                 return True  # All of it was forgotten meanwhile.
             expiry = self._expiry(group, topic)  # A member that reads the topic may have come meanwhile.
             some = [
                 (topic, partition)
-                for partition, committed in gone[first : first + COMMITTED_AT_ONCE]
+                for partition, committed in gone[first : first + most]
                 if offsets.get(topic, partition) is committed and committed.is_forgettable(*expiry)
             ]
             if some and not isinstance(self.remove(group_id, some), Partition):
                 return False
             yield
         return True
+
+
+def removed_at_once(group_id: str) -> int:
+    """Return how many offsets of a group are forgotten in a step: each record has the name of the group in it."""
+    return max(1, min(COMMITTED_AT_ONCE, COMMITTED_AT_ONCE_BYTES // (RECORD_BYTES + len(group_id.encode()))))
 
 
 def _host_of(group: Group, offsets: GroupOffsets) -> str:

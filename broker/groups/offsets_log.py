@@ -7,6 +7,7 @@ records mean to a group. Invariant: all records of a group are in one partition,
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tidelog.broker.groups.mixed import MixedGroup
@@ -53,6 +54,7 @@ class Replayed:
     damaged: int = 0  # records that say nothing we can read, and ranges of bytes that hold no records
 
 
+@lru_cache(64)  # a name may have 32,000 letters: some milliseconds for each of its batches
 def partition_of(group_id: str, count: int) -> int:
     """Return the partition that a group is in, as Kafka does by Java's hash of a string."""
     code = 0

@@ -3,8 +3,9 @@
 Versions: 0-9 (9: member epochs, KIP-848; topics are named by id from 10 on, which is not served yet).
 Behaviour: answered when the offsets are on disk, in `__consumer_offsets`. Where a group has no members, anybody may
 commit. `retention_time_ms` (2-4) and the time of a commit (1) hold, as in Kafka.
-Departures from Kafka: on disk, not in the page cache. More than 100 offsets are not stored as one: where the member
-leaves meanwhile, or the group is deleted, the rest is refused. Memory for groups is bounded (`group.state.max.bytes`,
+Departures from Kafka: on disk, not in the page cache. More than 100 offsets, or 64 KiB of records, are not stored as
+one: where the member leaves meanwhile, or the group is deleted, the rest is refused.
+Memory for groups is bounded (`group.state.max.bytes`,
 of one address half of it): above it the first commit of a partition is answered INVALID_COMMIT_OFFSET_SIZE. Version 0
 is stored where the others are, not in ZooKeeper. A member of the consumer protocol commits in its present epoch, any
 other is answered STALE_MEMBER_EPOCH, as in Kafka up to 4.2: later ones take an earlier epoch for partitions that the
@@ -17,9 +18,10 @@ from typing import Any
 
 from tidelog.broker.answers import Elsewhere, Later, NextTurn
 from tidelog.broker.flusher import ANSWER_BYTES
-from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE, Replaced
+from tidelog.broker.groups.coordinator import COMMITTED_AT_ONCE, COMMITTED_AT_ONCE_BYTES, Replaced
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import NEVER, Committed
+from tidelog.broker.groups.storing import RECORD_BYTES
 from tidelog.broker.partition import Partition
 from tidelog.broker.session import Session
 from tidelog.broker.topics import Topic
@@ -95,7 +97,9 @@ class _Commit:
         self._address = session.address
         # What is to be written next takes.
         self._more_bytes = self._groups.new_group_bytes(request.group_id)
+        self._group_bytes = RECORD_BYTES + len(request.group_id.encode())
         self._next: list[tuple[str, int, Committed]] = []
+        self._next_bytes = 0  # of its records
         self._next_answers: list[OffsetCommitResponsePartition] = []
         self._stored: list[OffsetCommitResponsePartition] = []
         self._replaced: list[Replaced] = []
@@ -110,8 +114,10 @@ class _Commit:
             for partition in named.partitions:
                 yield
                 answers.append(self._take(named.name, topic, partition))
-                if len(self._next) == COMMITTED_AT_ONCE:
+                if len(self._next) == COMMITTED_AT_ONCE or self._next_bytes >= COMMITTED_AT_ONCE_BYTES:
                     self._write()
+                    for _ in range(COMMITTED_AT_ONCE):  # As many steps as it took the time of.
+                        yield
             topics.append(OffsetCommitResponseTopic(name=named.name, partitions=answers))
         self._write()
         response = OffsetCommitResponse(topics=topics)
@@ -146,6 +152,7 @@ class _Commit:
             return _answer(partition, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         self._more_bytes += more
         self._next.append((name, index, committed))
+        self._next_bytes += self._group_bytes + len(name) + len(metadata)
         answer = _answer(partition, ErrorCode.NONE)
         self._next_answers.append(answer)
         return answer
@@ -163,7 +170,7 @@ class _Commit:
         else:
             for answer in self._next_answers:
                 answer.error_code = written
-        self._next, self._next_answers, self._more_bytes = [], [], 0
+        self._next, self._next_answers, self._more_bytes, self._next_bytes = [], [], 0, 0
 
     def _failed(self, response: OffsetCommitResponse) -> OffsetCommitResponse:
         for answer in self._stored:

@@ -1271,6 +1271,27 @@ async def test_who_has_left_others_is_a_member_again_after_a_crash_until_its_ses
     assert set(group.members) == {one.id}
 
 
+async def test_many_offsets_of_a_group_with_a_long_name_are_stored_and_forgotten_in_small_batches(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    one = await member(served, connect, "g" * 32_000)
+    await make_topic(one.client, "t", 120)
+    storing, sizes = served.broker.groups.storing, []
+    append = storing.append
+
+    def counted(group_id: str, entries: Any) -> Any:
+        sizes.append(sum(len(entry.key) for entry in entries))
+        return append(group_id, entries)
+
+    monkeypatch.setattr(storing, "append", counted)
+    assert await one.commit("t", *range(120)) == [NONE] * 120
+    await delete_topic(one.client, "t")
+    await until(lambda: not served.broker.groups.offsets)
+    assert max(sizes) <= 100_000
+    assert sum(sizes) > 2 * 120 * 32_000
+
+
 async def test_no_client_takes_all_groups_away(serve: Serve, connect: Connect) -> None:
     served = await serve()
     one = await member(served, connect)
