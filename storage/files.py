@@ -285,29 +285,6 @@ def status(path: Path) -> Status | None:
     return Status(stat.st_size, stat.st_mtime_ns // 1_000_000)
 
 
-class Named(NamedTuple):
-    """The number of a file on its file system, how many names it has, and its size in bytes."""
-
-    inode: int
-    names: int
-    size: int
-
-
-def named(path: Path) -> Named | None:
-    """Return by what a file is known, or None if it is missing."""
-    try:
-        stat = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return Named(stat.st_ino, stat.st_nlink, stat.st_size)
-
-
-def inode(path: Path) -> int | None:
-    """Return the number of a file on its file system, which another of its name does not have; None if missing."""
-    found = named(path)
-    return None if found is None else found.inode
-
-
 _PART_BYTES = 65536
 # The tables of the system that are held open are shorter.
 _TABLE_BYTES = 8192
@@ -569,16 +546,6 @@ def date_as(path: Path, other: Path) -> None:
     """Have a file say that it was last written to when another was. OSError."""
     modified_ns = os.stat(other).st_mtime_ns
     os.utime(path, ns=(modified_ns, modified_ns))
-
-
-def touch(path: Path) -> None:
-    """Have a file or folder say that it was written to just now. OSError."""
-    os.utime(path)
-
-
-def let_all_write(path: Path) -> None:
-    """Let every user of the machine write to a file. OSError."""
-    os.chmod(path, 0o666)
 
 
 def copy(source: Path, target: Path) -> None:

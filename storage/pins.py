@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.storage import files
 from tidelog.storage.segment_files import LOG, SUFFIXES
@@ -31,6 +31,14 @@ _SUFFIX: Final = ".lease"
 _MADE_MS: Final = struct.Struct(">q")
 _TRIES: Final = 100  # each is over within microseconds
 _BASE_DIGITS: Final = 20
+
+
+class _Named(NamedTuple):
+    """The number of a file on its file system, how many names it has, and its size in bytes."""
+
+    inode: int
+    names: int
+    size: int
 
 
 def begin(partitions: Sequence[Path], process: str, pieces: int) -> str:
@@ -52,17 +60,17 @@ def pin(partition: Path, process: str, base_offset: int) -> Path | None:
     """Return a folder with links of the files of a segment; None if its log is gone. OSError if none can be made."""
     log = f"{base_offset:0{_BASE_DIGITS}d}{LOG}"
     for _ in range(_TRIES):
-        inode = files.inode(partition / log)
+        inode = _inode(partition / log)
         if inode is None:
             return None
         try:
             folder = _made(partition, process) / f"{base_offset:0{_BASE_DIGITS}d}-{inode}"
             files.make_folder_in(folder)
             _link_files(partition, base_offset, folder)
-            files.touch(folder)
+            os.utime(folder)
         except FileNotFoundError:
             continue  # As in `begin`, or the log has just been deleted.
-        if files.inode(folder / log) == inode:
+        if _inode(folder / log) == inode:
             return folder
         files.remove_folder(folder)  # Compaction has just put another log in its place.
     raise _busy(partition)
@@ -71,7 +79,7 @@ def pin(partition: Path, process: str, base_offset: int) -> Path | None:
 def renew(lease: Path) -> None:
     """Have a lease last LEASE_MS from now on; one that has ended stays so."""
     with suppress(OSError):
-        files.touch(lease)
+        os.utime(lease)
 
 
 def finish(lease: Path, pieces: Iterable[int]) -> None:
@@ -112,10 +120,10 @@ def abandoned(partition: Path) -> Iterator[Path]:
 def held_bytes(partition: Path) -> int:
     """Return the bytes of logs that are on the disk for readers only, since the segments have gone."""
     count: dict[int, int] = {}
-    logs: dict[int, files.Named] = {}
+    logs: dict[int, _Named] = {}
     for process in _folders(partition / FOLDER):
         for segment in _segments(partition / FOLDER / process):
-            named = files.named(segment / f"{segment.name[:_BASE_DIGITS]}{LOG}")
+            named = _named(segment / f"{segment.name[:_BASE_DIGITS]}{LOG}")
             if named is not None:
                 count[named.inode] = count.get(named.inode, 0) + 1
                 logs[named.inode] = named
@@ -134,9 +142,23 @@ def has_ended(process: str) -> bool:
     return is_here and pid.isdecimal() and _started(int(pid)) != started
 
 
+def _named(path: Path) -> _Named | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return _Named(stat.st_ino, stat.st_nlink, stat.st_size)
+
+
+def _inode(path: Path) -> int | None:
+    """Return the number of a file on its file system, which another of its name does not have; None if missing."""
+    found = _named(path)
+    return None if found is None else found.inode
+
+
 def _namespace() -> int:
     """Return what tells the numbers of processes of one container from those of another."""
-    return files.inode(Path("/proc/self/ns/pid")) or 0
+    return _inode(Path("/proc/self/ns/pid")) or 0
 
 
 def _started(pid: int) -> str:
@@ -187,7 +209,7 @@ def _busy(partition: Path) -> OSError:
 def _new_lease(path: Path, pieces: int) -> Path:
     """Write a lease under a name that is no lease's yet: one that is not whole would be taken for one that is over."""
     files.write(path, bytes(_MADE_MS.size + pieces))
-    files.let_all_write(path)  # Executors may be another user.
+    path.chmod(0o666)  # Executors may be another user.
     status = files.status(path)
     if status is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -202,7 +224,7 @@ def _link_files(partition: Path, base_offset: int, folder: Path) -> None:
         try:
             files.link(source, target)
         except FileExistsError:
-            if suffix != LOG and files.inode(source) != files.inode(target):
+            if suffix != LOG and _inode(source) != _inode(target):
                 files.remove(target)  # What lies beside a log is replaced when the log grows, or is mended.
                 with suppress(FileNotFoundError):
                     files.link(source, target)
