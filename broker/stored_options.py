@@ -47,7 +47,7 @@ def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
     """
     for name, value in changes.items():
         if value is not None and owner.topic is None:
-            dynamic_option(name, value).read(value, given=name)
+            dynamic_option(name).read(value, given=name)
         elif value is not None:
             TopicConfig().override({name: value})
     path = _catalog_in(data_folder)

@@ -223,7 +223,9 @@ class Topics:
             if name in self._leftovers:
                 continue
             if record is None or partitions > record.partitions:
-                known[name] = self._adopt(name, record, partitions)
+                adopted = self._adopt(name, record, partitions)
+                if adopted is not None:
+                    known[name] = adopted
         for name, record in sorted(known.items()):
             if name not in self.left:
                 self._serve(at_once(self._make(record, self._logs.restore)))
@@ -247,7 +249,7 @@ class Topics:
             highest[name] = max(highest.get(name, 0), partition + 1)
         return highest
 
-    def _adopt(self, name: str, record: TopicRecord | None, partitions: int) -> TopicRecord:
+    def _adopt(self, name: str, record: TopicRecord | None, partitions: int) -> TopicRecord | None:
         """Take folders that the catalogue does not know for partitions: of a topic that it knows, or of a new one."""
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
         if any(log.unopened for log in logs):
