@@ -230,20 +230,20 @@ def mark_lost_before(segments: list[Segment], log_start_offset: int, maker: Make
 def known_end(folder: Path, bases: list[int], snapshots: Iterable[int]) -> int:
     """Return the largest offset that the files beside the logs say the log had reached; 0 where none says anything.
 
-    The append index of the last segment counts only beside a summary that describes batches: a cut begins by replacing
-    the summary with one that describes none, and drops the entries last.
+    They count only if the summary of the last segment describes batches: a cut begins by replacing it with one that
+    describes none, and cuts these files last.
     """
+    last = Summary.load(folder / f"{bases[-1]:020d}{SUMMARY}") if bases else None
+    if last is None or not last.log_bytes:
+        return 0
+    entries = files.map_readonly(folder / f"{bases[-1]:020d}{APPEND_INDEX}")
+    ends = [bases[-1] + (append_index.last_offset(entries, bases[-1]) or 0)]
     epochs = LeaderEpochs.load(folder)
-    ends = [start for _, start in epochs.entries] if epochs else []
+    ends += [start for _, start in epochs.entries] if epochs else []
     for offset in snapshots:
         data = files.load(snapshot_path(folder, offset))
         if data is not None and producer_state.fault(data) is None:
             ends.append(offset)
-    for base in bases[-1:]:
-        summary = Summary.load(folder / f"{base:020d}{SUMMARY}")
-        if summary is not None and summary.log_bytes:
-            entries = files.map_readonly(folder / f"{base:020d}{APPEND_INDEX}")
-            ends.append(base + (append_index.last_offset(entries, base) or 0))
     return max((end for end in ends if end < OFFSET_MAX), default=0)
 
 

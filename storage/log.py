@@ -41,7 +41,7 @@ from tidelog.storage.quick_rolls import QuickRolls
 from tidelog.storage.roll_times import RollTimes
 from tidelog.storage.search import by_offset
 from tidelog.storage.search.by_offset import segment_number
-from tidelog.storage.segment import LOG, Mismatch, Segment
+from tidelog.storage.segment import LOG, SUMMARY, Mismatch, Segment
 from tidelog.storage.shared import Shared
 from tidelog.storage.sources import PATIENT, Source
 from tidelog.storage.unflushed import Unflushed
@@ -484,7 +484,6 @@ class Log:
         Where the log starts earlier from now on, `checkpoint` writes that down before anything is appended: a start
         that was written down before would hide it.
         """
-        end = self.batch_start(offset)
         with self.durability.lock, self.lock:
             if self.health.failure is not None:
                 raise self.health.offline()
@@ -494,17 +493,15 @@ class Log:
             kept = [each for each in self.segments if each.base_offset <= offset] or [self.segments[0]]
             start = self.log_start_offset
             try:
-                self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0], end)
+                self._cut(kept, by_offset.locate(kept[-1], offset, PATIENT)[0])
                 if self.log_start_offset < start:
                     checkpoint()
             except OSError as error:
                 raise self.health.distrust(f"a cut failed half way ({error})") from error
 
-    def _cut(self, kept: list[Segment], position: int, end: int) -> None:
-        # First what says that the log goes further: a start would take what is cut for lost.
-        self.epochs.keep(end)
-        self.epochs.save(durably=True)
-        self.snapshots.drop_beyond(end)
+    def _cut(self, kept: list[Segment], position: int) -> None:
+        # First: beside a summary of batches a start takes what is cut for lost (`continuity.known_end`).
+        kept[-1].summary.replace_by_times(kept[-1].path(SUMMARY), kept[-1].base_offset)
         gone = self.segments[len(kept) :]
         for segment in kept[:-1]:
             # What comes in the place of what is cut has replaced nothing yet.
@@ -512,12 +509,14 @@ class Log:
         self.deleted.remove_now(gone)
         kept[-1].truncate(position)
         kept[-1].file.sync()  # What is cut must not come back after what is appended.
+        self.snapshots.cut()
         self.publish(tuple(kept))
         self.durability.cut((*gone, kept[-1]))
         self._roll_times = RollTimes(self.config, self.active.summary)
         self.log_end_offset = self.active.next_offset
         self.durability.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.epochs.keep(self.log_end_offset)
         self.epochs.begin(self.leader_epoch, self.log_end_offset)
         self.epochs.save(durably=True)
         with self.snapshots.lock:

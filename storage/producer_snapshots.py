@@ -49,18 +49,6 @@ class ProducerSnapshots:
         self._unsaved = None
         self._cuts += 1
 
-    def drop_beyond(self, offset: int) -> None:
-        """Remove the snapshots that cover more than the batches before an offset, durably, and write none of before.
-
-        Call with the log's lock held.
-        """
-        self.cut()
-        with self.lock:
-            beyond = [snapshot_path(self._folder, known) for known in self.offsets if known > offset]
-            if beyond:
-                remove(self._folder, beyond)
-                self.offsets = [known for known in self.offsets if known <= offset]
-
     def write(self) -> None:
         """Write the snapshot that is waiting to be, if there is one, and drop all but the newest ones.
 

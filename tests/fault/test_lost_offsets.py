@@ -190,6 +190,8 @@ def test_the_check_finds_the_same_end_as_the_start(tmp_path: Path) -> None:
     manager.open()
     log = manager.create("t", 0, bytes(16), BrokerConfig().topic_defaults())
     fill(log, [[NOW]] * 3)
+    log.durability.flush()
+    log.active.save(flushed=True)
     manager.abandon()
     assert findings(tmp_path / "data") == []
     LeaderEpochs(tmp_path / "data" / "t-0", [(0, 0), (1, 5)]).save()

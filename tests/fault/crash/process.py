@@ -132,6 +132,9 @@ class Process:
         try:
             self.logs.lock()
             self.topics.open()
+            for log in self.logs.logs.values():
+                if log.unopened is not None:
+                    raise StorageError(log.unopened)  # It is served after a start that finds the disk well.
             self.sync = GroupSync(FOLDER, self.logs.trust)
         except Exception as error:
             if not self.disk.failed:
