@@ -311,16 +311,16 @@ class Topics:
             self._leftovers.add(name)
             self._catalog.add_topic(record)
             topic = yield from self._make(record, self._logs.create)
-        except StorageError:
-            self._give_name_back(name)
-            yield from self._take_back(name)
-            raise
         except BrokerStops:
-            self._give_name_back(name)
             self._catalog.remove_topic(name)  # The next start removes the rest: a stop must not take long.
+            raise
+        except Exception:  # A fault that nobody expected must not keep the name either.
+            yield from self._take_back(name)
             raise
         finally:
             self._creating.discard(name)
+            if name not in self._made:
+                self._give_name_back(name)
         self._leftovers.discard(name)
         self._troubles.end(_HALF_MADE)
         self._loop.call_soon_threadsafe(self._serve, topic)
