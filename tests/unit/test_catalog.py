@@ -127,9 +127,10 @@ def test_a_stored_option_that_cannot_be_honoured_is_named_and_the_others_hold(
         catalog.set_broker_options("1", own)
         catalog.set_broker_options(ALL_BROKERS, {"no.such": "1", "log.retention.ms": "7"})
         changed = catalog.changed(BrokerConfig(node_id=1))
+    # The broker's own retention cannot be read, so it is not known that 7 ms is what it should be.
     assert (changed.topic.segment_bytes, changed.topic.retention_ms, changed.log_cleaner_threads) == (
         50,
-        7,
+        -1,
         1,
     )
     problems = sorted(message.partition(" delete it: ")[2] for message in caplog.messages)
@@ -150,6 +151,36 @@ def test_stored_options_that_hold_only_together_are_all_kept() -> None:
     changed, refused = stored.broker_options(start, own, {})
     assert (changed.topic.min_compaction_lag_ms, changed.topic.max_compaction_lag_ms) == (10, 20)
     assert len(refused) == 1
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "log.cleanup.policy",
+        "log.retention.bytes",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.retention.ms",
+    ],
+)
+def test_a_broker_whose_retention_cannot_be_read_keeps_records(name: str, is_own: bool) -> None:
+    start = BrokerConfig(topic=TopicConfig(retention_ms=1, retention_bytes=1))
+    settings = ({name: "some"}, {}) if is_own else ({}, {name: "some"})
+    changed, (problem,) = stored.broker_options(start, *settings)
+    found = changed.topic
+    kept = {"cleanup": found.cleanup_policy == (), "bytes": found.retention_bytes == -1}
+    kept["ms"] = found.retention_ms == -1
+    part = {"log.cleanup.policy": "cleanup", "log.retention.bytes": "bytes"}.get(name, "ms")
+    assert kept == dict.fromkeys(kept, False) | {part: True}
+    assert "holds, which deletes no records" in problem
+
+
+def test_a_retention_that_can_be_read_stands_beside_one_that_cannot() -> None:
+    both = {"log.retention.hours": "some", "log.retention.ms": "5"}
+    changed, (problem,) = stored.broker_options(BrokerConfig(), both, {})
+    assert changed.topic.retention_ms == 5
+    assert "holds" not in problem
 
 
 def test_a_topic_whose_retention_cannot_be_read_keeps_its_records() -> None:
