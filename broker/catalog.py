@@ -188,7 +188,7 @@ class Catalog:
         own, everywhere = (self.broker_options(each) for each in (str(config.node_id), ALL_BROKERS))
         changed, refused = stored.broker_options(config, own, everywhere)
         for problem in refused:
-            _log.error("option not honoured that was set while the broker ran, set or delete it: %s", problem)
+            _log.error("stored option of the broker not honoured, set or delete it: %s", problem)
         return changed
 
     def remove_topic(self, name: str, next_epoch: int = 0) -> None:

@@ -212,7 +212,7 @@ class Topics:
         )
         self.left |= self._logs.left
         for name, why in self.left.items():
-            _log.error("topic not served, its files are left as they are topic=%r why=%r", name, why)
+            _log.error("topic not served, its files stay untouched topic=%r why=%r", name, why)
         for name in self._catalog.deletions():
             try:
                 at_once(self._delete_folders(name))
@@ -239,7 +239,7 @@ class Topics:
         """Return a stored topic with those of its options that can be honoured; log the others."""
         options, refused = stored.topic_options(self._defaults, record.options)
         for problem in refused:
-            _log.error("option of a topic not honoured topic=%s, set or delete it: %s", record.name, problem)
+            _log.error("stored option not honoured topic=%s, set or delete it: %s", record.name, problem)
         return replace(record, options=options)
 
     def _highest(self) -> dict[str, int]:
