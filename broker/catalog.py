@@ -72,6 +72,7 @@ CREATE TABLE broker_option (
 _STEPS = {1: _SCHEMA, 2: _SCHEMA_2}
 # The options of a broker stand under its id, those of all brokers under this.
 ALL_BROKERS = ""
+OptionsOfBrokers = dict[str, dict[str, str]]
 
 
 class CatalogError(Exception):
@@ -93,6 +94,8 @@ class Catalog:
 
     def __init__(self, path: Path, full: Callable[[OSError], None] = lambda _: None) -> None:
         """Open it; `full` is told when the disk has no room for a change."""
+        if irregular := _irregular(path):
+            raise CatalogError(irregular)
         self.path = path
         self._full = full
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -185,7 +188,7 @@ class Catalog:
         own, everywhere = (self.broker_options(each) for each in (str(config.node_id), ALL_BROKERS))
         changed, refused = stored.broker_options(config, own, everywhere)
         for problem in refused:
-            _log.error("option not honoured that was set while the broker ran, set or delete it: %s", problem)
+            _log.error("stored option of the broker not honoured, set or delete it: %s", problem)
         return changed
 
     def remove_topic(self, name: str, next_epoch: int = 0) -> None:
@@ -290,6 +293,8 @@ def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
     CatalogError where it cannot be read, or where a change to it is under way, or was never finished.
     """
     journal = _journal_of(path)
+    if irregular := _irregular(path):
+        raise CatalogError(irregular)
     if _is_hot(journal) or not _size(path):
         raise CatalogError(_unreadable(path, journal))
     # A broker holds its lock on the file for as long as it runs; changes are made while its journal has a header.
@@ -309,44 +314,61 @@ def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
     return found
 
 
-def fault(path: Path) -> str | None:
-    """Return what is wrong with a catalogue, by SQLite's own check; nothing is with one that is not there, or empty.
+def faults(path: Path, refused: Callable[[list[TopicRecord], OptionsOfBrokers], list[str]]) -> list[str]:
+    """Return what is wrong with a catalogue: by SQLite's own check, or else what `refused` says of its rows.
 
-    A broker may have it open: nothing is locked, and nothing written. A change that was cut off is undone in a copy, as
-    the next start would undo it. StorageError where it cannot be looked at, or is another version's.
+    Nothing is wrong with one that is not there, or empty. A broker may have it open: nothing is locked, and nothing
+    written. A change that was cut off is undone in a copy, as the next start would undo it. StorageError where it
+    cannot be looked at, or is another version's.
     """
     journal = _journal_of(path)
     try:
+        if irregular := _irregular(path):
+            return [irregular]
         if not _size(path):
-            return None
+            return []
         if not _is_hot(journal):
-            return _fault_at(path, f"{path.absolute().as_uri()}?immutable=1")
+            return _faults_at(path, f"{path.absolute().as_uri()}?immutable=1", refused)
         with TemporaryDirectory() as folder:
             copy = Path(folder) / path.name
             shutil.copyfile(path, copy)
             shutil.copyfile(journal, _journal_of(copy))
-            return _fault_at(path, copy.as_uri())
+            return _faults_at(path, copy.as_uri(), refused)
     except OSError as error:
         raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
-def _fault_at(path: Path, uri: str) -> str | None:
+def _faults_at(
+    path: Path, uri: str, refused: Callable[[list[TopicRecord], OptionsOfBrokers], list[str]]
+) -> list[str]:
     try:
         with closing(sqlite3.connect(uri, uri=True)) as db:
             found = [row for (row,) in db.execute(f"PRAGMA quick_check({_FAULTS_MAX})")]
             if found != ["ok"]:
                 lines = [line for each in found for line in each.splitlines()]
-                return "; ".join(line for line in lines if not line.startswith(_HEADING)) or "damaged"
+                return ["; ".join(line for line in lines if not line.startswith(_HEADING)) or "damaged"]
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version not in range(SCHEMA_VERSION + 1):
                 raise StorageError(f"written by another version of Tidelog (schema {version}); use that")
-            if version:
-                _topics(db)
+            if not version:
+                return []
+            options: OptionsOfBrokers = {}
+            if version > 1:
+                brokers = db.execute("SELECT DISTINCT broker FROM broker_option ORDER BY broker")
+                options = {broker: _broker_options(db, broker) for (broker,) in brokers.fetchall()}
+            return refused(_topics(db), options)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # that one, of a message with damaged names in it
         code = getattr(error, "sqlite_errorcode", None)
         if (code if code is None else code & _PRIMARY_CODE) in _DAMAGED:
-            return f"not a catalogue that can be read ({error}); restore it from a backup"
+            return [f"not a catalogue that can be read ({error}); restore it from a backup"]
         raise StorageError(f"{path}: {error}") from error
+
+
+def _irregular(path: Path) -> str | None:
+    """Say that a catalogue or its journal is no regular file, or return None: opening a FIFO may block for ever."""
+    for each in (path, _journal_of(path)):
+        if each.exists() and not each.is_file():
+            return f"{each} is not a regular file; move it away, and restore the catalogue from a backup"
     return None
 
 

@@ -101,9 +101,7 @@ def _change_topic(broker: Broker, wanted: Wanted, validate_only: bool) -> Task[N
     _check(options)
     changed = broker.topics.checked(topic.name, options)
     if topic.is_internal and changed.deletes:
-        message = (
-            f"cleanup.policy: {topic.name} is compacted alone, as it would lose what groups have committed"
-        )
+        message = f"cleanup.policy: {topic.name} must have compact alone: any other policy would lose committed offsets"
         raise Refused(ErrorCode.INVALID_CONFIG, message)
     if not validate_only:
         yield from broker.alter_topic(topic, options)

@@ -74,7 +74,7 @@ def _problem(topic: str, partition: int) -> str | None:
         return f"{topic}: is the log of Kafka's controllers; choose another topic"
     if is_internal(topic):
         return (
-            f"{topic}: the broker writes this topic itself, and takes what is in it for what clients have committed; "
+            f"{topic}: this topic is internal, and the broker would take imported records for committed offsets; "
             "choose another topic"
         )
     if partition >= MAX_PARTITIONS_PER_TOPIC:

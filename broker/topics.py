@@ -212,7 +212,7 @@ class Topics:
         )
         self.left |= self._logs.left
         for name, why in self.left.items():
-            _log.error("topic not served, its files are left as they are topic=%r why=%r", name, why)
+            _log.error("topic not served, its files stay untouched topic=%r why=%r", name, why)
         for name in self._catalog.deletions():
             try:
                 at_once(self._delete_folders(name))
@@ -239,7 +239,7 @@ class Topics:
         """Return a stored topic with those of its options that can be honoured; log the others."""
         options, refused = stored.topic_options(self._defaults, record.options)
         for problem in refused:
-            _log.error("option of a topic not honoured topic=%s, set or delete it: %s", record.name, problem)
+            _log.error("stored option not honoured topic=%s, set or delete it: %s", record.name, problem)
         return replace(record, options=options)
 
     def _highest(self) -> dict[str, int]:
@@ -311,16 +311,16 @@ class Topics:
             self._leftovers.add(name)
             self._catalog.add_topic(record)
             topic = yield from self._make(record, self._logs.create)
-        except StorageError:
-            self._give_name_back(name)
-            yield from self._take_back(name)
-            raise
         except BrokerStops:
-            self._give_name_back(name)
             self._catalog.remove_topic(name)  # The next start removes the rest: a stop must not take long.
+            raise
+        except Exception:  # A fault that nobody expected must not keep the name either.
+            yield from self._take_back(name)
             raise
         finally:
             self._creating.discard(name)
+            if name not in self._made:
+                self._give_name_back(name)
         self._leftovers.discard(name)
         self._troubles.end(_HALF_MADE)
         self._loop.call_soon_threadsafe(self._serve, topic)

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tidelog.broker import catalog
+from tidelog.broker import catalog_check
 from tidelog.broker.catalog import CATALOG_FILE, CatalogError, read_topics
 from tidelog.cli.errors import CommandError
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
@@ -31,7 +31,7 @@ def run(folder: Path | None, data_dir: Path | None, repair: bool, deep: bool, as
     problems: list[Problem] = []
     try:
         with quiet():
-            others = {CATALOG_FILE: catalog.fault}
+            others = {CATALOG_FILE: catalog_check.faults}
             fsck = Fsck(path, deep=deep, repair=repair, is_ours=_in_catalog(path), others=others)
             for problem in fsck.problems():
                 problems.append(problem)

@@ -112,12 +112,11 @@ class GroupOptions:
         64 << 20,
         at_least=1 << 20,
         ours=True,
-        doc="Memory for all groups together, of one address half of it: what their members say, what they are "
-        "assigned, and committed offsets, some 300 bytes each. The last sixteenth is for addresses that hold little. "
-        "When it fills up, idle groups of the address that holds the most are deleted (docs/operations.md). Above the "
-        "bound a new member is answered GROUP_MAX_SIZE_REACHED, and the first commit of a partition "
-        "INVALID_COMMIT_OFFSET_SIZE. Groups that are there go on; a member that says more or assigns more is answered "
-        "COORDINATOR_NOT_AVAILABLE and tries again.",
+        doc="Memory for all groups together: their members, assignments, and committed offsets (about 300 bytes each). "
+        "One address may use half of it. The last sixteenth is for addresses that hold little. When memory runs short, "
+        "the broker deletes idle groups of the address that holds the most (docs/operations.md). At the bound a new "
+        "member gets GROUP_MAX_SIZE_REACHED, and the first commit of a partition INVALID_COMMIT_OFFSET_SIZE. Existing "
+        "groups go on; a member that needs more memory gets COORDINATOR_NOT_AVAILABLE and tries again.",
     )
     offset_metadata_max_bytes: int = option(
         "offset.metadata.max.bytes",

@@ -42,8 +42,8 @@ class BrokerConfig(GroupOptions):
         LISTENERS,
         (Listener("PLAINTEXT", "127.0.0.1", 9092),),
         doc="Addresses to listen on, `NAME://host:port`, separated by commas; no host means every interface, by "
-        "IPv4 and IPv6, port 0 a free one. Kafka listens on every interface; we listen on this machine only, as "
-        "nobody is asked for a password.",
+        "IPv4 and IPv6, port 0 a free one. Kafka listens on every interface; we listen on this machine only, "
+        "because there is no authentication.",
     )
     advertised_listeners: tuple[Listener, ...] = option(
         "advertised.listeners",
@@ -224,7 +224,7 @@ class BrokerConfig(GroupOptions):
         10_000,
         at_least=1,
         live=True,
-        doc="Connections at once; one more is closed as it is accepted. They take three fourths of the files that "
+        doc="Connections at once; one more is closed as it is accepted. They take three quarters of the files that "
         "the broker may open (`ulimit -n`) at most, whatever this says, as segment files need the others. Kafka's "
         "default is no limit.",
     )

@@ -13,12 +13,23 @@ from tidelog.config.topic_options import TopicConfig
 
 # In place of a value that cannot be read: a mistake must not delete records.
 _SAFE: Final = {"cleanup.policy": "", "retention.bytes": "-1", "retention.ms": "-1"}
+# The same of a broker's defaults for topics: the option that stands in, and its value.
+_SAFE_OF_BROKER: Final = {
+    "log.cleanup.policy": ("log.cleanup.policy", ""),
+    "log.retention.bytes": ("log.retention.bytes", "-1"),
+    "log.retention.hours": ("log.retention.ms", "-1"),
+    "log.retention.minutes": ("log.retention.ms", "-1"),
+    "log.retention.ms": ("log.retention.ms", "-1"),
+}
 
 
 def broker_options(
     config: BrokerConfig, own: Mapping[str, str], everywhere: Mapping[str, str]
 ) -> tuple[BrokerConfig, list[str]]:
-    """Return a broker's configuration under its own stored options and those of all brokers, and what is left out."""
+    """Return a broker's configuration under its own stored options and those of all brokers, and what is left out.
+
+    Topics keep their records by default if the option that says how long cannot be read.
+    """
     try:
         return config.changed(own, everywhere), []
     except ConfigError:
@@ -37,8 +48,16 @@ def broker_options(
                 del kept[name]
                 refused.append(((kept, name, text), str(error)))
         if len(refused) == len(pending):
-            return config.changed(kept_own, kept_everywhere), [message for _, message in refused]
+            break
         pending = [option for option, _ in refused]
+    messages = []
+    for (kept, name, _), message in refused:
+        instead, safe = _SAFE_OF_BROKER.get(name, (None, ""))
+        if instead is not None and instead not in kept:
+            kept[instead] = safe
+            message = _stands_in(message, instead, safe)
+        messages.append(message)
+    return config.changed(kept_own, kept_everywhere), messages
 
 
 def topic_options(defaults: TopicConfig, options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -52,7 +71,13 @@ def topic_options(defaults: TopicConfig, options: Mapping[str, str]) -> tuple[di
             defaults.override({name: text})
             kept[name] = text
         except ConfigError as error:
-            refused.append(str(error))
+            message = str(error)
             if name in _SAFE:
                 kept[name] = _SAFE[name]
+                message = _stands_in(message, name, _SAFE[name])
+            refused.append(message)
     return kept, refused
+
+
+def _stands_in(message: str, name: str, value: str) -> str:
+    return f"{message}; until then {name}={value} holds, which deletes no records"

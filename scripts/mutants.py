@@ -82,6 +82,7 @@ FIRST = {
     "broker/authorized_operations": ["handlers"],
     "broker/broker": ["topics", "administration", "handlers"],
     "broker/catalog": ["catalog", "topics"],
+    "broker/catalog_check": ["catalog", "cli_fsck"],
     "broker/cleaners": ["cleaners"],
     "broker/clock": ["timers", "waiting", "handlers"],
     "broker/codes": _ANSWERS,

@@ -30,8 +30,8 @@ from tidelog.storage.segment_check import Around, Finding, SegmentCheck, Sidecar
 LOOKS_MAX: Final = 20
 _PAUSE_S: Final = 0.1
 
-# Returns what is wrong with a file, None where nothing is; StorageError or OSError where it cannot be looked at.
-FaultOf = Callable[[Path], str | None]
+# Returns all that is wrong with a file; StorageError or OSError where it cannot be looked at.
+FaultsOf = Callable[[Path], list[str]]
 
 
 class NothingToCheck(StorageError):
@@ -90,13 +90,13 @@ class Fsck:
         deep: bool,
         repair: bool,
         is_ours: Callable[[str, int], bool] = lambda *_: True,
-        others: Mapping[str, FaultOf] | None = None,
+        others: Mapping[str, FaultsOf] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """Find the logs in a folder. NothingToCheck if there are none; nothing is written yet.
 
         `is_ours` tells whether a data folder is to have a partition that it has no folder for; StorageError if it
-        cannot. `others` are files of a data folder that are not this room's, by name, each with what tells its fault.
+        cannot. `others` are files of a data folder that are not this room's, by name, each with what tells its faults.
         """
         self.tally = Tally()
         self._deep = deep
@@ -201,10 +201,15 @@ class Fsck:
             return
         if known.folder is None or key is None:
             return
-        remembered = Known(known.clean, flushed_to, 0, self._is_ours(*key), known.was_cut_off)
-        if not remembered.vouches_for_files:
-            return
         folder = last.path.parent
+        if not Known(known.clean, flushed_to, 0, True, known.was_cut_off).vouches_for_files:
+            return
+        try:
+            if not self._is_ours(*key):
+                return
+        except StorageError as error:
+            yield _unseen(folder, error)
+            return
         snapshots = [offset_of(name) for name, is_folder in files.list_folder(folder) if not is_folder]
         bases = [each.base_offset for each in checks]
         end = continuity.known_end(folder, bases, [each for each in snapshots if each is not None])
@@ -231,44 +236,44 @@ class Fsck:
     def _of_data_folder(self, known: _Known, is_live: bool) -> Iterator[Problem]:
         assert known.folder is not None
         yield from self._hints(hint_check.in_data_folder(known.folder), known, is_live)
-        for name, fault_of in self._others.items():
-            yield from self._fault(known.folder / name, fault_of, is_live)
+        for name, faults_of in self._others.items():
+            yield from self._faults(known.folder / name, faults_of, is_live)
 
     def _hints(self, paths: list[Path], known: _Known, is_live: bool) -> Iterator[Problem]:
         was_killed = known.folder is not None and not known.clean and not is_live
         for path in paths:
-            yield from self._fault(path, partial(hint_check.fault, was_killed=was_killed), is_live)
+            yield from self._faults(path, partial(hint_check.faults, was_killed=was_killed), is_live)
 
-    def _fault(self, path: Path, fault_of: FaultOf, is_live: bool) -> Iterator[Problem]:
+    def _faults(self, path: Path, faults_of: FaultsOf, is_live: bool) -> Iterator[Problem]:
         """Check a file of which only what is wrong is asked, and mend it where that is due."""
         is_repaired = False
         try:
-            what = self._settled(partial(fault_of, path), is_live)
-            if what is not None and self._repair:
+            found = self._settled(partial(faults_of, path), is_live)
+            if found and self._repair:
                 is_repaired = hint_check.repaired(path)
         except (StorageError, OSError) as error:
             yield _unseen(path, error)
             return
-        if what is not None:
+        for what in found:
             yield Problem(path, 0, what, is_repaired)
 
-    def _settled(self, look: Callable[[], str | None], is_live: bool) -> str | None:
+    def _settled(self, look: Callable[[], list[str]], is_live: bool) -> list[str]:
         """Return what a look finds: while it may be written, once two in a row find the same, or none is left."""
-        last: str | None = None
+        last: list[str] = []
         for left in reversed(range(LOOKS_MAX if is_live else 1)):
             try:
-                what = look()
+                found = look()
             except StorageError:
                 if not left:
                     raise
-                what = None
+                found = []
             else:
-                if what in (None, last):
+                if found in ([], last):
                     break
-            last = what
+            last = found
             if left:
                 self._pause(_PAUSE_S)
-        return what
+        return found
 
     def _lost(self, known: _Known) -> Iterator[Problem]:
         """Find partitions that the checkpoints know of, and that have no folder: nobody has deleted their topic."""

@@ -37,7 +37,7 @@ def in_data_folder(folder: Path) -> list[Path]:
     return [folder / name for name in names if name.endswith(_OFFSETS)]
 
 
-def fault(path: Path, *, was_killed: bool) -> str | None:
+def faults(path: Path, *, was_killed: bool) -> list[str]:
     """Return what is wrong with a file; nothing is with one that is sound, or gone.
 
     Snapshots are written in place and nobody waits for the disk to have them: where a broker `was_killed` one that ends
@@ -45,16 +45,17 @@ def fault(path: Path, *, was_killed: bool) -> str | None:
     """
     data = files.load(path)
     if data is None:
-        return None
+        return []
     if path.suffix == SNAPSHOT:
-        return None if was_killed and is_torn(data) else snapshot_fault(data)
+        found = None if was_killed and is_torn(data) else snapshot_fault(data)
+        return [] if found is None else [found]
     if not data and (was_killed or path.name != folder_identity.PARTITION_METADATA):
-        return None
+        return []
     try:
         _TEXTS.get(path.name, checkpoints.offsets_in)(data)
     except ValueError as error:
-        return str(error)
-    return None
+        return [str(error)]
+    return []
 
 
 def repaired(path: Path) -> bool:

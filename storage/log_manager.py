@@ -213,7 +213,7 @@ class LogManager:
         is_foreseen = isinstance(error, (StorageError, OSError))
         why = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
         _log.error(
-            "not opened, nothing of it is served until that is mended and the broker restarted log=%s-%d error=%r",
+            "log not opened, not served until you mend it and restart the broker log=%s-%d error=%r",
             topic,
             partition,
             why,

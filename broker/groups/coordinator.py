@@ -538,7 +538,7 @@ class Coordinator:
                 _log,
                 logging.WARNING,
                 address,
-                "groups: memory was short, the groups without members that were used least were deleted address=%s "
+                "groups: memory was short, the longest unused groups without members were deleted address=%s "
                 "groups=%d held_bytes=%d group.state.max.bytes=%d",
                 address,
                 count,

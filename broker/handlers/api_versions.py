@@ -6,9 +6,9 @@ UNSUPPORTED_VERSION and the whole table, so that the client can choose again (KI
 Two features are finalized (KIP-584), so that tools see a cluster without ZooKeeper: `metadata.version` at 25, which is
 Kafka's 4.0-IV3, and `group.version` at 1, which stands for consumer groups (KIP-848).
 Departures from Kafka: a feature has one level only, so none can be changed. Kafka's other features (transactions, share
-groups, streams groups, eligible leader replicas, a quorum whose voters change) are not built, and not told. Programs
-that guess the release from the list of APIs (franz-go, and so Redpanda Console) guess an old one: SASL and transactions
-are not in the list.
+groups, streams groups, eligible leader replicas, a quorum with changing voters) are not built, and not listed. Programs
+that guess the release from the list of APIs (franz-go, and so Redpanda Console) guess an old one, because the list has
+neither SASL nor transactions.
 """
 
 import re

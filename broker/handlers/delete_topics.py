@@ -119,9 +119,7 @@ def _delete(
     if topic is None:
         return _result(wanted, topic, missing, NO_TOPIC_ID if wanted.name is None else NO_PARTITION)
     if topic.is_internal and not may_be_internal:
-        message = (
-            f"{topic.name} is internal: all groups would be deleted with it; delete groups by DeleteGroups"
-        )
+        message = f"{topic.name} is internal: its deletion would delete all groups; use DeleteGroups for single groups"
         return _result(wanted, topic, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     try:
         yield from broker.topics.delete(topic)

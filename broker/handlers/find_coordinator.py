@@ -2,10 +2,10 @@
 
 Versions: 0-6 (4 and later ask for several keys at once, KIP-699).
 Behaviour: this broker looks after every group.
-Departures from Kafka: share groups are not built yet: INVALID_REQUEST. Neither are transactions: who asks for their
-coordinator is answered CLUSTER_AUTHORIZATION_FAILED with a message that says so, and the log has a line. At this code
-every client gives up, and those that can show the message do. At INVALID_REQUEST librdkafka asks again for
-121 seconds; at TRANSACTIONAL_ID_AUTHORIZATION_FAILED Java clients show no message. What users read, and after how long:
+Departures from Kafka: share groups are not built yet: INVALID_REQUEST. Neither are transactions: a request for
+their coordinator gets CLUSTER_AUTHORIZATION_FAILED with a message that says so, and the broker logs it. With this code
+every client gives up, and shows the message if it can. With INVALID_REQUEST librdkafka retries for 121 seconds; with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED Java clients show no message. What users see, and after how long:
 
 | client | seconds | error of a producer with a transactional id |
 | --- | --: | --- |

@@ -57,7 +57,7 @@ CONNECTIONS_MAX: Final = Metric(
     "tidelog_connections_max",
     GAUGE,
     (),
-    "Their bound: `max.connections`, or three fourths of the files that the broker may open.",
+    "Their bound: `max.connections`, or three quarters of the files that the broker may open.",
 )
 ACCEPTED: Final = Metric("tidelog_connections_accepted_total", COUNTER, (), "Connections that were admitted.")
 REFUSED: Final = Metric(

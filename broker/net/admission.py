@@ -57,7 +57,7 @@ class Admission(Generic[C]):
         if len(self.connections) >= config.max_connections:
             return f"max.connections={config.max_connections} reached"
         if len(self.connections) >= (most := self.most):
-            return f"{most} connections, three fourths of the files that the broker may open (ulimit -n)"
+            return f"{most} connections, three quarters of the files that the broker may open (ulimit -n)"
         if self._per_address[address] >= config.max_connections_per_ip:
             return f"max.connections.per.ip={config.max_connections_per_ip} reached"
         return None

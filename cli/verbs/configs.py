@@ -24,11 +24,12 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
-        help="The data folder of a broker that is stopped: what is kept there is meant, and no broker is asked.",
+        help="The data folder of a stopped broker: show or change the options stored there, and ask no broker.",
     ),
 ]
 Everyone = Annotated[
-    bool, typer.Option("--all-brokers", help="With --data-dir: what was set for all brokers, by no node.id.")
+    bool,
+    typer.Option("--all-brokers", help="With --data-dir: the options set for all brokers, under no node.id."),
 ]
 
 

@@ -17,7 +17,7 @@ def list_groups(
     held: Annotated[
         bool,
         typer.Option(
-            "--held", help="Show who has committed, when last, and what the broker holds of it in memory."
+            "--held", help="Show who committed, when last, and how much memory of the broker that takes."
         ),
     ] = False,
     as_json: Json = False,
@@ -92,7 +92,7 @@ def delete_groups(
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", metavar="ADDRESS", help="Of these, those that this address has committed for."
+            "--address", metavar="ADDRESS", help="Only groups for which this address has committed."
         ),
     ] = None,
     yes: Yes = False,

@@ -135,6 +135,8 @@ def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
     addresses(address)
     with nullcontext() if asked.dry_run else _sending(address, asked.topic) as sender:
         counts = _sent(notes, asked.topic, sender)
+    if sender is not None:
+        _warn(address, sender)
     output.print_account(
         {"job": "deadletter", **{name: counts[name] for name in _COUNTED}, "topic": asked.topic},
         as_json=asked.as_json,
@@ -146,6 +148,13 @@ def _redrive(asked: Asked, notes: list[dict[str, Any]]) -> int:
             "they are"
         )
     return FAILED if damaged or refused else OK
+
+
+def _warn(address: str, sender: "Sender") -> None:
+    from tidelog.pipeline.writing import late
+
+    for line in late.warnings(address, sender.oldest_ms):
+        Progress("deadletter").say(line)
 
 
 def _sent(notes: list[dict[str, Any]], topic: str, sender: "Sender | None") -> Counter[str]:

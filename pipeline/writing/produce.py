@@ -71,6 +71,7 @@ class Sender:
         self._under_way: deque[tuple[Record, int, Any]] = deque()
         self._bytes = 0
         self.sent = 0
+        self.oldest_ms: dict[str, int] = {}  # by topic, of the records with a time of their own
         try:
             self._producer = KafkaProducer(
                 bootstrap_servers=address,
@@ -103,6 +104,9 @@ class Sender:
             )
         except (KafkaError, ValueError, TypeError) as error:
             raise self._refused(record, error) from error
+        at_ms = record.timestamp_ms
+        if at_ms is not None:
+            self.oldest_ms[record.topic] = min(at_ms, self.oldest_ms.get(record.topic, at_ms))
         size = _A_RECORD_BYTES + len(record.value or b"") + len(record.key or b"")
         size += sum(len(key) + len(value) for key, value in record.headers)
         self._under_way.append((record, size, future))

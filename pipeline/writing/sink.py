@@ -8,7 +8,8 @@ more of a task is in memory than a batch of Arrow's and what is under way.
 """
 
 import json
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -26,11 +27,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidelog.pipeline.errors import PipelineError, WrongOption
-from tidelog.pipeline.writing import target
+from tidelog.pipeline.writing import late, target
 from tidelog.pipeline.writing.produce import Record, Sender
 from tidelog.pipeline.writing.rate import Rate
 from tidelog.pipeline.writing.target import LookedAt, Written
 from tidelog.pipeline.writing.write_options import ORIGIN, WriteOptions, checked
+
+_log = logging.getLogger(__name__)
 
 # Of a batch of Arrow's so much becomes objects of Python's at a time.
 _SLICE_ROWS: Final = 1024
@@ -53,11 +56,12 @@ def rewritten(records: DataFrame, keep_partition: bool = False, topic_id: str = 
 
 
 class Done(WriterCommitMessage):
-    """What a task did: rows written, and rows left out because they were there."""
+    """What a task did: rows written, the oldest time by topic, and rows left out because they were there."""
 
-    def __init__(self, written: int, left_out: int) -> None:
+    def __init__(self, written: int, left_out: int, oldest_ms: Mapping[str, int]) -> None:
         self.written = written
         self.left_out = left_out
+        self.oldest_ms = oldest_ms
 
 
 class _Tasks:
@@ -100,17 +104,25 @@ class _Tasks:
             except BaseException:
                 sender.abandon()
                 raise
-        return Done(sender.sent, left_out)
+        return Done(sender.sent, left_out, sender.oldest_ms)
 
     def report(self, messages: list[WriterCommitMessage | None]) -> None:
         """Write down what the tasks did, where that is wanted, on the driver's machine."""
         if self.options.report:
-            done = [one for one in messages if isinstance(one, Done)]
+            done = _done(messages)
             counts = {
                 "written": sum(one.written for one in done),
                 "left_out": sum(one.left_out for one in done),
             }
             Path(self.options.report).write_text(json.dumps(counts))
+
+    def warn(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log which topics got records that are older than their retention."""
+        oldest_ms: dict[str, int] = {}
+        for topic, at_ms in (each for one in _done(messages) for each in one.oldest_ms.items()):
+            oldest_ms[topic] = min(at_ms, oldest_ms.get(topic, at_ms))
+        for line in late.warnings(self.options.address, oldest_ms):
+            _log.warning("%s", line)
 
     @contextmanager
     def _pace(self) -> Iterator[Callable[[], None]]:
@@ -149,6 +161,7 @@ class Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Say what was done; there is nothing that would have to become visible."""
         self._tasks.report(messages)
+        self._tasks.warn(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: what was written stays."""
@@ -168,17 +181,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  (Spark's)
         """Have the next look begin where this batch did: Spark may do it again until it has written it down."""
+        self._tasks.warn(messages)
         looked, resume = self._tasks.looked, self._tasks.options.resume
         # Of a batch that was there already nobody knows where it began: the mark stays where it was found from.
-        if (
-            looked is not None
-            and resume
-            and not any(isinstance(one, Done) and one.left_out for one in messages)
-        ):
+        if looked is not None and resume and not any(one.left_out for one in _done(messages)):
             self._tasks.mark(looked.ends)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
         """Do nothing: what was written stays."""
+
+
+def _done(messages: list[WriterCommitMessage | None]) -> list[Done]:
+    return [one for one in messages if isinstance(one, Done)]
 
 
 def _records(

@@ -204,6 +204,7 @@ def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_
         ran = run(capsys, "deadletter", "--folder", folder, "--redrive", *to)
         assert (ran.status, ran.rows[0]["sent"]) == (1, 3), ran.err
         assert "2 ranges, and 0 records with a header without a value" in ran.err
+        assert ran.err.count("retention.ms=604800000 (7d)") == 1, "the records are older than that"
         consumer = KafkaConsumer(
             "again",
             bootstrap_servers=broker.address,
@@ -234,6 +235,7 @@ def test_a_broker_is_sent_what_is_whole_and_asked_for_lag(capsys: Captured, tmp_
                 "committed": 1,
                 "end": 3,
                 "lag": 2,
+                "past_end": 0,
             }
         assert run(capsys, "lag", *to, "--clock", "append").status == 2
         gone = {Reads("g", "gone", 0): 7}

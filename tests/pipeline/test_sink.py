@@ -9,7 +9,7 @@ import time
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +27,7 @@ from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import unique_topic
 from tidelog.pipeline.errors import PipelineError
 from tidelog.pipeline.source import TidelogSource
-from tidelog.pipeline.writing import produce, rate, sink, target
+from tidelog.pipeline.writing import late, produce, rate, sink, target
 
 pytestmark = LEAVES_SOCKETS
 
@@ -549,3 +549,57 @@ def test_a_batch_of_a_stream_that_is_done_again_is_left_out_and_later_ones_look_
     assert one(rows[6:], 2) == (0, 3)
     assert starts == [0, 0, 0, 0, 0, 6]
     assert topics.values(target_broker, topic) == [b"%d" % i for i in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("configs", "is_warned"),
+    [
+        ({"retention_ms": "3600000"}, True),
+        ({"retention_ms": "3600000", "cleanup_policy": "compact,delete"}, True),
+        ({"retention_ms": "10800000"}, False),
+        ({"retention_ms": "-1"}, False),
+        ({"retention_ms": "3600000", "cleanup_policy": "compact"}, False),
+        ({"retention_ms": "3600000", "retention_clock": "append"}, False),
+        ({"retention_ms": "3600000", "message_timestamp_type": "LogAppendTime"}, False),
+    ],
+)
+def test_records_older_than_the_retention_of_their_topic_are_warned_of_once(
+    target_broker: Broker,
+    topic: str,
+    caplog: pytest.LogCaptureFixture,
+    configs: dict[str, str],
+    is_warned: bool,
+) -> None:
+    topics.make(target_broker, topic, **configs)
+    oldest = datetime.now(UTC) - timedelta(hours=2)
+    times = [None, oldest + timedelta(minutes=90), oldest, oldest + timedelta(minutes=5)]
+    rows = [{"value": b"v", "key": b"k", "timestamp": at} for at in times]
+    writer = a_writer(target_broker, rows, topic=topic)
+    # Two tasks; the oldest record is in the second.
+    writer.commit([writer.write(iter([batch(part)])) for part in (rows[:2], rows[2:])])
+    lines = [record.getMessage() for record in caplog.records if record.name == sink.__name__]
+    assert len(lines) == is_warned
+    for line in lines:
+        assert f"topic {topic} at {target_broker.address}" in line
+        assert oldest.isoformat(timespec="milliseconds") in line
+        assert "retention.ms=3600000 (1h)" in line
+
+
+def test_a_stream_warns_of_records_that_are_too_old_and_a_broker_that_is_gone_does_not_fail_the_write(
+    target_broker: Broker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.make(target_broker, topic, retention_ms="3600000")
+    rows = [{"value": b"v", "timestamp": datetime.now(UTC) - timedelta(hours=2)}]
+    source = TidelogSource({"target": f"broker:{target_broker.address}", "topic": topic})
+    writer = source.streamWriter(schema_of(rows), overwrite=False)
+    done = writer.write(iter([batch(rows)]))
+    writer.commit([done, None], 0)
+    assert [line for line in caplog.messages if "retention.ms=3600000" in line]
+    caplog.clear()
+
+    def refuse(*_: Any) -> None:
+        raise PipelineError("no broker answers")
+
+    monkeypatch.setattr(late.Cluster, "settings", refuse)
+    writer.commit([done], 1)
+    assert not caplog.messages

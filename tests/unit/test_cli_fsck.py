@@ -1,6 +1,7 @@
 """`tidelog fsck`: its lines, its verdict and its exit codes."""
 
 import json
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.logs import NOW, fill, open_log
-from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.catalog import ALL_BROKERS, Catalog, TopicRecord, new_topic_id
 from tidelog.cli.exit_codes import FAILED, OK, UNREADABLE, USAGE
 from tidelog.cli.main import app
 from tidelog.storage import producer_state
@@ -169,3 +170,69 @@ def test_what_is_no_command_line(folder: Path) -> None:
 def test_older_formats_are_no_damage(written: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(written, tmp_path / written.name))
     assert fsck(folder, "--deep")[0] == OK
+
+
+def test_a_catalogue_that_cannot_be_read_leaves_the_logs_to_be_checked(tmp_path: Path, folder: Path) -> None:
+    """Without it nothing tells whether the other files are of this log, where these would say how far it came."""
+    (tmp_path / "meta.properties").touch()
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    (tmp_path / "catalog.sqlite").write_bytes(b"no catalogue")
+    (folder / f"{NAME}.index").write_bytes(b"")
+    code, lines, _ = fsck(tmp_path)
+    assert code == FAILED
+    assert [line.partition("@")[0] for line in lines[:-1]] == [
+        str(folder / f"{NAME}.index"),
+        str(folder),
+        str(tmp_path / "catalog.sqlite"),
+    ]
+    assert "cannot be looked at" in lines[1]
+
+
+def test_rows_of_the_catalogue_that_a_start_does_not_serve_or_honour_are_damage(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    path = tmp_path / "catalog.sqlite"
+    with closing(Catalog(path)) as catalog:
+        catalog.add_topic(TopicRecord("sound", new_topic_id(), 1, {"retention.ms": "1000"}))
+        catalog.set_broker_options("1", {"log.retention.ms": "1000"})
+    assert fsck(tmp_path)[0] == OK
+    with closing(Catalog(path)) as catalog:
+        catalog.add_topic(TopicRecord("a/b", new_topic_id(), 1, {}))
+        catalog.add_topic(TopicRecord("many", new_topic_id(), 0, {}))
+        catalog.add_topic(TopicRecord("short", b"id", 1, {}))
+        catalog.add_topic(TopicRecord("tides", new_topic_id(), 1, {"retention.ms": "soon"}))
+        catalog.set_broker_options("1", {"log.retention.ms": "later"})
+        catalog.set_broker_options(ALL_BROKERS, {"nonsense": "1"})
+    for words in ((), ("--repair",)):
+        code, lines, _ = fsck(tmp_path, *words)
+        wanted = [
+            ["topic 'a/b' is not served", "characters other than"],
+            ["topic 'many' is not served", "0 partitions"],
+            ["topic 'short' is not served", "16 bytes"],
+            ["an option of topic 'tides' is not honoured", "retention.ms", "soon", "set or delete it"],
+            ["an option of all brokers is not honoured", "nonsense"],
+            ["an option of broker 1 is not honoured", "log.retention.ms", "later"],
+        ]
+        assert (code, len(lines)) == (FAILED, len(wanted) + 1), lines
+        for line, parts in zip(lines[:-1], wanted, strict=True):
+            assert line.startswith(f"{path}@0: ")
+            assert all(part in line for part in parts), line
+        assert "6 damaged places" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fsck",),
+        ("configs", "describe", "--all-brokers", "--data-dir"),
+        ("configs", "alter", "--all-brokers", "--config", "log.retention.ms=1", "--data-dir"),
+        ("serve", "--port", "0", "--data-dir"),
+    ],
+)
+def test_a_catalogue_that_is_a_fifo_is_said_in_a_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=AAECAwQFBgcICQoLDA0ODw\n")
+    os.mkfifo(tmp_path / "catalog.sqlite")
+    result = CliRunner().invoke(app, [*words, str(tmp_path)])
+    said = result.stdout if words == ("fsck",) else result.stderr
+    assert result.exit_code == FAILED
+    (line,) = [line for line in said.splitlines() if "catalog.sqlite" in line]
+    assert "is not a regular file; move it away, and restore the catalogue from a backup" in line

@@ -245,7 +245,7 @@ async def test_connections_leave_descriptors_for_files(
     one_more = await connect(served)
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await asyncio.wait_for(one_more.frame(), 20)
-    assert "3 connections, three fourths of the files that the broker may open" in caplog.text
+    assert "3 connections, three quarters of the files that the broker may open" in caplog.text
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
     await (await connect(served)).ask(API_VERSIONS, 2, ApiVersionsRequest())
 

@@ -1307,7 +1307,7 @@ async def test_no_client_takes_all_groups_away(serve: Serve, connect: Connect) -
         asked = IncrementalAlterConfigsRequest(resources=[altered], validate_only=False)
         (result,) = (await one.client.ask(INCREMENTAL_ALTER_CONFIGS, 1, asked)).responses
         assert result.error_code == ErrorCode.INVALID_CONFIG
-        assert "is compacted alone" in result.error_message
+        assert "must have compact alone" in result.error_message
     assert await one.heartbeat() == NONE
     assert await states(one.client) == {"g": "Stable"}
 

@@ -262,10 +262,10 @@ def test_a_partition_that_held_records_is_refused(data: Path, clock: Clock) -> N
 @pytest.mark.parametrize(
     ("topic", "partition", "says"),
     [
-        ("no/name", 0, "only ASCII letters"),
+        ("no/name", 0, "other than ASCII alphanumerics"),
         ("__cluster_metadata", 0, "controllers"),
         ("topic", 10_000, "at most 10000"),
-        ("a.b", 0, "collides with a_b"),
+        ("a.b", 0, "collides with existing topic: a_b"),
         ("gone", 0, "is deleted"),
     ],
 )

@@ -57,7 +57,7 @@ from tidelog.protocol.records.steps import at_once
 from tidelog.protocol.registry import APIS
 from tidelog.storage import files
 from tidelog.storage.errors import StorageError
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LogManager
 
 __all__ = ["connect", "serve"]  # fixtures
 
@@ -305,6 +305,26 @@ async def test_a_name_exists_while_it_is_being_created(serve: Serve) -> None:
     with pytest.raises(TopicExists, match="Topic 't' already exists"):
         topics.check_new("t")
     at_once(creation)
+
+
+@pytest.mark.parametrize(
+    "fault", [RuntimeError("nobody expected it"), StorageError("the disk"), GeneratorExit()]
+)
+async def test_a_creation_that_any_fault_ends_gives_its_name_back(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    topics = (await serve()).broker.topics
+
+    def fail(_: object) -> None:
+        raise fault
+
+    with monkeypatch.context() as during:
+        during.setattr(LogManager, "sync_made", lambda *_: map(fail, [None]))
+        with pytest.raises(type(fault)):
+            at_once(topics.create("a.b", 2, {}))
+    at_once(topics.create("a_b", 1, {}))  # The same in the names of metrics.
+    at_once(topics.delete(topics.find("a_b", b"")))
+    assert len(at_once(topics.create("a.b", 2, {})).partitions) == 2
 
 
 async def test_a_request_for_one_topic_does_not_stand_behind_those_for_many(

@@ -1,0 +1,47 @@
+"""Records that are older than their topic's retention when they are written: a broker deletes them soon.
+
+Owns the warning. Refuses nothing: a topic may be read before its records go.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tidelog.config.times import show, show_duration
+from tidelog.pipeline.brokers.cluster import Cluster
+from tidelog.pipeline.errors import PipelineError
+from tidelog.pipeline.now import now_ms
+
+_UNLIMITED: Final = -1
+
+
+def warnings(address: str, oldest_ms: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each topic whose retention is shorter than the age of the oldest record written to it.
+
+    The records are in the topics already, so a broker that does not answer is no error: there is no warning then.
+    """
+    if not oldest_ms:
+        return
+    try:
+        with Cluster(address) as cluster:
+            settings = {topic: cluster.settings(topic) for topic in sorted(oldest_ms)}
+    except PipelineError:
+        return
+    now = now_ms()
+    for topic, options in settings.items():
+        length_ms = _retention_ms(options)
+        if length_ms != _UNLIMITED and now - oldest_ms[topic] > length_ms:
+            yield (
+                f"topic {topic} at {address}: the oldest record written has the time {show(oldest_ms[topic])}, and the "
+                f"topic has retention.ms={length_ms} ({show_duration(length_ms)}): the broker soon deletes records "
+                "that are older than that; to keep them, raise retention.ms of the topic (-1: no limit), or set its "
+                "retention.clock=append"
+            )
+
+
+def _retention_ms(options: Mapping[str, str]) -> int:
+    """Return how long a topic keeps a record after the record's own time; -1 where that time does not count."""
+    deletes = "delete" in options.get("cleanup.policy", "").split(",")
+    by_append = (
+        options.get("retention.clock") == "append" or options.get("message.timestamp.type") == "LogAppendTime"
+    )
+    return int(options.get("retention.ms", _UNLIMITED)) if deletes and not by_append else _UNLIMITED
