@@ -348,6 +348,7 @@ class ConsumerGroup:
         due = self._waiting.due(self.target_epoch, AT_ONCE + 1)
         for member in due[:AT_ONCE]:
             if waits := self._waiting.pop(member):
+                self._lives(member)
                 waits.go_on()
         if len(due) > AT_ONCE and not self._settles_later:
             self._settles_later = True
@@ -484,11 +485,13 @@ class ConsumerGroup:
 
     def _session_over(self, member: Member) -> None:
         left_ms = member.deadline_ms - self._around.monotonic_ms()
-        if left_ms > 0:
-            member.session_timer = self._around.call_later(left_ms, partial(self._session_over, member))
-            return
         member.session_timer = None
-        self._expire(member)
+        if member in self._waiting:
+            self._lives(member)  # It cannot be late: the answer to its last heartbeat is.
+        elif left_ms > 0:
+            member.session_timer = self._around.call_later(left_ms, partial(self._session_over, member))
+        else:
+            self._expire(member)
 
     def _expire(self, member: Member) -> None:
         """Take out a member that was waited for long enough."""

@@ -237,6 +237,10 @@ class Waiters:
         """Tell whether anybody waits."""
         return bool(self._for_topics or self._for_target)
 
+    def __contains__(self, member: Member) -> bool:
+        """Tell whether a member waits."""
+        return member in self._for_topics or member in self._for_target
+
     @property
     def for_target(self) -> bool:
         """Tell whether anybody waits for a target."""

@@ -766,6 +766,25 @@ def test_a_member_that_is_taken_out_while_it_waits_is_told_so(world: World) -> N
     assert other.answers[-1].code is NONE
 
 
+@pytest.mark.parametrize("said", [{"regex": "a"}, {}])
+def test_a_member_does_not_expire_while_the_broker_owes_it_an_answer(
+    world: World, said: dict[str, str]
+) -> None:
+    """1,200 expressions took longer than a session to match, and members were taken out before they were answered."""
+    world.is_lazy = True
+    group = world.group()
+    one = Client("m", frozenset("a"), **said)
+    assert one.heartbeat(group) is None
+    world.pass_(2 * SESSION_MS - 1)
+    world.work()
+    assert told(one.answers[-1]).code is NONE
+    # From then on it has as long as ever.
+    world.pass_(SESSION_MS - 1)
+    assert list(group.members) == ["m"]
+    world.pass_(1)
+    assert not group.members
+
+
 def test_who_waits_is_answered_however_fast_epochs_follow_one_another() -> None:
     world = World()
     world.topics = {"a": (b"a" * 16, 4), "b": (b"b" * 16, 2)}
