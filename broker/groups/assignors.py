@@ -6,7 +6,7 @@ The order of members is that of their ids, so that the same question has the sam
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from heapq import heapify, heapreplace
 from typing import Final, NamedTuple, TypeVar
 
@@ -233,13 +233,18 @@ class _Balance:
         """
         came_from: dict[str, tuple[str, bytes]] = {}  # who would hand on what topic to whom
         queue, seen = deque([member_id]), {member_id}
-        # No topic is looked at twice: to meet the few that are left takes no longer the more a member wants.
-        left = set(self._held)
+        # No topic is looked at twice, and a member that wants many costs no more than the topics that are left. Where
+        # few members want the same topics, most of them reach nobody: so all topics are not copied for the first one.
+        left: set[bytes] | None = None
         enough = self._load[member_id] + 2
-        while queue and left:
+        while queue:
             taker = queue.popleft()
-            topics = left & self._wanted[taker]
-            left -= topics
+            if taker == member_id:
+                topics: Set[bytes] = self._wanted[taker]
+            else:
+                left = self._held.keys() - self._wanted[member_id] if left is None else left
+                topics = left & self._wanted[taker]
+                left -= topics
             for topic in sorted(topics):
                 for giver in self._held[topic]:
                     if giver in seen:

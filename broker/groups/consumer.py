@@ -13,7 +13,6 @@ What is not said otherwise is as in Kafka's GroupMetadataManager.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from tidelog.broker.groups import consumer_records as records
@@ -40,6 +39,7 @@ from tidelog.broker.groups.consumer_parts import (
     Owners,
     Refused,
     Stored,
+    Waiters,
     Writing,
     check_epoch,
     check_regex,
@@ -84,7 +84,7 @@ class ConsumerGroup:
         self._is_topic_changed = False  # of those that are read
         self._is_torn = False  # what was stored of it: it needs another epoch, above all that were seen
         self._is_assigning = False
-        self._waiting: dict[Member, Awaiting] = {}
+        self._waiting = Waiters()
         self._settles_later = False
         self.writing = Writing(group_id, around.store)
         self._put = self.writing.put
@@ -191,8 +191,7 @@ class ConsumerGroup:
 
     def topic_changed(self, topic: str, *, is_new: bool) -> None:
         """Take note that a topic was created, has grown or was deleted; the next heartbeat sees to it."""
-        if is_new:
-            self._matches.topics_came()
+        self._matches.topic_changed(topic, is_new=is_new)
         self._is_topic_changed |= self._reading.topic_changed(topic)
 
     def tombstones(self) -> Changes:
@@ -330,26 +329,26 @@ class ConsumerGroup:
             self._matches.look(self._resolved)
         if self.is_dead:
             self._settle_all()
-        elif not self._matches.unknown:
+        else:
             self._settle_some()
-            if self.target_epoch < self.epoch and self._waiting and not self._is_assigning:
+            if self.target_epoch < self.epoch and self._waiting.for_target and not self._is_assigning:
                 self._assign()
 
     def _wait(self, member: Member, go_on: Callable[[], None], supersede: Callable[[], None]) -> None:
         """Go on when what there is by now is shared out. What a member has asked before it has asked in vain."""
-        earlier = self._waiting.pop(member, None)
-        self._waiting[member] = Awaiting(self.epoch, go_on, supersede)
+        earlier = self._waiting.pop(member)
+        is_unknown = self._matches.is_unknown(member.subscription.regex)
+        self._waiting.add(member, Awaiting(self.epoch, go_on, supersede), for_topics=is_unknown)
         if earlier is not None:
             earlier.supersede()
         self._settle()
 
     def _settle_some(self) -> None:
         """Go on with those that wait for an epoch there is a target for, however many epochs came since: a few now."""
-        # Epochs only rise: who came first waits for the least.
-        first = islice(self._waiting.items(), AT_ONCE + 1)
-        due = [member for member, waits in first if waits.epoch <= self.target_epoch]
+        due = self._waiting.due(self.target_epoch, AT_ONCE + 1)
         for member in due[:AT_ONCE]:
-            if waits := self._waiting.pop(member, None):
+            if waits := self._waiting.pop(member):
+                self._lives(member)
                 waits.go_on()
         if len(due) > AT_ONCE and not self._settles_later:
             self._settles_later = True
@@ -361,8 +360,7 @@ class ConsumerGroup:
 
     def _settle_all(self) -> None:
         """Tell everybody who waits that it is over."""
-        waiting, self._waiting = self._waiting, {}
-        for waits in waiting.values():
+        for waits in self._waiting.pop_all():
             waits.go_on()
 
     def _resolved(
@@ -382,6 +380,7 @@ class ConsumerGroup:
             for member in leaving:
                 member.why_gone = NO_ROOM_FOR_MATCHES
             self._remove(leaving)
+        self._waiting.matched(self._matches.is_unknown, self.epoch)
         self._settle()
         self._flush()
 
@@ -468,7 +467,7 @@ class ConsumerGroup:
         self._reading.count(member.subscription.topics, -1)
         member.cancel_timers()
         self.taken.add(member.host, -member.size_bytes)
-        if (waiting := self._waiting.pop(member, None)) is not None:
+        if (waiting := self._waiting.pop(member)) is not None:
             waiting.go_on()
 
     def _forget_instance(self, member_id: str, instance_id: str | None) -> None:
@@ -486,11 +485,13 @@ class ConsumerGroup:
 
     def _session_over(self, member: Member) -> None:
         left_ms = member.deadline_ms - self._around.monotonic_ms()
-        if left_ms > 0:
-            member.session_timer = self._around.call_later(left_ms, partial(self._session_over, member))
-            return
         member.session_timer = None
-        self._expire(member)
+        if member in self._waiting:
+            self._lives(member)  # It cannot be late: the answer to its last heartbeat is.
+        elif left_ms > 0:
+            member.session_timer = self._around.call_later(left_ms, partial(self._session_over, member))
+        else:
+            self._expire(member)
 
     def _expire(self, member: Member) -> None:
         """Take out a member that was waited for long enough."""

@@ -6,6 +6,7 @@ Owns the form of these; the rules are `consumer`'s.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from tidelog.broker.groups.assignors import Assignment, Counts, Members
@@ -108,8 +109,9 @@ class ConsumerSurroundings(NamedTuple):
     # Shares out, or matches topics with regular expressions, here or on another thread, where each group, named first,
     # has turns of its own; hands over what comes of it.
     assign: Callable[[str, str, Members, Counts, Assigned], None]
-    # So many topics are matched at most, by the first of the expressions; None stands for more than were left.
-    resolve: Callable[[str, Sequence[str], int, Matched], None]
+    # Takes the expressions, and the names to match with them (None: of all topics). So many topics are matched at most,
+    # by the first of the expressions; None stands for more than were left.
+    resolve: Callable[[str, Sequence[str], Sequence[str] | None, int, Matched], None]
     regex_problem: Callable[[str], str | None]
     topic_name: Callable[[bytes], str | None]  # by id
     # Makes a classic group of one without these members, if it may be one; returns it if it has, and goes on when that
@@ -221,6 +223,52 @@ class Owners:
         for assignment in (member.current.assigned, member.current.revoking):
             for partition in indexes_in(assignment):
                 assert self._members.setdefault(partition, member.id) == member.id, partition
+
+
+class Waiters:
+    """The members that wait for an answer, each with one request: for the topics that match, then for a target."""
+
+    def __init__(self) -> None:
+        self._for_topics: dict[Member, Awaiting] = {}
+        # By epoch: it only rises, so the one that has waited longest waits for the lowest.
+        self._for_target: dict[Member, Awaiting] = {}
+
+    def __bool__(self) -> bool:
+        """Tell whether anybody waits."""
+        return bool(self._for_topics or self._for_target)
+
+    def __contains__(self, member: Member) -> bool:
+        """Tell whether a member waits."""
+        return member in self._for_topics or member in self._for_target
+
+    @property
+    def for_target(self) -> bool:
+        """Tell whether anybody waits for a target."""
+        return bool(self._for_target)
+
+    def add(self, member: Member, waits: Awaiting, *, for_topics: bool) -> None:
+        """Have a member wait."""
+        (self._for_topics if for_topics else self._for_target)[member] = waits
+
+    def pop(self, member: Member) -> Awaiting | None:
+        """Return what a member waits with, which it does no longer."""
+        return self._for_topics.pop(member, None) or self._for_target.pop(member, None)
+
+    def pop_all(self) -> list[Awaiting]:
+        """Return what all wait with, who do no longer."""
+        waiting = [*self._for_topics.values(), *self._for_target.values()]
+        self._for_topics, self._for_target = {}, {}
+        return waiting
+
+    def due(self, target_epoch: int, most: int) -> list[Member]:
+        """Return members for whose epoch there is a target: the ones that have waited longest."""
+        first = islice(self._for_target.items(), most)
+        return [member for member, waits in first if waits.epoch <= target_epoch]
+
+    def matched(self, is_unknown: Callable[[str], bool], epoch: int) -> None:
+        """Have the members whose topics are known by now wait for the target of an epoch."""
+        for member in [each for each in self._for_topics if not is_unknown(each.subscription.regex)]:
+            self._for_target[member] = self._for_topics.pop(member)._replace(epoch=epoch)
 
 
 class Writing:

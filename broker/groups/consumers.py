@@ -94,9 +94,12 @@ def surroundings(
         as_it_is = {member_id: each.has for member_id, each in members.items()}
         _do(group_id, in_steps(name, members, counts), as_it_is, take)
 
-    def resolve(group_id: str, regexes: Sequence[str], most: int, then: Matched) -> None:
+    def resolve(
+        group_id: str, regexes: Sequence[str], names: Sequence[str] | None, most: int, then: Matched
+    ) -> None:
         nothing = dict.fromkeys(regexes, frozenset[str]())
-        _do(group_id, topic_patterns.matches(regexes, topics.names(), most), nothing, then)
+        task = topic_patterns.matches(regexes, topics.names() if names is None else names, most)
+        _do(group_id, task, nothing, then)
 
     def _do(group_id: str, task: Task[Any], otherwise: Any, then: Callable[[Any], None]) -> None:
         later = maintenance().submit(task, owner=group_id, for_group=True)

@@ -5,8 +5,9 @@ pattern of twenty letters. So this is RE2 itself, with a bound on the memory of 
 name: one or two milliseconds at worst; and with one on its length, which bounds what it takes to compile.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
-from itertools import compress
+from functools import lru_cache
 from typing import Any, Final
 
 from tidelog.broker.maintenance import Task
@@ -43,30 +44,32 @@ def matches(
 
     A pattern that cannot be taken matches none.
     """
-    # For each name whether it matches, a byte each: many may be under way, and what they hold is not counted.
-    found: dict[str, bytearray | None] = {}
+    # The places of the names that match: many tasks may be under way, and what they hold is not counted.
+    found: dict[str, array[int] | None] = {}
     for pattern in patterns:
-        matching, count = bytearray(), 0
+        matching = array("I")
         # One that cannot be taken was stored by a broker that took it.
         for first in range(0, len(names) if problem(pattern) is None else 0, MATCHED_AT_ONCE):
             if (yield):
                 return {}
-            # Of those that are compiled re2 keeps the last 128; to keep one each meanwhile may be too much.
+            # To keep one compiled for each task meanwhile may be too much.
             fullmatch = _compiled(pattern).fullmatch
-            some = bytes(map(bool, map(fullmatch, names[first : first + MATCHED_AT_ONCE])))
-            matching += some
-            count += sum(some)
-            if count > most:
+            some = enumerate(names[first : first + MATCHED_AT_ONCE], first)
+            matching.extend(place for place, name in some if fullmatch(name))
+            if len(matching) > most:
                 break
-        found[pattern] = None if count > most else matching
-        most -= 0 if count > most else count
+        is_too_many = len(matching) > most
+        found[pattern] = None if is_too_many else matching
+        most -= 0 if is_too_many else len(matching)
     yield
     return {
-        pattern: None if matching is None else frozenset(compress(names, matching))
+        pattern: None if matching is None else frozenset(map(names.__getitem__, matching))
         for pattern, matching in found.items()
     }
 
 
+# Compiled patterns of this many tasks that take turns: re2 has more, but takes long to find one.
+@lru_cache(maxsize=8)
 def _compiled(pattern: str) -> Any:
     import re2  # some milliseconds of a start, for what few ask for
 

@@ -7,8 +7,8 @@ topic that several entries mean, are answered INVALID_REQUEST once, and nothing 
 served. What has not begun when `timeout_ms` is over is answered REQUEST_TIMED_OUT, and does not happen; at a stop it is
 NOT_CONTROLLER, which clients try again.
 Departures from Kafka: an internal topic is INVALID_TOPIC_EXCEPTION, as all groups would go with `__consumer_offsets`;
-Kafka's command refuses that, its broker does not. A client with the client id `__admin_client` may delete one, for a
-topic that cannot be read any more.
+Kafka deletes it (only `kafka-topics --zookeeper` refused that). A client with the client id `__admin_client` may delete
+one, for a topic that cannot be read any more.
 """
 
 from collections.abc import Sequence

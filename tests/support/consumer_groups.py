@@ -103,13 +103,16 @@ class World:
         self,
         _group_id: str,
         regexes: Sequence[str],
+        names: Sequence[str] | None,
         most: int,
         then: Callable[[Mapping[str, frozenset[str] | None]], None],
     ) -> None:
         """Match: here a regular expression is the beginning of a name."""
         found: dict[str, frozenset[str] | None] = {}
         for regex in regexes:
-            matching = frozenset(name for name in self.topics if name.startswith(regex))
+            matching = frozenset(
+                name for name in (self.topics if names is None else names) if name.startswith(regex)
+            )
             found[regex] = matching if len(matching) <= most else None
             most -= len(found[regex] or ())
         self._do(lambda: then(found))

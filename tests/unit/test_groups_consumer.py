@@ -1,14 +1,16 @@
 """Consumer groups (KIP-848), step by step: epochs and fences, who gives up and who waits, static members, timers."""
 
 import weakref
+from collections.abc import Sequence
 
 import pytest
 
 from tests.support.consumer_groups import SESSION_MS, Client, World
-from tidelog.broker.groups import consumer_parts
+from tidelog.broker.groups import consumer_parts, matches
+from tidelog.broker.groups.assignors import Counts, Members
 from tidelog.broker.groups.consumer import ConsumerGroup
 from tidelog.broker.groups.consumer_member import NOTHING, Current, Progress, reconciled
-from tidelog.broker.groups.consumer_parts import Answer, Beat, GroupState
+from tidelog.broker.groups.consumer_parts import Answer, Assigned, Beat, GroupState, Matched
 from tidelog.broker.groups.matches import NAME_BYTES
 from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.states import Asked
@@ -320,6 +322,145 @@ def test_where_there_is_no_room_for_topics_that_come_those_of_before_are_read_on
     assert told(one.heartbeat(group)).code is NONE
     assert (one.owns, group.regexes) == ({A: frozenset(range(4))}, {"a": {"a"}})
     assert "no memory for more topics that match" in caplog.text
+    # There is room again: with the next topic, that one is found as well.
+    world.room_bytes = 1 << 30
+    world.topics["ac"] = (b"c" * 16, 1)
+    group.topic_changed("ac", is_new=True)
+    world.pass_(1000)
+    one.heartbeat(group)
+    assert group.regexes == {"a": {"a", "ab", "ac"}}
+
+
+def test_topics_that_came_after_a_group_was_stored_are_found_after_a_start(world: World) -> None:
+    one = client("m", regex="a")
+    one.heartbeat(world.group())
+    world.topics["ab"] = (B, 1)
+    again = world.restarted()
+    one.heartbeat(again)
+    assert again.regexes == {"a": {"a", "ab"}}
+
+
+def resolved_in(world: World) -> list[tuple[list[str], list[str] | None]]:
+    """Return a list of what is matched from now on: expressions, and the names (None is all)."""
+    asked: list[tuple[list[str], list[str] | None]] = []
+    resolve = world.around.resolve
+
+    def noted(
+        group_id: str, regexes: Sequence[str], names: Sequence[str] | None, most: int, then: Matched
+    ) -> None:
+        asked.append((list(regexes), None if names is None else list(names)))
+        resolve(group_id, regexes, names, most, then)
+
+    world.around = world.around._replace(resolve=noted)
+    return asked
+
+
+def test_an_expression_is_matched_once_with_all_topics_and_then_with_those_that_come(world: World) -> None:
+    """Each join once matched the expressions of all members again: 1,200 joins took longer than twelve minutes."""
+    world.topics = {f"{number:02}": (number.to_bytes(16), 1) for number in range(20)}
+    asked = resolved_in(world)
+    group = world.group()
+    clients = [client(f"m{number}", regex=f"{number:02}") for number in range(20)]
+    for each in [*clients, client("other", regex="07")]:
+        assert told(each.heartbeat(group)).code is NONE
+    assert asked == [([f"{number:02}"], None) for number in range(20)]
+    asked.clear()
+    del world.topics["03"]
+    group.topic_changed("03", is_new=False)
+    world.topics["07b"] = (b"b" * 16, 1)
+    group.topic_changed("07b", is_new=True)
+    world.pass_(1000)
+    clients[0].heartbeat(group)
+    assert asked == [([f"{number:02}" for number in range(20)], ["07b"])]
+    assert (group.regexes["03"], group.regexes["07"], group.regexes["08"]) == (set(), {"07", "07b"}, {"08"})
+    again = world.restarted()
+    assert again.regexes == group.regexes
+
+
+def test_more_changed_topics_than_are_remembered_are_found_by_matching_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matches, "MOST_CHANGED", 2)
+    asked = resolved_in(world)
+    group = world.group()
+    one = client("m", regex="a")
+    one.heartbeat(group)
+    for name in ("a1", "a2", "a3"):
+        world.topics[name] = (name.encode() * 8, 1)
+        group.topic_changed(name, is_new=True)
+    world.pass_(1000)
+    one.heartbeat(group)
+    assert asked == [(["a"], None), (["a"], None)]
+    assert group.regexes == {"a": {"a", "a1", "a2", "a3"}}
+
+
+def test_members_that_join_meanwhile_are_matched_and_assigned_together(world: World) -> None:
+    assigned: list[int] = []
+    assign = world.around.assign
+
+    def noted(group_id: str, name: str, members: Members, counts: Counts, then: Assigned) -> None:
+        assigned.append(len(members))
+        assign(group_id, name, members, counts, then)
+
+    asked = resolved_in(world)
+    world.around = world.around._replace(assign=noted)
+    world.is_lazy = True
+    group = world.group()
+    clients = [client(f"m{number}", regex="ab"[:number] or "b") for number in range(3)]
+    for each in clients:
+        assert each.heartbeat(group) is None
+    world.work()
+    assert asked == [(["b"], None), (["a", "ab"], None)]
+    assert assigned == [3, 3], "the first one's, and one for all who came meanwhile"
+    assert all(told(each.answers[-1]).code is NONE for each in clients)
+
+
+def test_a_member_whose_topics_are_looked_for_keeps_no_other_waiting(world: World) -> None:
+    group = world.group()
+    one, other = client("m1", "a"), client("m2", regex="a")
+    one.heartbeat(group)
+    world.is_lazy = True
+    assert other.heartbeat(group) is None
+    assert told(one.heartbeat(group)).code is NONE
+    world.work()
+    assert told(other.answers[-1]).code is NONE
+
+
+def test_topics_that_come_while_an_expression_is_forgotten_and_asked_for_again_are_found(
+    world: World,
+) -> None:
+    world.is_lazy = True
+    group = world.group()
+    one, other = client("m1", regex="a"), client("m2", regex="a")
+    one.heartbeat(group)
+    one.leave(group)
+    world.topics["ab"] = (B, 1)
+    group.topic_changed("ab", is_new=True)
+    other.heartbeat(group)
+    for _ in range(2):
+        world.work()
+        world.pass_(1000)
+        other.heartbeat(group)
+    world.work()
+    assert group.regexes == {"a": {"a", "ab"}}
+
+
+def test_an_expression_that_is_asked_for_again_while_new_topics_are_matched_is_matched_with_all(
+    world: World,
+) -> None:
+    group = world.group()
+    one, other, third = client("m1", regex="a"), client("m2", "a"), client("m3", regex="a")
+    one.heartbeat(group)
+    other.heartbeat(group)
+    world.is_lazy = True
+    world.topics["ab"] = (B, 1)
+    group.topic_changed("ab", is_new=True)
+    world.pass_(1000)
+    other.heartbeat(group)
+    one.leave(group)
+    third.heartbeat(group)
+    world.work()
+    assert group.regexes == {"a": {"a", "ab"}}
 
 
 def test_what_is_found_for_others_meanwhile_leaves_less_room(world: World) -> None:
@@ -568,7 +709,7 @@ def test_who_leaves_is_answered_when_that_is_stored(world: World) -> None:
 
 def test_a_group_without_regular_expressions_has_none_resolved(world: World) -> None:
     resolved: list[frozenset[str]] = []
-    world.around = world.around._replace(resolve=lambda _, regexes, _most, _then: resolved.append(regexes))
+    world.around = world.around._replace(resolve=lambda _, regexes, *_more: resolved.append(regexes))
     group = world.group()
     one = client("m", "a")
     one.heartbeat(group)
@@ -623,6 +764,25 @@ def test_a_member_that_is_taken_out_while_it_waits_is_told_so(world: World) -> N
     world.work()
     assert one.answers[-1].code is ErrorCode.UNKNOWN_MEMBER_ID
     assert other.answers[-1].code is NONE
+
+
+@pytest.mark.parametrize("said", [{"regex": "a"}, {}])
+def test_a_member_does_not_expire_while_the_broker_owes_it_an_answer(
+    world: World, said: dict[str, str]
+) -> None:
+    """1,200 expressions took longer than a session to match, and members were taken out before they were answered."""
+    world.is_lazy = True
+    group = world.group()
+    one = Client("m", frozenset("a"), **said)
+    assert one.heartbeat(group) is None
+    world.pass_(2 * SESSION_MS - 1)
+    world.work()
+    assert told(one.answers[-1]).code is NONE
+    # From then on it has as long as ever.
+    world.pass_(SESSION_MS - 1)
+    assert list(group.members) == ["m"]
+    world.pass_(1)
+    assert not group.members
 
 
 def test_who_waits_is_answered_however_fast_epochs_follow_one_another() -> None:

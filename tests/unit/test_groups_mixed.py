@@ -433,7 +433,7 @@ def test_what_groups_have_done_on_the_other_thread_takes_turns_by_group_and_apar
         load(None, {}, {}), fakes, fakes, fakes, lambda: fakes, fakes, Memory(1 << 20), fakes
     )
     around.assign("g", "uniform", {"m": Wanting(frozenset([A]), {})}, {A: consumers.AT_ONCE}, asked.append)
-    around.resolve("h", ["a"], 1, asked.append)
+    around.resolve("h", ["a"], None, 1, asked.append)
     assert asked == [("g", True), ("h", True)]
 
 
