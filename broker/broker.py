@@ -13,6 +13,7 @@ from tidelog.broker.cleaners import Cleaners, Passes
 from tidelog.broker.clock import Clock
 from tidelog.broker.codes import Refused
 from tidelog.broker.collector import Collector
+from tidelog.broker.creation import NewTopic
 from tidelog.broker.errands import Errands
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
@@ -211,6 +212,14 @@ class Broker:
         topic = yield from self.topics.create(name, partitions, options)
         self._look_after(topic)
         return topic
+
+    def create_topics(self, wanted: Sequence[NewTopic]) -> Task[dict[str, Topic | Exception]]:
+        """Create topics, and look after them as `create_topic` does. As `Topics.create_all`."""
+        outcomes = yield from self.topics.create_all(wanted)
+        for outcome in outcomes.values():
+            if isinstance(outcome, Topic):
+                self._look_after(outcome)
+        return outcomes
 
     def alter_topic(self, topic: Topic, options: dict[str, str]) -> Task[None]:
         """Have a topic go by other options, and do soon what they ask for. As `Topics.alter`."""

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,12 +152,19 @@ class Catalog:
             return _topics(self._db)
 
     def add_topic(self, topic: TopicRecord) -> None:
-        """Make a topic durable, in place of what a creation that failed may have left under its name."""
+        """Make a topic durable, as `add_topics` does."""
+        self.add_topics([topic])
+
+    def add_topics(self, topics: Iterable[TopicRecord]) -> None:
+        """Make topics durable, all or none, in place of what failed creations may have left under their names."""
         with self._transaction():
-            self._db.execute("DELETE FROM topic WHERE name = ?", (topic.name,))
-            self._db.execute("INSERT INTO topic VALUES (?, ?, ?)", (topic.name, topic.id, topic.partitions))
-            rows = [(topic.name, name, value) for name, value in topic.options.items()]
-            self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
+            for topic in topics:
+                self._db.execute("DELETE FROM topic WHERE name = ?", (topic.name,))
+                self._db.execute(
+                    "INSERT INTO topic VALUES (?, ?, ?)", (topic.name, topic.id, topic.partitions)
+                )
+                rows = [(topic.name, name, value) for name, value in topic.options.items()]
+                self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
 
     def set_partitions(self, name: str, partitions: int) -> None:
         """Have a topic have so many partitions, durably."""
@@ -192,13 +199,18 @@ class Catalog:
         return changed
 
     def remove_topic(self, name: str, next_epoch: int = 0) -> None:
-        """Forget a topic and its options, durably; its folders are to be deleted until `deletion_done`.
+        """Forget a topic, as `remove_topics` does."""
+        self.remove_topics([name], next_epoch)
+
+    def remove_topics(self, names: Iterable[str], next_epoch: int = 0) -> None:
+        """Forget topics and their options, durably; their folders are to be deleted until `deletion_done`.
 
         The leader epochs of new topics begin at `next_epoch` or above from now on.
         """
         with self._transaction():
-            self._db.execute("DELETE FROM topic WHERE name = ?", (name,))
-            self._db.execute("INSERT OR IGNORE INTO deletion VALUES (?)", (name,))
+            for name in names:
+                self._db.execute("DELETE FROM topic WHERE name = ?", (name,))
+                self._db.execute("INSERT OR IGNORE INTO deletion VALUES (?)", (name,))
             self._db.execute(
                 "INSERT INTO counter VALUES ('leader_epoch', ?)"
                 " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",

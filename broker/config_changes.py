@@ -12,7 +12,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.catalog import ALL_BROKERS
 from tidelog.broker.codes import Refused, error_code
 from tidelog.broker.maintenance import Task
-from tidelog.broker.topics import check_option
+from tidelog.broker.topic_rules import check_option
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import TOPIC_INERT
 from tidelog.config.kinds import LIST

@@ -12,13 +12,8 @@ from typing import NamedTuple
 
 from tidelog.broker.catalog import CATALOG_FILE, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.clock import Clock
-from tidelog.broker.topics import (
-    TopicNamesCollide,
-    Topics,
-    metric_name,
-    name_problem,
-    record_problem,
-)
+from tidelog.broker.topic_rules import TopicNamesCollide, metric_name, name_problem, record_problem
+from tidelog.broker.topics import Topics
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.storage import files, folder_identity, importing, retention

@@ -13,13 +13,22 @@ change to the loop before the answer to whoever asked for it.
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.creation import Creation, NewTopic, not_failed, noting_failure
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
+from tidelog.broker.topic_rules import (
+    BrokerStops,
+    TopicExists,
+    TopicIsGrowing,
+    TopicNamesCollide,
+    metric_name,
+    record_problem,
+)
 from tidelog.config import stored
 from tidelog.config.errors import ConfigError
 from tidelog.config.inert import ONE_COPY
@@ -27,7 +36,7 @@ from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC, TopicConfig
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.records.steps import at_once
-from tidelog.storage.errors import LogDeleted, StorageError
+from tidelog.storage.errors import LogDeleted, StorageError, without_frames
 from tidelog.storage.log import Log
 from tidelog.storage.log_manager import LogManager
 from tidelog.storage.log_names import OFFSETS_TOPIC, is_internal
@@ -37,16 +46,10 @@ _log = logging.getLogger(__name__)
 # A full disk refuses the creation, and then what would undo it, as often as a client asks.
 _HALF_MADE = "half made topics"
 
-# Kafka's bound: a partition's folder name must fit a file name, with room for the suffixes of deletion.
-MAX_TOPIC_NAME_LENGTH = 249
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-TOPIC_ID_BYTES = 16
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
 TOO_MANY_WAIT = "too many topics wait to be created, changed or deleted (queued.max.topic.bytes); ask again"
-# Of the name and the value of an option: Kafka's are far shorter, and what a topic was given is told again and again.
-MOST_OPTION_LENGTH = 1000
 
 
 class Topic:
@@ -70,68 +73,6 @@ class Topic:
 def missing(topic: Topic | None, by_id: bool) -> ErrorCode:
     """Return the code for a partition that is not there, of a topic that may not be there either."""
     return ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def name_problem(name: str) -> str | None:
-    """Say what is wrong with a topic name, or None. The rules are Kafka's."""
-    if not name:
-        return "Topic name is invalid: the empty string is not allowed"
-    if name in (".", ".."):
-        return f"Topic name is invalid: '{name}' is not allowed"
-    if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return (
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
-            f"{MAX_TOPIC_NAME_LENGTH}"
-        )
-    if not _LEGAL_NAME.fullmatch(name):
-        return (
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'"
-        )
-    return None
-
-
-def record_problem(record: TopicRecord) -> str | None:
-    """Say what keeps a topic from being served that the catalogue holds, or None; its options are not looked at."""
-    if not isinstance(record.id, bytes) or len(record.id) != TOPIC_ID_BYTES or not any(record.id):
-        return f"its id in the catalogue is not {TOPIC_ID_BYTES} bytes, or they are all 0"
-    if not isinstance(record.partitions, int) or not 1 <= record.partitions <= MAX_PARTITIONS_PER_TOPIC:
-        return f"the catalogue gives it {record.partitions} partitions, not 1 to {MAX_PARTITIONS_PER_TOPIC}"
-    return name_problem(record.name)
-
-
-def check_option(name: str, value: str) -> None:
-    """Raise ConfigError for an option that is too long to be kept."""
-    if len(name) > MOST_OPTION_LENGTH or len(value) > MOST_OPTION_LENGTH:
-        problem = f"{len(name)} and {len(value)} characters: at most {MOST_OPTION_LENGTH} each"
-        raise ConfigError(name[:MOST_OPTION_LENGTH], problem)
-
-
-def metric_name(name: str) -> str:
-    """Return what stands for a topic in the names of metrics, where '.' and '_' are one (Kafka's Topic.java)."""
-    return name.replace(".", "_")
-
-
-class TopicExists(Exception):
-    """A topic of that name is already there, or being created."""
-
-
-class BrokerStops(Exception):
-    """A topic was not created because the broker stops."""
-
-
-class TopicIsGrowing(Exception):
-    """A topic is being given more partitions for somebody else."""
-
-
-class TopicNamesCollide(Exception):
-    """A topic is already there whose name is the same in metrics."""
-
-    def __init__(self, name: str, other: str) -> None:
-        super().__init__(
-            f"Topic '{name}' collides with existing topic: {other}. '.' and '_' are one in the names of metrics, "
-            "so that either would stand for the other: choose another name."
-        )
 
 
 class Topics:
@@ -228,7 +169,14 @@ class Topics:
                     known[name] = adopted
         for name, record in sorted(known.items()):
             if name not in self.left:
-                self._serve(at_once(self._make(record, self._logs.restore)))
+                self._serve(self._restored(record))
+
+    def _restored(self, record: TopicRecord) -> Topic:
+        """Return a topic of the catalogue; what its folders lack is made again."""
+        creation = Creation(record, self._config(record.name, record.options))
+        at_once(self._make(creation, self._logs.restore))
+        at_once(self._logs.sync_made(creation.made))
+        return self._settle(creation)
 
     def _folder_problem(self, name: str, partition: int) -> str | None:
         if partition >= MAX_PARTITIONS_PER_TOPIC:
@@ -294,37 +242,90 @@ class Topics:
             raise TopicNamesCollide(name, min(others))
 
     def create(self, name: str, partitions: int, options: dict[str, str]) -> Task[Topic]:
-        """Create a topic, durably: a step for each partition. Maintenance thread only.
-
-        Raises TopicExists, TopicNamesCollide, ConfigError, StorageError, BrokerStops; what is half made then is not
-        served.
-        """
-        self.check_new(name)
-        self._config(name, options)
-        self._creating.add(name)
-        self._take_name(name)
+        """Create one topic, as `create_all` does, and raise what has kept it from being created."""
+        outcome = (yield from self.create_all([NewTopic(name, partitions, options)])).pop(name)
         try:
-            if name in self._leftovers or name in self._catalog.deletions():
-                # Else the next start would take the new topic for what is left of the old.
-                yield from self._delete_folders(name)
-            record = TopicRecord(name, new_topic_id(), partitions, options)
-            self._leftovers.add(name)
-            self._catalog.add_topic(record)
-            topic = yield from self._make(record, self._logs.create)
-        except BrokerStops:
-            self._catalog.remove_topic(name)  # The next start removes the rest: a stop must not take long.
-            raise
-        except Exception:  # A fault that nobody expected must not keep the name either.
-            yield from self._take_back(name)
-            raise
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
         finally:
-            self._creating.discard(name)
-            if name not in self._made:
-                self._give_name_back(name)
-        self._leftovers.discard(name)
+            del outcome  # An error that is raised must not be held by a frame that it holds.
+
+    def create_all(self, wanted: Sequence[NewTopic]) -> Task[dict[str, Topic | Exception]]:
+        """Create topics, durably, by one change of the catalogue and one sync for all: a step for each partition.
+
+        Return each by its name, or what has kept it from being created: TopicExists, TopicNamesCollide, ConfigError,
+        StorageError, BrokerStops. What is half made then is not served. Maintenance thread only.
+        """
+        creations: list[Creation] = []
+        outcomes: dict[str, Topic | Exception] = {}
+        try:
+            for new in wanted:
+                try:
+                    creations.append(self._begin(new))
+                except (TopicExists, TopicNamesCollide, ConfigError) as error:
+                    outcomes[new.name] = without_frames(error)
+            yield from self._make_all(creations)
+            yield from self._undo([each for each in creations if each.failure is not None])
+            for each in creations:
+                outcomes[each.record.name] = each.failure or self._finish(each)
+        finally:
+            for name in (each.record.name for each in creations):
+                self._creating.discard(name)
+                if name not in self._made:
+                    self._give_name_back(name)
+        return outcomes
+
+    def _begin(self, new: NewTopic) -> Creation:
+        """Take the name of a new topic."""
+        self.check_new(new.name)
+        config = self._config(new.name, new.options)
+        self._creating.add(new.name)
+        self._take_name(new.name)
+        return Creation(TopicRecord(new.name, new_topic_id(), new.partitions, new.options), config)
+
+    def _make_all(self, creations: list[Creation]) -> Task[None]:
+        """Make topics, durably, or note why one was not made."""
+        for creation in creations:
+            name = creation.record.name
+            with noting_failure([creation]):
+                if name in self._leftovers or name in self._catalog.deletions():
+                    # Else the next start would take the new topic for what is left of the old.
+                    yield from self._delete_folders(name)
+            self._leftovers.add(name)
+        begun = not_failed(creations)
+        with noting_failure(begun):
+            self._catalog.add_topics([creation.record for creation in begun])
+        for number, creation in enumerate(not_failed(begun)):
+            with noting_failure([creation]):
+                if number:
+                    yield
+                    self._check_creation()
+                yield from self._make(creation, self._logs.create)
+        made = not_failed(begun)
+        with noting_failure(made):
+            for _ in self._logs.sync_made([log for creation in made for log in creation.made]):
+                yield
+                self._check_creation()
+
+    def _undo(self, failed: list[Creation]) -> Task[None]:
+        """Take back what was made of topics that could not be created."""
+        stopped = [each.record.name for each in failed if isinstance(each.failure, BrokerStops)]
+        if stopped:
+            # The next start removes the rest: a stop must not take long. What is not removed here it serves.
+            with suppress(StorageError):
+                self._catalog.remove_topics(stopped)
+        for creation in failed:
+            if creation.record.name not in stopped:
+                yield from self._take_back(creation.record.name)
+
+    def _finish(self, creation: Creation) -> Topic:
+        """Serve a topic that was made."""
+        topic = self._settle(creation)
+        self._leftovers.discard(topic.name)
         self._troubles.end(_HALF_MADE)
         self._loop.call_soon_threadsafe(self._serve, topic)
-        _log.info("topic created topic=%s partitions=%d", name, partitions)
+        _log.info("topic created topic=%s partitions=%d", topic.name, len(topic.partitions))
         _tell_inert(topic, topic.config.overrides)
         return topic
 
@@ -337,40 +338,38 @@ class Topics:
         if not alike:
             del self._by_metric_name[metric_name(name)]
 
-    def _make(self, record: TopicRecord, make: Callable[[str, int, bytes, TopicConfig], Log]) -> Task[Topic]:
-        """Make the partitions that are not there yet."""
-        config = self._config(record.name, record.options)
-        partitions = []
-        made = []
+    def _make(self, creation: Creation, make: Callable[[str, int, bytes, TopicConfig], Log]) -> Task[None]:
+        """Make the partitions of a topic that are not there yet; nothing of them is synced."""
+        record = creation.record
         for index in range(record.partitions):
             log = self._logs.logs.get((record.name, index))
             if log is None:
                 if index:
                     yield
-                    self._check_creation(record.name)
-                log = make(record.name, index, record.id, config)
+                    self._check_creation()
+                log = make(record.name, index, record.id, creation.config)
                 if log.unopened is None:
-                    made.append(log)
+                    creation.made.append(log)
             elif log.unopened is None:
                 self._logs.restore_topic_id(log, record.id)
-            partitions.append(Partition(index, log))
-        if made:
-            for _ in self._logs.sync_made(made):
-                yield
-                self._check_creation(record.name)
-        settled = self._config(record.name, record.options)
-        if settled != config:
-            for log in made:  # The broker's options have changed meanwhile.
-                log.update_config(settled)
-        topic = Topic(record, settled, partitions)
+            creation.partitions.append(Partition(index, log))
+
+    def _settle(self, creation: Creation) -> Topic:
+        """Return a topic whose partitions are there, known from now on, as the broker's options are now."""
+        record = creation.record
+        config = self._config(record.name, record.options)
+        if config != creation.config:
+            for log in creation.made:
+                log.update_config(config)
+        topic = Topic(record, config, creation.partitions)
         self._made[topic.name] = self._made_by_id[topic.id] = topic
         self._take_name(topic.name)
         return topic
 
-    def _check_creation(self, name: str) -> None:
+    def _check_creation(self) -> None:
         """Raise BrokerStops where a creation ends here: what has begun is brought to an end, but for a stop."""
         if self.is_stopping:
-            raise BrokerStops(f"topic {name}: not created, the broker stops")
+            raise BrokerStops("not created, the broker stops")
 
     def _take_back(self, name: str) -> Task[None]:
         """Remove what was made of a topic; what cannot be, the next creation of that name removes."""

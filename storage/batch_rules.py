@@ -37,6 +37,7 @@ class BatchRules:
     __slots__ = (
         "_segment_bytes",
         "codec",
+        "config",
         "log_append_time",
         "magic",
         "prompt",
@@ -46,6 +47,7 @@ class BatchRules:
 
     def __init__(self, config: TopicConfig) -> None:
         """Go by these options."""
+        self.config = config
         self.magic = topic_format.magic_of(config.message_format_version)
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
         self._segment_bytes = config.segment_bytes

@@ -14,7 +14,7 @@ import mmap
 import os
 import shutil
 import stat as stat_module
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -523,6 +523,19 @@ def device_of(path: Path) -> int:
 def make_folder(path: Path) -> None:
     """Make a folder, and those above it, if they are missing."""
     os.makedirs(path, mode=0o755, exist_ok=True)
+
+
+def make_folder_with(path: Path, contents: Mapping[str, Readable]) -> None:
+    """Make a new folder, and files in it in this order. After an OSError some of them may be there."""
+    os.mkdir(path, mode=0o755)
+    for name, data in contents.items():
+        # Nothing can be there under that name, so there is no need to look.
+        fd = os.open(f"{path}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            if data:
+                _write_all(fd, data)
+        finally:
+            os.close(fd)
 
 
 def make_folder_in(path: Path) -> None:

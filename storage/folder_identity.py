@@ -128,7 +128,12 @@ def save_boot(folder: Path) -> None:
 
 def save_topic_id(folder: Path, topic_id: bytes) -> None:
     """Write `partition.metadata`; a hint, as the catalogue has the id too."""
-    files.write(folder / PARTITION_METADATA, f"version: 0\ntopic_id: {_encode(topic_id)}\n".encode())
+    files.write(folder / PARTITION_METADATA, topic_id_file(topic_id))
+
+
+def topic_id_file(topic_id: bytes) -> bytes:
+    """Return the content of `partition.metadata`."""
+    return f"version: 0\ntopic_id: {_encode(topic_id)}\n".encode()
 
 
 def load_topic_id(folder: Path) -> bytes | None:

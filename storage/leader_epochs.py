@@ -93,18 +93,19 @@ class LeaderEpochs:
         known = entries[number - 1][0] if number else epoch
         return known, entries[number][1]
 
-    def _encoded(self) -> bytes:
+    def encoded(self) -> bytes:
+        """Return the content of the file."""
         return checkpoints.encoded([f"{epoch} {offset}" for epoch, offset in self.entries])
 
     def save(self, *, durably: bool = False) -> None:
         """Write the file; unless `durably`, the log's next flush makes it durable."""
         write = files.write_atomically if durably else files.write
-        write(self.path, self._encoded())
+        write(self.path, self.encoded())
         self.is_saved = True
 
     def write_aside(self) -> None:
         """Write the file beside the one that is there; once it is on disk, `put_in_place` may be called."""
-        files.write_aside(self.path, self._encoded())
+        files.write_aside(self.path, self.encoded())
 
     def put_in_place(self) -> None:
         """Replace the file by what was written beside it; a sync of the folder makes that durable."""

@@ -27,7 +27,7 @@ from tidelog.protocol.records.steps import Steps
 from tidelog.protocol.records.topic_format import assign_offsets, fits, stamped
 from tidelog.protocol.records.validate import ValidBatch
 from tidelog.storage import files, folder_identity, verification
-from tidelog.storage.batch_rules import BatchRules, Checked
+from tidelog.storage.batch_rules import Checked
 from tidelog.storage.continuity import bound_damage
 from tidelog.storage.deleted_files import DeletedFiles
 from tidelog.storage.durability import Durability
@@ -168,7 +168,7 @@ class Log:
 
         Any thread. A batch that is being appended meanwhile is held to the options before or to these.
         """
-        rules = BatchRules(config)
+        rules = self.shared.rules_of(config)
         with self.lock:
             self.config = config
             self._segment_bytes = config.segment_bytes

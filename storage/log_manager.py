@@ -296,29 +296,37 @@ class LogManager:
         try:
             if (topic, partition) in self._absent:
                 self._strike_absent()
-            files.make_folder(folder)
-            folder_identity.save_topic_id(folder, topic_id)
             if (topic, partition) in self._lost:
-                return self._made_anew(folder, topic, partition, config)
-            return self._made_empty(folder, topic, partition, config)
+                return self._made_anew(folder, topic, partition, topic_id, config)
+            return self._made_empty(folder, topic, partition, topic_id, config)
         except OSError as error:
             self.disk.refused(error)
             files.remove_folder(folder)
             raise
 
-    def _made_empty(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
+    def _made_empty(
+        self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig
+    ) -> Log:
         """Make a log that begins at 0."""
         segment = Segment.begin(
             folder, 0, config.index_interval_bytes, config.segment_index_bytes, self.shared, self._now_ms()
         )
-        segment.make_files()
         epochs = LeaderEpochs(folder, [(self.first_epoch, 0)])
-        epochs.save()  # Here, and not on the thread that flushes all logs.
+        contents = {
+            folder_identity.PARTITION_METADATA: folder_identity.topic_id_file(topic_id),
+            epochs.path.name: epochs.encoded(),  # Here, and not on the thread that flushes all logs.
+        }
+        files.make_folder_with(folder, contents | dict.fromkeys(segment.new_names, b""))
+        epochs.is_saved = True
         return Log(folder, topic, partition, config, self.shared, [segment], epochs=epochs)
 
-    def _made_anew(self, folder: Path, topic: str, partition: int, config: TopicConfig) -> Log:
+    def _made_anew(
+        self, folder: Path, topic: str, partition: int, topic_id: bytes, config: TopicConfig
+    ) -> Log:
         """Make the log of a partition whose folder is gone: its offsets are not given out again."""
         _log.error("folder lost, made anew folder=%s", folder)
+        files.make_folder(folder)
+        folder_identity.save_topic_id(folder, topic_id)
         known = self._lost[topic, partition]
         log = recovery.load(folder, topic, partition, config, self.shared, known, self._now_ms())
         del self._lost[topic, partition]
@@ -333,7 +341,7 @@ class LogManager:
             made = [
                 log for log in logs if files.status(log.directory) is not None
             ]  # `restore` may make others later
-            if self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync():
+            if not made or (self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync()):
                 return
             for log in made:
                 files.sync(log.directory / folder_identity.PARTITION_METADATA)

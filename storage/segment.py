@@ -121,7 +121,12 @@ class Segment(SegmentFiles):
 
         The log comes last: what a crash leaves without one is no segment.
         """
-        files.create_all([self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)])
+        files.create_all([self.folder / name for name in self.new_names])
+
+    @property
+    def new_names(self) -> list[str]:
+        """The names of the files that a new segment has, empty, in the order in which to make them."""
+        return [self.name(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
 
     @property
     def next_offset(self) -> int:

@@ -47,7 +47,11 @@ class SegmentFiles:
 
     def path(self, suffix: str) -> Path:
         """Return the path of one of its files."""
-        return self.folder / f"{self.base_offset:020d}{suffix}{self.mark}"
+        return self.folder / self.name(suffix)
+
+    def name(self, suffix: str) -> str:
+        """Return the name of one of its files."""
+        return f"{self.base_offset:020d}{suffix}{self.mark}"
 
     @property
     def file(self) -> files.File:

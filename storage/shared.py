@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage.batch_rules import BatchRules
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.open_segments import SEALED_DESCRIPTORS, OpenSegments
 from tidelog.storage.producer_state import ProducerMemory
@@ -21,6 +23,7 @@ class Shared:
 
     __slots__ = (
         "_moves",
+        "_rules",
         "disk",
         "identities",
         "on_begun",
@@ -45,8 +48,16 @@ class Shared:
         self.tally = Tally()
         # Called with a log whose active segment has got its first batch, by the thread that appends.
         self.on_begun: Callable[[Any], None] = lambda _: None
+        self._rules: BatchRules | None = None
         self._moves = itertools.count(1)
         self.start_moves = 0  # another number after each
+
+    def rules_of(self, config: TopicConfig) -> BatchRules:
+        """Return what a topic's options ask of a batch: one object for partitions that are made one after another."""
+        rules = self._rules
+        if rules is None or rules.config is not config:
+            rules = self._rules = BatchRules(config)
+        return rules
 
     def start_moved(self) -> None:
         """Take note that a log starts elsewhere: whoever compares many starts does so when this is another number."""

@@ -14,7 +14,8 @@ from tidelog.broker.groups.mixed import MixedGroup
 from tidelog.broker.groups.offsets import GroupOffsets, restored
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
-from tidelog.broker.topics import BrokerStops, Topic, Topics
+from tidelog.broker.topic_rules import BrokerStops
+from tidelog.broker.topics import Topic, Topics
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_group import ConsumerGroupMetadataKey
 from tidelog.protocol.coordinator.group_metadata import GroupMetadataKey, GroupMetadataValue

@@ -19,7 +19,8 @@ from tidelog.broker.groups.offsets_log import Entry, OffsetsLog
 from tidelog.broker.groups.states import DEAD
 from tidelog.broker.maintenance import Maintenance, Task
 from tidelog.broker.partition import ACKS_ALL, Partition
-from tidelog.broker.topics import BrokerStops, Topic, TopicExists, TopicNamesCollide, Topics
+from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide
+from tidelog.broker.topics import Topic, Topics
 from tidelog.protocol.coordinator import records
 from tidelog.protocol.coordinator.consumer_forms import KEY_NUMBERS
 from tidelog.protocol.coordinator.consumer_group import (

@@ -18,7 +18,8 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, Refused, error_code
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
-from tidelog.broker.topics import TOO_MANY_WAIT, BrokerStops, TopicIsGrowing
+from tidelog.broker.topic_rules import BrokerStops, TopicIsGrowing
+from tidelog.broker.topics import TOO_MANY_WAIT
 from tidelog.broker.work import Work, made_of_many
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode

@@ -12,15 +12,16 @@ options of a thousand topics are described in one answer. An option's value has 
 """
 
 from collections import Counter
+from typing import Final
 
 from tidelog.broker.answers import NO_ANSWER, Elsewhere, Later, OnLoop
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import Refused
+from tidelog.broker.creation import NewTopic
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
-from tidelog.broker.topics import (
+from tidelog.broker.topic_rules import (
     MOST_OPTION_LENGTH,
-    TOO_MANY_WAIT,
     BrokerStops,
     TopicExists,
     TopicNamesCollide,
@@ -28,6 +29,7 @@ from tidelog.broker.topics import (
     metric_name,
     name_problem,
 )
+from tidelog.broker.topics import TOO_MANY_WAIT, Topic
 from tidelog.broker.work import Work, made_of_many
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
@@ -49,6 +51,18 @@ ASSIGNMENT_BYTES = 300
 # An answer describes the options of so many topics, 2 KB each; of the others it says why not, as Kafka does of those
 # whose options a client may not see.
 MOST_DESCRIBED = 1000
+# The topics of a request share a sync and a change of the catalogue, up to so many partitions: those after them begin
+# later, or not at all where the time is over.
+MADE_AT_ONCE = 2000
+NOT_CREATED = "not created, the broker stops"
+
+_FAILURES: Final = {
+    TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    TopicNamesCollide: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ConfigError: ErrorCode.INVALID_CONFIG,
+    StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    BrokerStops: ErrorCode.NOT_CONTROLLER,
+}
 
 
 def handle(
@@ -72,41 +86,38 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) 
     yield
     times = Counter(topic.name for topic in request.topics)
     accepted: dict[str, str] = {}  # by their names in metrics
-    results: list[CreatableTopicResult] = []
+    results: dict[str, CreatableTopicResult] = {}
+    waiting: list[NewTopic] = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
         is_dropped = yield
         try:
             if is_dropped:
-                raise BrokerStops(f"topic {wanted.name}: not created, the broker stops")
+                raise BrokerStops(NOT_CREATED)
             if broker.clock.monotonic_ms() >= deadline_ms:
                 message = f"not begun within timeout_ms={request.timeout_ms}, and not created"
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, message)
             if times[wanted.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result, config = yield from _create(broker, wanted, request.validate_only, accepted)
-            if len(results) < MOST_DESCRIBED:
-                result.configs = _describe(broker, config)
-            else:
-                result.topic_config_error_code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-            results.append(result)
-        except Refused as refused:
-            results.append(_failure(wanted.name, refused.code, str(refused)))
-        except TopicExists as error:
-            results.append(_failure(wanted.name, ErrorCode.TOPIC_ALREADY_EXISTS, str(error)))
-        except TopicNamesCollide as error:
-            results.append(_failure(wanted.name, ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)))
-        except ConfigError as error:
-            results.append(_failure(wanted.name, ErrorCode.INVALID_CONFIG, error.answer))
-        except StorageError as error:
-            results.append(_failure(wanted.name, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-        except BrokerStops as error:
-            results.append(_failure(wanted.name, ErrorCode.NOT_CONTROLLER, str(error)))
-    return CreateTopicsResponse(topics=results)
+            new, config = _accept(broker, wanted, accepted)
+        except (Refused, ConfigError, TopicExists, TopicNamesCollide, BrokerStops) as error:
+            results[wanted.name] = _refusal(wanted.name, error)
+            continue
+        result = results[wanted.name] = _success(new)
+        if len(results) <= MOST_DESCRIBED:
+            result.configs = _describe(broker, config)
+        else:
+            result.topic_config_error_code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        if not request.validate_only:
+            waiting.append(new)
+        if sum(new.partitions for new in waiting) >= MADE_AT_ONCE:
+            yield from _create(broker, waiting, results)
+            waiting = []
+    yield from _create(broker, waiting, results)
+    return CreateTopicsResponse(topics=list(results.values()))
 
 
-def _create(
-    broker: Broker, wanted: CreatableTopic, validate_only: bool, accepted: dict[str, str]
-) -> Task[tuple[CreatableTopicResult, TopicConfig]]:
+def _accept(broker: Broker, wanted: CreatableTopic, accepted: dict[str, str]) -> tuple[NewTopic, TopicConfig]:
+    """Return what is to be created, and its options; raise what keeps it from being created."""
     problem = name_problem(wanted.name)
     if problem:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -116,23 +127,46 @@ def _create(
     if other := accepted.get(metric_name(wanted.name)):
         raise TopicNamesCollide(wanted.name, other)
     partitions = _partition_count(broker, wanted)
-    options = _options(wanted)
-    config = broker.topics.checked(wanted.name, options)
-    topic_id = bytes(16)
-    if not validate_only:
-        topic = yield from broker.create_topic(wanted.name, partitions, dict(config.overrides))
-        topic_id = topic.id
+    config = broker.topics.checked(wanted.name, _options(wanted))
     accepted[metric_name(wanted.name)] = wanted.name
-    result = CreatableTopicResult(
-        name=wanted.name,
-        topic_id=topic_id,
+    return NewTopic(wanted.name, partitions, dict(config.overrides)), config
+
+
+def _create(broker: Broker, waiting: list[NewTopic], results: dict[str, CreatableTopicResult]) -> Task[None]:
+    """Create topics that were accepted, and say in their results what has become of them."""
+    if not waiting:
+        return
+    if (yield):
+        for new in waiting:
+            results[new.name] = _refusal(new.name, BrokerStops(NOT_CREATED))
+        return
+    outcomes = yield from broker.create_topics(waiting)
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, Topic):
+            results[name].topic_id = outcome.id
+        else:
+            results[name] = _refusal(name, outcome)
+
+
+def _success(new: NewTopic) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=new.name,
+        topic_id=bytes(16),
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=partitions,
+        num_partitions=new.partitions,
         replication_factor=1,
         configs=[],
     )
-    return result, config
+
+
+def _refusal(name: str, error: Exception) -> CreatableTopicResult:
+    if isinstance(error, Refused):
+        return _failure(name, error.code, str(error))
+    if isinstance(error, ConfigError):
+        return _failure(name, ErrorCode.INVALID_CONFIG, error.answer)
+    code = next(code for kind, code in _FAILURES.items() if isinstance(error, kind))
+    return _failure(name, code, str(error))
 
 
 def _partition_count(broker: Broker, wanted: CreatableTopic) -> int:

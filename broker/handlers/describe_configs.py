@@ -18,7 +18,7 @@ from tidelog.broker.answers import Elsewhere
 from tidelog.broker.broker import Broker
 from tidelog.broker.codes import NO_PARTITION, Refused
 from tidelog.broker.session import Session
-from tidelog.broker.topics import name_problem
+from tidelog.broker.topic_rules import name_problem
 from tidelog.broker.work import Lane, Work, begin
 from tidelog.config.described import Described
 from tidelog.protocol.error_codes import ErrorCode

@@ -11,7 +11,8 @@ from tidelog.broker.answers import NO_ANSWER, Elsewhere, OnLoop
 from tidelog.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.broker import Broker
 from tidelog.broker.session import Session
-from tidelog.broker.topics import Topic, name_problem
+from tidelog.broker.topic_rules import name_problem
+from tidelog.broker.topics import Topic
 from tidelog.broker.work import LONG, LOOP, NONE, Work, begin, made_of_many
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.describe_topic_partitions import (

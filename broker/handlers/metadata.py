@@ -19,13 +19,8 @@ from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, 
 from tidelog.broker.broker import Broker
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
-from tidelog.broker.topics import (
-    BrokerStops,
-    Topic,
-    TopicExists,
-    TopicNamesCollide,
-    name_problem,
-)
+from tidelog.broker.topic_rules import BrokerStops, TopicExists, TopicNamesCollide, name_problem
+from tidelog.broker.topics import Topic
 from tidelog.broker.work import LONG, SHORT, Work
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import (

@@ -13,8 +13,10 @@ from tests.support.full_disk import FullDisk
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
 from tests.unit.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
+from tidelog.broker.creation import NewTopic
 from tidelog.broker.quota import Quota
-from tidelog.broker.topics import TOO_MANY_WAIT, BrokerStops
+from tidelog.broker.topic_rules import BrokerStops
+from tidelog.broker.topics import TOO_MANY_WAIT
 from tidelog.config.inert import BROKER_INERT
 from tidelog.config.options import BROKER_OPTIONS
 from tidelog.config.topic_options import TOPIC_OPTIONS
@@ -44,6 +46,7 @@ from tidelog.protocol.messages.describe_configs import (
 from tidelog.protocol.messages.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from tidelog.protocol.records.build import Record, build_batch, read_records
+from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files
 from tidelog.storage.checkpoints import load_offsets
 from tidelog.storage.errors import LogDeleted, StorageError
@@ -232,6 +235,7 @@ async def alone(serve: Serve, connect: Connect, partitions: int = 2) -> Any:
     served = await serve()
     await make_topic(await connect(served), "t", partitions)
     served.broker.maintenance.stop()
+    served.broker.logs.trust.tells_errors = False  # What is made is put on disk one by one.
     return served.broker.topics
 
 
@@ -296,6 +300,21 @@ async def test_partitions_that_were_made_are_put_on_disk_a_step_each(
     topics.is_stopping = True
     with pytest.raises(BrokerStops):
         next(stopped)
+
+
+async def test_of_topics_that_are_made_together_a_stop_leaves_none(serve: Serve, connect: Connect) -> None:
+    topics = await alone(serve, connect)
+    for steps in (1, 4):  # While partitions are made, and while they are put on disk.
+        making = topics.create_all([NewTopic("u", 2, {}), NewTopic("v", 2, {})])
+        for _ in range(steps):
+            next(making)
+        topics.is_stopping = True
+        outcomes = at_once(making)
+        topics.is_stopping = False
+        assert [type(outcome) for outcome in outcomes.values()] == [BrokerStops] * 2
+        assert [record.name for record in topics._catalog.topics()] == ["t"]
+    finish(topics.create("u", 2, {}))
+    assert len(topics.find("u", b"").partitions) == 2
 
 
 async def test_a_topic_that_grows_as_the_broker_stops_was_not_deleted(serve: Serve, connect: Connect) -> None:

@@ -16,7 +16,7 @@ from tidelog.broker.groups import consumer_records
 from tidelog.broker.groups.consumer_member import NEW, NOTHING, Classic, Current, Progress, Subscription
 from tidelog.broker.groups.offsets import NEVER, Committed, GroupOffsets
 from tidelog.broker.groups.offsets_log import Replayed, partition_of, replay
-from tidelog.broker.topics import BrokerStops
+from tidelog.broker.topic_rules import BrokerStops
 from tidelog.protocol.coordinator import consumer_forms, records
 from tidelog.protocol.coordinator.consumer_group import (
     ConsumerGroupCurrentMemberAssignmentKey,

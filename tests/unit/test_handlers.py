@@ -11,7 +11,7 @@ import pytest
 from tests.support.group_member import ASKED
 from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from tidelog.broker.topics import MAX_TOPIC_NAME_LENGTH, name_problem
+from tidelog.broker.topic_rules import MAX_TOPIC_NAME_LENGTH, name_problem
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import create_topics as create
 from tidelog.protocol.messages.alter_configs import ALTER_CONFIGS

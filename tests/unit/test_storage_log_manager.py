@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -558,6 +559,31 @@ def test_a_thousand_partitions_are_made_without_a_sync(data: Folder, monkeypatch
         monkeypatch.setattr(f"tidelog.storage.files.{name}", None)
     for number in range(100):
         data.manager.create("t", number, TOPIC_ID, TopicConfig())
+
+
+def test_making_a_partition_takes_few_calls(data: Folder) -> None:
+    """Thousands are made at once: no file is looked at before it is made, or opened twice."""
+    config = BrokerConfig().topic_defaults()
+    data.manager.create("t", 0, TOPIC_ID, config)
+    calls: Counter[str] = Counter()
+
+    def note(_: object, event: str, function: object) -> None:
+        if event == "call":
+            calls["Python"] += 1
+        elif event == "c_call" and getattr(function, "__module__", None) == "posix":
+            calls[function.__name__] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        for number in range(1, 11):
+            data.manager.create("t", number, TOPIC_ID, config)
+    finally:
+        sys.setprofile(before)
+    made = calls.pop("Python") / 10
+    assert made <= 170
+    del calls["fspath"]
+    assert calls == {"stat": 20, "mkdir": 10, "open": 50, "write": 20, "close": 50}
 
 
 def checkpoints(data: Folder) -> list[str]:

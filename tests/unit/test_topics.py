@@ -27,7 +27,8 @@ from tidelog.broker.handlers import metadata as metadata_handler
 from tidelog.broker.maintenance import Maintenance
 from tidelog.broker.net.server import CannotListen
 from tidelog.broker.quota import Quota
-from tidelog.broker.topics import FEW_TOPICS_BYTES, TopicExists
+from tidelog.broker.topic_rules import TopicExists
+from tidelog.broker.topics import FEW_TOPICS_BYTES
 from tidelog.config.kinds import Listener
 from tidelog.config.load import load
 from tidelog.protocol.error_codes import ErrorCode
@@ -407,8 +408,8 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
 ) -> None:
     """What a creation that failed could not take back, the next one of that name does."""
 
-    def full(path: Path, *_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def cannot(_: Catalog, name: str) -> None:
         raise StorageError(f"{name}: database or disk is full")
@@ -416,8 +417,7 @@ async def test_a_full_disk_wedges_no_name_and_is_said_once(
     served = await serve()
     client = await connect(served)
     with monkeypatch.context() as disk:
-        disk.setattr(files, "create", full)
-        disk.setattr(files, "write", full)
+        disk.setattr(files, "_write_all", full)
         disk.setattr(Catalog, "remove_topic", cannot)
         for _ in range(3):
             answer = await create(client, "t", 2)
@@ -463,6 +463,57 @@ async def test_I1_the_partitions_of_a_new_topic_are_on_disk_before_it_is_told(
     folders = [data / f"t-{number}" for number in range(3)]
     each = {data, *folders, *(folder / "partition.metadata" for folder in folders)}
     assert set(synced) == ({Path("all")} if not dirty_bytes else each)
+
+
+async def create_many(client: Client, *names: str) -> dict[str, Any]:
+    request = _creation("")
+    request.topics = [_creation(name).topics[0] for name in names]
+    return {topic.name: topic for topic in (await client.ask(CREATE_TOPICS, 7, request)).topics}
+
+
+@pytest.mark.parametrize(("made_at_once", "count"), [(50, 1), (20, 3)])
+async def test_the_topics_of_a_request_share_a_sync_and_a_change_of_the_catalogue(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
+) -> None:
+    syncs: list[int] = []
+    monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
+    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    monkeypatch.setattr(create_topics, "MADE_AT_ONCE", made_at_once)
+    served = await serve()
+    client = await connect(served)
+    served.broker.catalog._db.set_trace_callback((statements := []).append)
+    names = [f"t-{number}" for number in range(50)]
+    answers = await create_many(client, *names)
+    assert {name: answer.error_code for name, answer in answers.items()} == dict.fromkeys(names, NONE)
+    assert (statements.count("COMMIT"), len(syncs)) == (count, count)
+    ids = {name: served.broker.topics.by_name[name].id for name in names}
+    assert {name: answer.topic_id for name, answer in answers.items()} == ids
+
+
+async def test_a_topic_that_cannot_be_made_leaves_those_of_its_request_alone(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    names = ["a", "b", "c"]
+    (served.broker.logs.directory / "b-0").touch()
+    answers = await create_many(client, *names)
+    assert [answers[name].error_code for name in names] == [NONE, ErrorCode.KAFKA_STORAGE_ERROR, NONE]
+    assert "b-0: is there already" in answers["b"].error_message
+    assert [await produce(client, name) for name in "ac"] == [NONE, NONE]
+    assert [record.name for record in served.broker.catalog.topics()] == ["a", "c"]
+    (served.broker.logs.directory / "b-0").unlink()
+
+    def cannot(_: object, topics: object) -> None:
+        raise StorageError("database or disk is full")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Catalog, "add_topics", cannot)
+        answers = await create_many(client, "b", "d")
+        assert {answer.error_code for answer in answers.values()} == {ErrorCode.KAFKA_STORAGE_ERROR}
+    answers = await create_many(client, "b", "d")
+    assert [answer.error_code for answer in answers.values()] == [NONE, NONE]
 
 
 @pytest.mark.parametrize("found", [None, b"", bytes(41), b"version: 0\ntopic_id: AAEC"])

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,8 +36,12 @@ class Catalogue:
         return [self._topics[name] for name in sorted(self._topics)]
 
     def add_topic(self, record: Any) -> None:
-        assert record.name not in self._topics
-        self._topics[record.name] = record
+        self.add_topics([record])
+
+    def add_topics(self, records: Iterable[Any]) -> None:
+        for record in records:
+            assert record.name not in self._topics
+            self._topics[record.name] = record
         self._save()
 
     def remove_topic(self, name: str, next_epoch: int = 0) -> None:

@@ -243,6 +243,8 @@ class System:
             if not flags & os.O_CREAT:
                 raise
             return disk.opened(disk.link(path, b""))
+        if flags & os.O_EXCL:
+            _fail(errno.EEXIST, path)
         if isinstance(disk.image.nodes[number], FolderNode):
             if flags & (os.O_WRONLY | os.O_RDWR):
                 _fail(errno.EISDIR, path)
