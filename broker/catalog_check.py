@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tidelog.broker import catalog
 from tidelog.broker.catalog import ALL_BROKERS, OptionsOfBrokers, TopicRecord
-from tidelog.broker.topics import record_problem
+from tidelog.broker.topic_rules import record_problem
 from tidelog.config.errors import ConfigError
 from tidelog.config.options import dynamic_option
 from tidelog.config.topic_options import TopicConfig

@@ -320,7 +320,7 @@ async def test_produce_without_acks_is_not_answered_and_a_failure_ends_the_conne
     client.send(PRODUCE, 9, 1, request)
     assert await client.reader.read() == b""
     (line,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
-    assert "acks=0, nowhere-0: no such topic or partition" in line.getMessage()
+    assert "acks=0, nowhere-0: This server does not host this topic-partition." in line.getMessage()
     assert line.exc_info is None  # The client's fault: what we were doing meanwhile explains nothing.
 
 

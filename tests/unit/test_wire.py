@@ -561,6 +561,7 @@ def test_these_apis_are_served_and_no_others() -> None:
         (47, 0, 0),
         (48, 0, 1),
         (50, 0, 0),
+        (55, 0, 2),
         (60, 0, 2),
         (61, 0, 0),
         (66, 0, 2),
