@@ -16,7 +16,6 @@ from tests.support.java import jars, needs_java
 from tests.support.raw_client import (
     API_VERSIONS,
     CREATE_TOPICS,
-    DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     FETCH,
     LIST_OFFSETS,
@@ -33,7 +32,6 @@ from tidelog.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from tidelog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tidelog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -504,54 +502,6 @@ def test_create_topics_answers(sides: Sides, topic: str) -> None:
                 create(wanted(f"{topic}-{number}", **{name.replace(".", "_"): value}))
                 for number, (name, value) in enumerate(TOPIC_OPTIONS, 10)
             ],
-        ]
-
-    compare(sides, script)
-
-
-def test_what_has_not_begun_in_time(sides: Sides, topic: str) -> None:
-    def script(client: RawClient) -> Any:
-        late = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
-        said = []
-        for timeout_ms in (0, -1):
-            request = CreateTopicsRequest(topics=[late], timeout_ms=timeout_ms)
-            said.append(client.ask(CREATE_TOPICS, 7, request).topics[0].error_code)
-        made(client, topic)
-        request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=0)
-        said.append(client.ask(DELETE_TOPICS, 5, request).responses[0].error_code)
-        return said
-
-    compare(sides, script)
-
-
-def test_delete_topics_answers(sides: Sides, topic: str) -> None:
-    none = bytes(16)
-
-    def script(client: RawClient) -> Any:
-        names = [f"{topic}-{letter}" for letter in "abcd"]
-        for name in names:
-            made(client, name)
-        ids = {row.name: row.topic_id for row in client.metadata(*names).topics}
-        known = {topic_id: name for name, topic_id in ids.items()} | {none: "none", b"?" * 16: "unknown"}
-
-        def delete(*wanted: tuple[str | None, bytes]) -> Any:
-            states = [DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in wanted]
-            request = DeleteTopicsRequest(topics=states, timeout_ms=20_000)
-            rows = client.ask(DELETE_TOPICS, 6, request).responses
-            return sorted((row.error_code, str(row.name), known[row.topic_id]) for row in rows)
-
-        a, b, c, d = names
-        return [
-            delete((a, none), (a, none)),
-            delete((None, ids[a]), (None, ids[a])),
-            delete((None, ids[a]), (a, none)),
-            delete((a, ids[a])),
-            delete((None, none), (None, none)),
-            delete(("nowhere", none), ("nowhere", none)),
-            delete((None, b"?" * 16), (None, b"?" * 16)),
-            delete((None, b"?" * 16)),
-            delete(("", none)),
-            delete((a, ids[a]), (None, none), (b, none), (c, none), (c, none), (None, ids[d])),
         ]
 
     compare(sides, script)

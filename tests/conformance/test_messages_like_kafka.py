@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.conformance.test_administration_like_kafka import BROKER, TOPIC, until_heard
-from tests.conformance.test_broker_like_kafka import Sides, sides, topic
+from tests.conformance.test_broker_like_kafka import Sides, compare, made, sides, topic
+from tests.support.java import needs_java
 from tests.support.raw_client import RawClient
 from tidelog.protocol.messages import consumer_group_heartbeat as heartbeat
 from tidelog.protocol.messages import create_partitions as partitions
@@ -13,6 +16,8 @@ from tidelog.protocol.messages import delete_topics as deletion
 from tidelog.protocol.messages import incremental_alter_configs as alter
 
 __all__ = ["sides", "topic"]  # fixtures
+
+pytestmark = [needs_java, pytest.mark.java, pytest.mark.e2e]
 
 Said = tuple[int, str | None]
 SET, APPEND = 0, 2
@@ -157,3 +162,54 @@ def test_messages_begin_with_kafkas(sides: Sides, topic: str) -> None:
             if our[0] != their[0] or not begins:
                 different.append(f"{script.__name__}[{number}]: we say {our}, Kafka {their}")
     assert not different, "\n".join(different)
+
+
+# Deletions are compared in this module: topics that come after one begin a later leader epoch than Kafka's.
+
+
+def test_what_has_not_begun_in_time(sides: Sides, topic: str) -> None:
+    def script(client: RawClient) -> Any:
+        late = create.CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
+        said = []
+        for timeout_ms in (0, -1):
+            request = create.CreateTopicsRequest(topics=[late], timeout_ms=timeout_ms)
+            said.append(client.ask(create.CREATE_TOPICS.key, 7, request).topics[0].error_code)
+        made(client, topic)
+        request = deletion.DeleteTopicsRequest(topic_names=[topic], timeout_ms=0)
+        said.append(client.ask(deletion.DELETE_TOPICS.key, 5, request).responses[0].error_code)
+        return said
+
+    compare(sides, script)
+
+
+def test_delete_topics_answers(sides: Sides, topic: str) -> None:
+    none = bytes(16)
+
+    def script(client: RawClient) -> Any:
+        names = [f"{topic}-{letter}" for letter in "abcd"]
+        for name in names:
+            made(client, name)
+        ids = {row.name: row.topic_id for row in client.metadata(*names).topics}
+        known = {topic_id: name for name, topic_id in ids.items()} | {none: "none", b"?" * 16: "unknown"}
+
+        def delete(*wanted: tuple[str | None, bytes]) -> Any:
+            states = [deletion.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in wanted]
+            request = deletion.DeleteTopicsRequest(topics=states, timeout_ms=20_000)
+            rows = client.ask(deletion.DELETE_TOPICS.key, 6, request).responses
+            return sorted((row.error_code, str(row.name), known[row.topic_id]) for row in rows)
+
+        a, b, c, d = names
+        return [
+            delete((a, none), (a, none)),
+            delete((None, ids[a]), (None, ids[a])),
+            delete((None, ids[a]), (a, none)),
+            delete((a, ids[a])),
+            delete((None, none), (None, none)),
+            delete(("nowhere", none), ("nowhere", none)),
+            delete((None, b"?" * 16), (None, b"?" * 16)),
+            delete((None, b"?" * 16)),
+            delete(("", none)),
+            delete((a, ids[a]), (None, none), (b, none), (c, none), (c, none), (None, ids[d])),
+        ]
+
+    compare(sides, script)
