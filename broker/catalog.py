@@ -35,6 +35,8 @@ SCHEMA_VERSION = 2
 PRODUCER_ID_BLOCK = 1000
 # Where they may begin: far beyond those of a Kafka cluster, and with room for as many again.
 FIRST_PRODUCER_ID_MAX = 1 << 62
+# The largest leader epoch that a new topic may begin with; each unclean start takes one more, up to 2^31-1.
+FIRST_EPOCH_MAX = 1 << 30
 # What a deletion may change, many times over, so that its journal needs no more room than it has.
 ROOM_BYTES = 256 << 10
 
@@ -225,7 +227,7 @@ class Catalog:
         """
         with self._as_storage_error():
             row = self._db.execute("SELECT value FROM counter WHERE name = 'leader_epoch'").fetchone()
-        return row[0] if row else 0
+        return row[0] if row and 0 <= row[0] <= FIRST_EPOCH_MAX else 0
 
     def deletion_done(self, name: str) -> None:
         """Note that nothing of a removed topic is left on disk."""

@@ -391,7 +391,7 @@ def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_
         end, base = before.next_offset, after.base_offset
         if end > base and after.size:
             what = f"begins with offset {base}, and {before.path.name} ends with {end - 1}"
-            yield Problem(after.path, 0, what, is_flushed=base < flushed_to)
+            yield Problem(after.path, 0, what, is_flushed=True)  # No start cuts that: it refuses the log.
         elif max(end, start) < base and not before.ends_in_damage:
             offsets = f"offsets {end} to {base - 1} before it are"
             if before.fills_its_range and (after.fills_its_range or not after.size) and before.size:

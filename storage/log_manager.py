@@ -356,8 +356,8 @@ class LogManager:
 
         Nothing waits for the disk: the next start looks again.
         """
-        if log.topic_id is None:
-            with self.disk.may_refuse("topic id", log):
+        with self.disk.may_refuse("topic id", log):
+            if log.topic_id is None:
                 folder_identity.save_topic_id(log.directory, topic_id)
 
     def delete_topic(self, topic: str, first: int = 0) -> Steps[None]:

@@ -109,7 +109,8 @@ def in_folder(
 
 
 def _charts(rows: list[dict[str, Any]]) -> list[Chart]:
-    names = [f"{row['group']} {row['topic']}-{row['partition']}" for row in rows]
-    records = [(name, row["lag"] or 0) for name, row in zip(names, rows, strict=True)]
-    waits = [(name, 1000 * (row["lag_s"] or 0)) for name, row in zip(names, rows, strict=True)]
+    named = [(f"{row['group']} {row['topic']}-{row['partition']}", row) for row in rows]
+    # A lag that is not known, as of an offset past the end, is no bar of 0.
+    records = [(name, row["lag"]) for name, row in named if row["lag"] is not None]
+    waits = [(name, 1000 * row["lag_s"]) for name, row in named if row["lag_s"] is not None]
     return [Bars("Records behind", "records", records), Bars("Time behind", "ms", waits)]

@@ -625,6 +625,34 @@ async def test_a_topic_that_is_made_again_begins_an_epoch_that_it_has_never_had(
     assert epochs == [0, 3, 4, 8]
 
 
+async def test_an_epoch_that_is_near_the_largest_is_not_carried_on(serve: Serve, connect: Connect) -> None:
+    """It is of a log from elsewhere, or damage: new topics must not come to an end of epochs."""
+    served = await serve()
+    client = await connect(served)
+    await create(client, "evil")
+    await served.stop()
+    (served.broker.logs.directory / "evil-0" / "leader-epoch-checkpoint").write_text("0\n1\n2147483647 0\n")
+    (served.broker.logs.directory / CLEAN_SHUTDOWN).unlink()
+    served = await serve()
+    client = await connect(served)
+    assert served.broker.topics.by_name["evil"].partitions[0].log.leader_epoch == 2147483647
+    assert await delete(client, "evil") == NONE
+    await create(client, "new")
+    assert served.broker.topics.by_name["new"].partitions[0].log.leader_epoch == 0
+
+
+async def test_a_folder_in_the_place_of_a_topic_id_keeps_no_broker_from_starting(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    await create(await connect(served), "t")
+    await served.stop()
+    file = served.broker.logs.directory / "t-0" / "partition.metadata"
+    file.unlink()
+    file.mkdir()
+    assert "t" in (await serve()).broker.topics.by_name
+
+
 async def test_a_deletion_under_way_holds_up_no_stop_and_the_next_start_removes_the_rest(
     serve: Serve, connect: Connect
 ) -> None:
