@@ -269,7 +269,7 @@ def test_the_command_and_the_module_are_the_same(tmp_path: Path) -> None:
 def test_what_is_said_where_spark_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_pipeline, "NEEDED", ("pyspark", "no_such_package"))
     with pytest.raises(
-        CommandError, match=r"needs no_such_package: make setup-pipeline .*'tidelog\[pipeline\]'"
+        CommandError, match=r"needs no_such_package: make setup-pipeline .*checkout\[pipeline\]'"
     ):
         cli_pipeline.run(["audit"])
 
