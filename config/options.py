@@ -224,8 +224,8 @@ class BrokerConfig(GroupOptions):
         10_000,
         at_least=1,
         live=True,
-        doc="Connections at once; one more is closed as it is accepted. They take three quarters of the files that "
-        "the broker may open (`ulimit -n`) at most, whatever this says, as segment files need the others. Kafka's "
+        doc="Connections at once; one more is closed as it is accepted. Whatever the value, connections use at most "
+        "three quarters of the file descriptors (`ulimit -n`); the rest are reserved for segment files. Kafka's "
         "default is no limit.",
     )
     max_connections_per_ip: int = option(

@@ -43,7 +43,7 @@ bytes for a partition:
   that is not enough, what was found before is told, or nothing yet, and the next scrape goes on from there.
 
 16 connections at once, each for 30 s at most. One that sends no whole request for 5 s, or was answered and is silent
-for 5 s, is closed. One more than 16 takes the place of another, of the address that has most connections: so a slow or
+for 5 s, is closed. A 17th connection replaces one from the address that has the most, so a slow or
 hostile scraper does not shut out a probe of `/health`.
 
 **What counting costs.** Of each request are counted its API, its bytes, its time by {len(BOUNDS_S)} bounds from
