@@ -54,17 +54,28 @@ BOMB = bytes(3 << 20)
 OPTIONS = {"max_decompressed_bytes": str(2 << 20)}
 
 
+# Tracebacks of what failed in tests before: kept here, so that no other object gets the identity of one.
+_earlier: list[TracebackType] = []
+
+
 @pytest.fixture(autouse=True)
 def no_collector() -> Iterator[None]:
     gc.collect()
     gc.disable()
+    _earlier[:] = _all_tracebacks()
     yield
+    _earlier.clear()
     gc.enable()
+
+
+def _all_tracebacks() -> list[TracebackType]:
+    return [each for each in gc.get_objects() if type(each) is TracebackType]
 
 
 def tracebacks() -> list[str]:
     """Return the functions in tracebacks that pass through the code under test; other code has its own."""
-    found = [each for each in gc.get_objects() if type(each) is TracebackType]
+    known = set(map(id, _earlier))
+    found = [each for each in _all_tracebacks() if id(each) not in known]
     codes = [frame.f_code for each in found for frame, _ in traceback.walk_tb(each)]
     return [code.co_name for code in codes if "/tidelog/" in code.co_filename]
 
