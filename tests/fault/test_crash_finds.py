@@ -50,8 +50,8 @@ BROKEN = {
     "retention that takes what is young": (
         "retention by time",
         retention,
-        "stamp_ms",
-        lambda segment, clock: 0,
+        "next_due_ms",
+        lambda segment, config: 0 if segment.size else None,
     ),
     "deleted files that stay": ("topics", files, "rename", nothing),
     "append times that nobody writes down": ("roll", AppendIndex, "append_if_later", nothing),
