@@ -1335,7 +1335,7 @@ async def test_more_replicas_than_there_are_nodes_are_refused_or_taken_as_one(
 ) -> None:
     async def ask(client: Client, name: str, replicas: int) -> Any:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=replicas)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         found = (await client.ask(CREATE_TOPICS, 7, request)).topics[0]
         return found.error_code, found.replication_factor
 

@@ -61,7 +61,7 @@ def request(
 
 async def make_topic(client: Client, name: str, partitions: int = 2) -> bytes:
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    response = await client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
     return bytes(response.topics[0].topic_id)
 
 

@@ -109,7 +109,7 @@ async def make_topic(client: Client, name: str, partitions: int = 1, **options: 
     ]
     topic = create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
     response = await client.ask(
-        create.CREATE_TOPICS, 7, create.CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+        create.CREATE_TOPICS, 7, create.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
     )
     assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
     return bytes(response.topics[0].topic_id)

@@ -253,7 +253,7 @@ async def test_a_disk_that_refuses_leaves_nothing(
 
 async def created(client: Client, name: str) -> int:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    answer = await client.ask(CREATE_TOPICS, 0, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    answer = await client.ask(CREATE_TOPICS, 0, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
     return int(answer.topics[0].error_code)
 
 

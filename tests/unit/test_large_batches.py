@@ -163,7 +163,7 @@ async def test_append_times_do_not_go_back_though_validation_takes_time(
     slow, quick = await connect(served), await connect(served)
     stamped = CreatableTopicConfig(name="message.timestamp.type", value="LogAppendTime")
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=[stamped])
-    await slow.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    await slow.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
     served.broker.clock.hold(NOW)
     gate = threading.Event()
     check = Log.check

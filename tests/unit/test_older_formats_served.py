@@ -57,7 +57,7 @@ async def made(client: Client, name: str, **options: str) -> None:
         CreatableTopicConfig(name=option.replace("_", "."), value=value) for option, value in options.items()
     ]
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
-    answer = await client.ask(CREATE_TOPICS, 0, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    answer = await client.ask(CREATE_TOPICS, 0, CreateTopicsRequest(topics=[topic], timeout_ms=30_000))
     assert answer.topics[0].error_code == 0
 
 
