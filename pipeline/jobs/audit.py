@@ -115,7 +115,7 @@ def _charts(rows: list[dict[str, Any]], names: list[str], window_ms: int) -> lis
                 charts.append(_chart(f"partition {partition}", "records", of, "n", window_ms))
                 continue
             charts += [
-                _chart(f"partition {partition}, {name}", f"{column} records", of, column, window_ms)
+                _chart(f"partition {partition}, {name}: {column}", "records", of, column, window_ms)
                 for column in ("missing", "duplicate", "extra")
                 if any(row[column] for row in of)
             ]

@@ -205,8 +205,8 @@ def test_what_a_tier_lacks_or_has_twice(capsys: Captured, written: Path) -> None
     assert f"parquet:{written}/parquet: 795 n, 10 missing, 5 duplicate, 0 extra" in ran.err
     text = Path(page).read_text()
     assert "partition 1, segments:" in text
-    assert text.count(": missing</h2>") == 2
-    assert text.count(": duplicate</h2>") == 2
+    assert text.count(": missing <small>") == 2
+    assert text.count(": duplicate <small>") == 2
     names = ["partition", "window", "n", "tier", "missing", "duplicate", "extra", "p50_ms", "p99_ms"]
     assert list(ran.rows[0]) == names
 
