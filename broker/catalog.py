@@ -207,8 +207,11 @@ class Catalog:
     def remove_topics(self, names: Iterable[str], next_epoch: int = 0) -> None:
         """Forget topics and their options, durably; their folders are to be deleted until `deletion_done`.
 
-        The leader epochs of new topics begin at `next_epoch` or above from now on.
+        The leader epochs of new topics begin at `next_epoch` or above from now on. One that is too large is of a log
+        from elsewhere, or damage, and is ignored: new topics need epochs, too.
         """
+        if next_epoch > FIRST_EPOCH_MAX:
+            next_epoch = 0
         with self._transaction():
             for name in names:
                 self._db.execute("DELETE FROM topic WHERE name = ?", (name,))

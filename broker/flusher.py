@@ -141,9 +141,8 @@ class Flusher:
             try:
                 commit.response = commit.failed(failures) if has_failed else commit.outcome
             except Exception as fault:
-                commit.response = kept(
-                    fault
-                )  # Its connection logs it and closes; the others get their answers.
+                # Its connection logs it and closes; the others get their answers.
+                commit.response = kept(fault)
             if commit.ready is not None:
                 connections[commit.ready] = None
                 commit.ready = None  # as `Later.resolve` does

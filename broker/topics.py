@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from tidelog.broker.catalog import FIRST_EPOCH_MAX, Catalog, TopicRecord, new_topic_id
+from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
 from tidelog.broker.creation import Creation, NewTopic, not_failed, noting_failure
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
@@ -520,10 +520,8 @@ class Topics:
         """
         name = topic.name
         next_epoch = max(partition.log.leader_epoch for partition in topic.partitions) + 1
-        if next_epoch > FIRST_EPOCH_MAX:
-            next_epoch = 0  # A log from elsewhere, or damage. There must be epochs left for new topics.
         self._catalog.remove_topic(name, next_epoch)
-        self._logs.first_epoch = max(self._logs.first_epoch, next_epoch)
+        self._logs.first_epoch = self._catalog.first_epoch()
         del self._made[name]
         self._give_name_back(name)
         del self._made_by_id[topic.id]

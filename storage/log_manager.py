@@ -65,9 +65,8 @@ class LogManager:
         self.disk = self.shared.disk
         self.logs: dict[tuple[str, int], Log] = {}
         self.left: dict[str, str] = {}  # topics of which no file is touched, and why
-        self._leaves_unrecovered = (
-            False  # their logs, after an unclean stop: that stays so for the next start
-        )
+        # Their logs were not recovered after an unclean stop: that stays so for the next start.
+        self._leaves_unrecovered = False
         self.cluster_id = ""
         self.directory_id = ""
         # The partitions that a checkpoint on disk may name, and those of them that are not here.
@@ -338,9 +337,8 @@ class LogManager:
         No later start takes them for new ones. One sync of the file system does it for many, or else a step for each.
         """
         try:
-            made = [
-                log for log in logs if files.status(log.directory) is not None
-            ]  # `restore` may make others later
+            # Those without a folder `restore` makes later.
+            made = [log for log in logs if files.status(log.directory) is not None]
             if not made or (self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync()):
                 return
             for log in made:
@@ -480,7 +478,7 @@ class LogManager:
         self._looked_ms = now_ms
         for key in self._due.take(now_ms):
             log = self.logs.get(key)
-            if log is None or isinstance(log, UnopenedLog):
+            if log is None or log.unopened is not None:
                 continue
             due_ms = None
             try:

@@ -36,6 +36,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog.config.kinds import INT_MAX
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import BatchHeader
 from tidelog.storage import (
@@ -67,7 +68,6 @@ from tidelog.storage.walk import Following, Refuses
 # Marks of a file that is not in force: deleted, half written.
 _LEFTOVERS = (DELETED, ".tmp")
 _DIGITS = 20
-EPOCH_MAX = (1 << 31) - 1
 # Does something to each of many, as `map` does.
 _Each = Callable[[Callable[[Log], None], list[Log]], Iterable[None]]
 # Of a log that is put on disk alone: where it ends, its leader epochs, their name. Its append times mostly are there.
@@ -580,7 +580,7 @@ def _load_epochs(log: Log, known: Known, since: int) -> None:
     first = known.first_epoch if loaded is None else 0
     if not known.clean:
         # Records that a client read may be gone, with the file that named their epoch: it was `first` at least.
-        epochs.begin(min(max(latest, first) + 1, EPOCH_MAX), end)
+        epochs.begin(min(max(latest, first) + 1, INT_MAX), end)
         changed = True
     elif epochs.latest < 0:
         epochs.begin(max(latest, first), end)

@@ -31,9 +31,8 @@ LEAST_BYTES: Final = 64 << 10
 # What a record counts for where nobody knows.
 RECORD_BYTES: Final = 1 << 10
 _WAIT_MS: Final = 500
-_MOST_FURTHER: Final = (
-    1_000_000  # records that a read may go on past its planned end, if it was shorter than that
-)
+# So many records may a read go on past its planned end, if the plan was for fewer.
+_MOST_FURTHER: Final = 1_000_000
 _IDLE: Final = 20  # so many of them without anything
 _BY_NAME: Final = 12  # the last version that names topics
 
