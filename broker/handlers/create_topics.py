@@ -88,6 +88,7 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) 
     accepted: dict[str, str] = {}  # by their names in metrics
     results: dict[str, CreatableTopicResult] = {}
     waiting: list[NewTopic] = []
+    waiting_partitions = 0
     for wanted in {topic.name: topic for topic in request.topics}.values():
         is_dropped = yield
         try:
@@ -107,11 +108,13 @@ def _create_all(broker: Broker, request: CreateTopicsRequest, deadline_ms: int) 
             result.configs = _describe(broker, config)
         else:
             result.topic_config_error_code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        if not request.validate_only:
-            waiting.append(new)
-        if sum(new.partitions for new in waiting) >= MADE_AT_ONCE:
+        if request.validate_only:
+            continue
+        waiting.append(new)
+        waiting_partitions += new.partitions
+        if waiting_partitions >= MADE_AT_ONCE:
             yield from _create(broker, waiting, results)
-            waiting = []
+            waiting, waiting_partitions = [], 0
     yield from _create(broker, waiting, results)
     return CreateTopicsResponse(topics=list(results.values()))
 
