@@ -12,17 +12,17 @@ import secrets
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from tidelog.config import stored
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import OnError, StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Catalog:
             raise CatalogError(irregular)
         self.path = path
         self._full = full
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(path, isolation_level="IMMEDIATE", check_same_thread=False)
         try:
             # With a journal that stays, a commit is that its header is overwritten, and synced: a committed topic
             # survives a power cut.
@@ -138,11 +138,11 @@ class Catalog:
             return
         # Only what was there before a transaction goes into its journal.
         try:
-            with self._transaction():
+            with self._as_storage_error(), self._db:
                 self._db.execute("DROP TABLE IF EXISTS room")
                 self._db.execute("CREATE TABLE room (bytes BLOB) STRICT")
                 self._db.execute("INSERT INTO room VALUES (zeroblob(?))", (ROOM_BYTES,))
-            with self._transaction():
+            with self._as_storage_error(), self._db:
                 self._db.execute("UPDATE room SET bytes = randomblob(?)", (ROOM_BYTES,))
                 self._db.execute("DROP TABLE room")
         except StorageError as error:
@@ -159,7 +159,7 @@ class Catalog:
 
     def add_topics(self, topics: Iterable[TopicRecord]) -> None:
         """Make topics durable, all or none, in place of what failed creations may have left under their names."""
-        with self._transaction():
+        with self._as_storage_error(), self._db:
             for topic in topics:
                 self._db.execute("DELETE FROM topic WHERE name = ?", (topic.name,))
                 self._db.execute(
@@ -170,13 +170,13 @@ class Catalog:
 
     def set_partitions(self, name: str, partitions: int) -> None:
         """Have a topic have so many partitions, durably."""
-        with self._transaction():
+        with self._as_storage_error(), self._db:
             self._db.execute("UPDATE topic SET partitions = ? WHERE name = ?", (partitions, name))
 
     def set_options(self, name: str, options: Mapping[str, str]) -> None:
         """Have a topic have these options and no others, durably."""
         rows = [(name, option, value) for option, value in options.items()]
-        with self._transaction():
+        with self._as_storage_error(), self._db:
             self._db.execute("DELETE FROM topic_option WHERE topic = ?", (name,))
             self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
 
@@ -188,7 +188,7 @@ class Catalog:
     def set_broker_options(self, broker: str, options: Mapping[str, str]) -> None:
         """Have a broker, or all, have these options and no others, durably."""
         rows = [(broker, option, value) for option, value in options.items()]
-        with self._transaction():
+        with self._as_storage_error(), self._db:
             self._db.execute("DELETE FROM broker_option WHERE broker = ?", (broker,))
             self._db.executemany("INSERT INTO broker_option VALUES (?, ?, ?)", rows)
 
@@ -212,7 +212,7 @@ class Catalog:
         """
         if next_epoch > FIRST_EPOCH_MAX:
             next_epoch = 0
-        with self._transaction():
+        with self._as_storage_error(), self._db:
             for name in names:
                 self._db.execute("DELETE FROM topic WHERE name = ?", (name,))
                 self._db.execute("INSERT OR IGNORE INTO deletion VALUES (?)", (name,))
@@ -234,7 +234,7 @@ class Catalog:
 
     def deletion_done(self, name: str) -> None:
         """Note that nothing of a removed topic is left on disk."""
-        with self._transaction():
+        with self._as_storage_error(), self._db:
             self._db.execute("DELETE FROM deletion WHERE topic = ?", (name,))
 
     def deletions(self) -> list[str]:
@@ -249,7 +249,7 @@ class Catalog:
         with the id of one of those would be taken for what that has sent before.
         """
         first = secrets.randbelow(FIRST_PRODUCER_ID_MAX)
-        with self._transaction():
+        with self._as_storage_error(), self._db:
             (end,) = self._db.execute(
                 "INSERT INTO counter VALUES ('producer_id', ?2 + ?1)"
                 " ON CONFLICT (name) DO UPDATE SET value = value + ?1 RETURNING value",
@@ -261,32 +261,15 @@ class Catalog:
         """Close the file."""
         self._db.close()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Make what is done within durable when it ends, or undo it and raise StorageError."""
-        with self._as_storage_error():
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                # On a full disk SQLite may have rolled back by itself.
-                with suppress(sqlite3.Error):
-                    self._db.rollback()
-                raise
-
-    @contextmanager
-    def _as_storage_error(self) -> Iterator[None]:
+    def _as_storage_error(self) -> OnError[sqlite3.Error]:
         """Turn what SQLite says into the error that callers know."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-                self._full(OSError(errno.ENOSPC, str(error), str(self.path)))
-            message = (
-                f"{self.path}: cannot be used ({error}); free space there, or mend the disk, and try again"
-            )
-            raise StorageError(message) from error
+        return OnError(sqlite3.Error, self._fail)
+
+    def _fail(self, error: sqlite3.Error) -> NoReturn:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+            self._full(OSError(errno.ENOSPC, str(error), str(self.path)))
+        message = f"{self.path}: cannot be used ({error}); free space there, or mend the disk, and try again"
+        raise StorageError(message) from error
 
 
 def new_topic_id() -> bytes:

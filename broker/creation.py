@@ -1,14 +1,12 @@
 """What is known of topics while they are created. Knows nothing of how that is done (`topics`)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from tidelog.broker.catalog import TopicRecord
 from tidelog.broker.partition import Partition
 from tidelog.broker.topic_rules import BrokerStops
 from tidelog.config.topic_options import TopicConfig
-from tidelog.storage.errors import StorageError, without_frames
+from tidelog.storage.errors import OnError, StorageError, without_frames
 from tidelog.storage.log import Log
 
 
@@ -33,14 +31,14 @@ class Creation:
         self.failure: Exception | None = None
 
 
-@contextmanager
-def noting_failure(creations: list[Creation]) -> Iterator[None]:
+def noting_failure(creations: list[Creation]) -> OnError[Exception]:
     """Have creations fail with what keeps the block from its end."""
-    try:
-        yield
-    except (StorageError, BrokerStops) as error:
+
+    def note(error: Exception) -> None:
         for creation in creations:
             creation.failure = without_frames(error)
+
+    return OnError((StorageError, BrokerStops), note)
 
 
 def not_failed(creations: list[Creation]) -> list[Creation]:

@@ -9,11 +9,11 @@ for granted. Knows nothing of what was refused.
 import errno
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tidelog.storage import files, folder_identity
+from tidelog.storage.errors import OnError
 from tidelog.storage.troubles import Troubles
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -52,15 +52,14 @@ class DiskSpace:
                 True, "disk full folder=%s free_bytes=%d: writes are refused, reads go on; free space there"
             )
 
-    @contextmanager
-    def may_refuse(self, what: str, where: object) -> Iterator[None]:
+    def may_refuse(self, what: str, where: object) -> OnError[OSError]:
         """Go on where something that can be made again could not be written, and say so in the log."""
-        try:
-            yield
-        except OSError as error:
-            if not is_passing(error):  # Where only space is missing, what has to be written will tell.
-                self.distrust()
-            _log.warning("not written what=%s at=%s error=%r", what, where, str(error))
+        return OnError(OSError, partial(self._go_on_without, what, where))
+
+    def _go_on_without(self, what: str, where: object, error: OSError) -> None:
+        if not is_passing(error):  # Where only space is missing, what has to be written will tell.
+            self.distrust()
+        _log.warning("not written what=%s at=%s error=%r", what, where, str(error))
 
     def trust(self) -> bool:
         """Let the next start take what was written for granted, if this may; tell whether it does. OSError."""

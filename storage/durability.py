@@ -13,12 +13,10 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from tidelog.storage import files
-from tidelog.storage.errors import FlushPostponed
+from tidelog.storage.errors import FlushPostponed, OnError
 from tidelog.storage.health import Health
 from tidelog.storage.leader_epochs import LeaderEpochs
 from tidelog.storage.search.by_offset import segment_number
@@ -90,7 +88,7 @@ class Durability:
             target, active = log.log_end_offset, log.active
             if target == self.recovery_point and not self.unflushed.sealed:
                 return target
-            with self._failures():
+            with OnError(OSError, self._fail):
                 if self.unflushed or self._is_save_due(active):
                     return self._flush_all()
                 active.file.sync()
@@ -186,21 +184,16 @@ class Durability:
         self.unflushed.forget(gone)
         self.saved_bytes = 0
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _fail(self, error: OSError) -> NoReturn:
         """Take no more writes after a failed sync; where a file could not even be opened nothing has been lost."""
         log = self._log
-        try:
-            yield
-        except files.Shortage as error:
+        if isinstance(error, files.Shortage):
             raise FlushPostponed(
                 f"{log}: not flushed yet: {error}; the next flush tries again; raise the limit of open files"
             ) from error
-        except OSError as error:
-            # An append may be about to mend an earlier failure, which this one is not to go with.
-            with log.lock:
-                offline = self._health.flush_failed(error)
-            raise offline from error
+        # An append may be about to mend an earlier failure, which this one is not to go with.
+        with log.lock:
+            raise self._health.flush_failed(error) from error
 
     def _is_save_due(self, active: Segment) -> bool:
         return active.size - self.saved_bytes >= SAVE_INTERVAL_BYTES

@@ -5,7 +5,9 @@ to one. That a segment is not what its summary says is for `segment` to tell (`M
 wrong, where, and what to do.
 """
 
-from typing import TypeVar
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, TypeVar
 
 E = TypeVar("E", bound=BaseException)
 
@@ -18,6 +20,32 @@ def without_frames(error: E) -> E:
     """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
+
+
+class OnError(Generic[E]):
+    """Handle the errors of some types that a block raises: `with OnError(OSError, handle): ...`.
+
+    `handle` raises another error; where it returns, the block counts as done. A generator under `contextmanager` would
+    keep each error in a cycle with its frames, which only the collector frees: from Python 3.13 on the generator's
+    frame refers to the frame of its caller, which holds the error.
+    """
+
+    __slots__ = ("_handle", "_types")
+
+    def __init__(self, types: type[E] | tuple[type[E], ...], handle: Callable[[E], object]) -> None:
+        self._types = types
+        self._handle = handle
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> bool | None:
+        if not isinstance(error, self._types):
+            return False
+        self._handle(error)
+        return True
 
 
 class StorageError(Exception):

@@ -17,9 +17,9 @@ held it is deleted, and a new segment begins with it.
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.batch import MAGIC, BatchHeader, set_base
@@ -31,7 +31,7 @@ from tidelog.storage.batch_rules import Checked
 from tidelog.storage.continuity import bound_damage
 from tidelog.storage.deleted_files import DeletedFiles
 from tidelog.storage.durability import Durability
-from tidelog.storage.errors import LogDeleted, LogOffline, OffsetOutOfRange, ReadFailed, TakesLong
+from tidelog.storage.errors import LogDeleted, LogOffline, OffsetOutOfRange, OnError, ReadFailed, TakesLong
 from tidelog.storage.files import FileSlice
 from tidelog.storage.health import Health
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -587,11 +587,10 @@ class Log:
             for segment in self.segments:
                 segment.folder = folder
 
-    @contextmanager
-    def offline_on_error(self) -> Iterator[None]:
+    def offline_on_error(self) -> OnError[OSError]:
         """Turn an OSError into the error that callers know."""
-        try:
-            yield
-        except OSError as error:
-            self.shared.disk.refused(error)
-            raise LogOffline(f"{self}: {error}") from error
+        return OnError(OSError, self._go_offline)
+
+    def _go_offline(self, error: OSError) -> NoReturn:
+        self.shared.disk.refused(error)
+        raise LogOffline(f"{self}: {error}") from error

@@ -77,6 +77,7 @@ def test_all_columns(broker: Broker, client: RawClient, topic: str) -> None:
     (row,) = read(chosen(broker, topic), tuple(RECORDS.names))
     told = dict(zip(RECORDS.names, row, strict=True))
     assert told.pop("create_time").timestamp() * 1000 == NOW
+    (partition,) = client.metadata(topic).topics[0].partitions
     assert told == {
         "topic": topic,
         "partition": 0,
@@ -88,7 +89,7 @@ def test_all_columns(broker: Broker, client: RawClient, topic: str) -> None:
         "headers": [{"key": "h", "value": b"1"}, {"key": "n", "value": None}],
         "producer_id": -1,
         "batch_base": 0,
-        "leader_epoch": 0,
+        "leader_epoch": partition.leader_epoch,
     }
 
 

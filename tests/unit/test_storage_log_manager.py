@@ -582,7 +582,8 @@ def test_making_a_partition_takes_few_calls(data: Folder) -> None:
         sys.setprofile(before)
     made = calls.pop("Python") / 10
     assert made <= 170
-    del calls["fspath"]
+    for of_names in ("fspath", "_path_splitroot_ex"):  # The system is not asked for these.
+        calls.pop(of_names, None)
     assert calls == {"stat": 20, "mkdir": 10, "open": 50, "write": 20, "close": 50}
 
 
