@@ -50,7 +50,10 @@ def _in_words(told: dict[str, Any]) -> list[str]:
         (told["refusing_writes"], told["refused"], "takes no writes"),
         (told["compaction_failing"], told["not_compacted"], "compaction fails, and is tried again"),
     ):
-        lines += [f"{each['log']}: {what}: {each['reason']}" for each in named]
+        lines += [
+            f"{each['log']}: {what if each.get('is_read', True) else 'not served'}: {each['reason']}"
+            for each in named
+        ]
         if count > len(named):
             lines.append(f"and {count - len(named)} more: {what}")
     return lines
