@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tidelog.cli import kafka_python
 from tidelog.cli.errors import CommandError, PartitionsRefused
 from tidelog.cli.exit_codes import UNREACHABLE, USAGE
-from tidelog.cli.text import called
+from tidelog.cli.text import called, counted
 from tidelog.config.kinds import check_host, host_and_port
 from tidelog.config.nearest import nearest
 
@@ -126,7 +126,9 @@ def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> list[
     if not there:
         raise _no_topic(topic)
     if missing := sorted(set(wanted) - set(there)):
-        raise CommandError(f"topic {topic} has no partition {missing[0]}; it has 0 to {max(there)}")
+        raise CommandError(
+            f"topic {topic} has no partition {missing[0]}; it has {counted(max(there) + 1, 'partition')}, from 0 on"
+        )
     return [TopicPartition(topic, number) for number in sorted(set(wanted or there))]
 
 
@@ -141,7 +143,7 @@ def describe(client: Client, topic: str) -> dict[str, Any]:
 
 
 def _no_topic(topic: str) -> CommandError:
-    return CommandError(f"topic {topic} does not exist; {called()} topics list names those that do")
+    return CommandError(f"topic {topic} does not exist; {called()} topics list shows all topics")
 
 
 def own_options(client: Client, topic: str) -> dict[str, str]:
@@ -171,7 +173,10 @@ def alter_options(
     }
     request = client._alter_configs_request([resource.with_options(steps)], validate_only, incremental=True)
     (answer,) = client._manager.run(client._manager.send, request, resource.node_id).responses
-    check(f"{resource} was not changed", answer.to_dict())
+    found = answer.to_dict()
+    if found["error_code"] == _UNKNOWN_TOPIC and resource.topic is not None:
+        raise _no_topic(resource.topic)
+    check(f"{resource} was not changed", found)
 
 
 def _check_deleted(resource: "Resource", names: Sequence[str], known: dict[str, dict[str, Any]]) -> None:
@@ -205,6 +210,8 @@ def options(client: Client, resource: "Resource", *, every: bool) -> dict[str, d
     request = DescribeConfigsRequest(resources=[(wanted.resource_type, wanted.name, None)], min_version=1)
     (answer,) = client._manager.run(client._manager.send, request, resource.node_id).results
     found = answer.to_dict()
+    if found["error_code"] == _UNKNOWN_TOPIC and resource.topic is not None:
+        raise _no_topic(resource.topic)
     check(str(resource), found)
     return {
         option["name"]: option

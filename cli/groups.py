@@ -217,7 +217,7 @@ def _matches(group: str, pattern: str) -> bool:
 
 def no_group(group: str) -> CommandError:
     """Return what is said of a group that is not there."""
-    return CommandError(f"group {group} does not exist; {called()} groups list names those that do")
+    return CommandError(f"group {group} does not exist; {called()} groups list shows all groups")
 
 
 def refuse_members(group: str, found: Mapping[str, Any], done: str) -> None:

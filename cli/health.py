@@ -34,12 +34,12 @@ def _ask(address: str) -> dict[str, Any]:
             connection.request("GET", "/health")
             told = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException) as error:
-        why = f"{address}: no answer over HTTP ({error}); a broker has this port where http.port is set"
+        why = f"{address}: no answer over HTTP ({error}); a broker answers HTTP only if http.port is set"
         raise CommandError(why, UNREACHABLE) from error
     except ValueError:
         told = None
     if not isinstance(told, dict) or "not_compacted" not in told:
-        raise CommandError(f"{address}: what answers there is no Tidelog broker's http.port", UNREACHABLE)
+        raise CommandError(f"{address}: this is not the http.port of a Tidelog broker", UNREACHABLE)
     return told
 
 
