@@ -105,7 +105,7 @@ def _address_taken(error: CannotListen, config: BrokerConfig) -> str:
     elif error.listener != config.listeners[0]:
         option = "--override listeners=..."
     return (
-        f"port {port} is in use ({error.listener}): name another with {option}, or see who has it: "
+        f"port {port} is in use ({error.listener}): choose another with {option}; to see which process uses it: "
         f"ss -ltnp sport = :{port}"
     )
 
