@@ -16,6 +16,7 @@ from tidelog.broker.catalog import (
     read_broker_options,
     read_topics,
 )
+from tidelog.config.nearest import nearest
 from tidelog.config.options import dynamic_option
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import files, folder_identity
@@ -43,7 +44,8 @@ def stored(data_folder: Path, owner: Owner) -> dict[str, str]:
 def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
     """Set options, and delete those without a value: all of them durably, or none.
 
-    ConfigError for one that cannot be set, DataDirLocked beside a broker, StorageError, CatalogError.
+    ConfigError for one that cannot be set, DataDirLocked beside a broker, CatalogError, StorageError, which is also for
+    one to be deleted that is not stored.
     """
     for name, value in changes.items():
         if value is not None and owner.topic is None:
@@ -65,6 +67,11 @@ def change(data_folder: Path, owner: Owner, changes: Changes) -> None:
 
 
 def _changed(options: Mapping[str, str], changes: Changes) -> dict[str, str]:
+    for name, value in changes.items():
+        if value is None and name not in options:
+            raise StorageError(
+                f"{name}: no such option is stored{nearest(name, options)}; nothing was changed"
+            )
     return {name: value for name, value in {**options, **changes}.items() if value is not None}
 
 

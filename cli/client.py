@@ -9,14 +9,14 @@ import logging
 import re
 import socket  # noqa: TID251  (one knock at the door, before a client library is loaded)
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tidelog.cli import kafka_python
-from tidelog.cli.errors import CommandError
+from tidelog.cli.errors import CommandError, PartitionsRefused
 from tidelog.cli.exit_codes import UNREACHABLE, USAGE
-from tidelog.cli.text import called
+from tidelog.cli.text import called, counted
 from tidelog.config.kinds import check_host, host_and_port
 from tidelog.config.nearest import nearest
 
@@ -33,7 +33,9 @@ LOOKUP_CLOCK: Final = "lookup.clock"
 # What ListOffsets is asked for instead of a time.
 MAX_TIMESTAMP: Final = -3
 
-STORAGE_FAILS: Final = "the broker's disk fails or is full, which its log says"
+STORAGE_FAILS: Final = (
+    "the broker cannot use its files; its log says why, and /health does where http.port is set"
+)
 _UNKNOWN_TOPIC: Final = 3
 _UNKNOWN_MEMBER: Final = 25
 _NO_GROUP: Final = 69
@@ -45,13 +47,14 @@ _OWN_WORDS: Final = {
     10: "larger than max.message.bytes, which is the topic's or the broker's",
     17: "a topic name has 1 to 249 ASCII letters, digits, '.', '_' and '-', is not '.' or '..', and differs from "
     "others in more than '.' and '_'",
-    56: STORAGE_FAILS,
+    kafka_python.KAFKA_STORAGE_ERROR: STORAGE_FAILS,
 }
 
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>[0-9]+))?")
 
 # kafka-python carries no types.
 Client = Any
+T = TypeVar("T")
 
 
 @contextmanager
@@ -62,6 +65,7 @@ def admin(bootstrap: str) -> Iterator[Client]:
 
         with _closing(KafkaAdminClient(**_settings(bootstrap))) as client:
             kafka_python.make_no_topics(client._manager)
+            kafka_python.hear_refused_lookups(client, "_list_partition_offsets_process_response", _refused)
             yield client
 
 
@@ -81,6 +85,7 @@ def consumer(bootstrap: str) -> Iterator[Client]:
         with _closing(KafkaConsumer(**settings)) as client:
             kafka_python.make_no_topics(client._manager)
             kafka_python.hear_of_damage(client._fetcher)
+            kafka_python.hear_refused_lookups(client._fetcher, "_handle_list_offsets_response", _refused)
             kafka_python.let_resumed_on(client._fetcher)
             yield client
 
@@ -107,6 +112,7 @@ def producer(bootstrap: str) -> Iterator[Client]:
         }
         client = KafkaProducer(**settings)
         kafka_python.hear_refusals(client._metadata)
+        kafka_python.hear_refused_batches(client._sender)
         try:
             yield client
         finally:
@@ -120,7 +126,9 @@ def choose(topic: str, there: Collection[int], wanted: Collection[int]) -> list[
     if not there:
         raise _no_topic(topic)
     if missing := sorted(set(wanted) - set(there)):
-        raise CommandError(f"topic {topic} has no partition {missing[0]}; it has 0 to {max(there)}")
+        raise CommandError(
+            f"topic {topic} has no partition {missing[0]}; it has {counted(max(there) + 1, 'partition')}, from 0 on"
+        )
     return [TopicPartition(topic, number) for number in sorted(set(wanted or there))]
 
 
@@ -135,7 +143,7 @@ def describe(client: Client, topic: str) -> dict[str, Any]:
 
 
 def _no_topic(topic: str) -> CommandError:
-    return CommandError(f"topic {topic} does not exist; {called()} topics list names those that do")
+    return CommandError(f"topic {topic} does not exist; {called()} topics list shows all topics")
 
 
 def own_options(client: Client, topic: str) -> dict[str, str]:
@@ -165,7 +173,10 @@ def alter_options(
     }
     request = client._alter_configs_request([resource.with_options(steps)], validate_only, incremental=True)
     (answer,) = client._manager.run(client._manager.send, request, resource.node_id).responses
-    check(f"{resource} was not changed", answer.to_dict())
+    found = answer.to_dict()
+    if found["error_code"] == _UNKNOWN_TOPIC and resource.topic is not None:
+        raise _no_topic(resource.topic)
+    check(f"{resource} was not changed", found)
 
 
 def _check_deleted(resource: "Resource", names: Sequence[str], known: dict[str, dict[str, Any]]) -> None:
@@ -199,6 +210,8 @@ def options(client: Client, resource: "Resource", *, every: bool) -> dict[str, d
     request = DescribeConfigsRequest(resources=[(wanted.resource_type, wanted.name, None)], min_version=1)
     (answer,) = client._manager.run(client._manager.send, request, resource.node_id).results
     found = answer.to_dict()
+    if found["error_code"] == _UNKNOWN_TOPIC and resource.topic is not None:
+        raise _no_topic(resource.topic)
     check(str(resource), found)
     return {
         option["name"]: option
@@ -264,6 +277,27 @@ def largest_times(client: Client, chosen: Sequence[Any]) -> dict[Any, Any]:
     except UnsupportedForMessageFormatError:
         return {}
     return found
+
+
+def without_refused(
+    ask: Callable[[list[Any]], T], chosen: Sequence[Any]
+) -> tuple[T, PartitionsRefused | None]:
+    """Ask about partitions; return the answer, and the error for those whose logs the broker cannot use."""
+    refused: set[Any] = set()
+    while True:
+        try:
+            found = ask([key for key in chosen if key not in refused])
+        except PartitionsRefused as error:
+            refused |= error.keys
+        else:
+            return found, _refused(sorted(refused)) if refused else None
+
+
+def _refused(partitions: Sequence[Any]) -> PartitionsRefused:
+    from kafka import TopicPartition
+
+    keys = [TopicPartition(*each) for each in partitions]
+    return PartitionsRefused(keys, _words_of(kafka_python.KAFKA_STORAGE_ERROR))
 
 
 def delete_records(client: Client, wanted: Mapping[Any, int]) -> dict[Any, int]:
@@ -420,6 +454,20 @@ def take_damaged(session: Client) -> dict[Any, int]:
     return damaged
 
 
+def refused_fetches(session: Client) -> PartitionsRefused | None:
+    """Return the error for the partitions that the broker could not read when it was last asked."""
+    refused = session._fetcher.refused
+    return _refused(sorted(refused)) if refused else None
+
+
+def stalled(session: Client, seconds: float) -> CommandError:
+    """Return the error for a broker that has sent nothing for so long, with the reason if it gave one."""
+    refused = refused_fetches(session)
+    return CommandError(
+        f"the broker has sent nothing for {seconds} s{f': {refused}' if refused else ''}", UNREACHABLE
+    )
+
+
 def any_error() -> type[Exception]:
     """Return what all exceptions of kafka-python derive from."""
     from kafka.errors import KafkaError
@@ -447,20 +495,20 @@ def timeout_error() -> type[Exception]:
 def refusal(session: Client, topic: str) -> str | None:
     """Return what the broker last answered a producer that asked for a topic's partitions; None if no error."""
     code = session._metadata.refusals.get(topic)
-    if not code:
-        return None
-    from kafka.errors import for_code
+    return _words_of(code) if code else None
 
-    return _words(for_code(code))
+
+def batch_refusal(session: Client) -> str | None:
+    """Return what the broker last answered to a producer's batch; None if it was no error."""
+    answer = session._sender.refusal
+    return answer and _of_broker(answer.error_code, answer.error_message)
 
 
 def check(what: str, answer: dict[str, Any]) -> None:
     """Raise CommandError if the broker's answer about something is an error."""
     code = answer["error_code"]
     if code:
-        from kafka.errors import for_code
-
-        raise CommandError(f"{what}: {answer.get('error_message') or _words(for_code(code))}")
+        raise CommandError(f"{what}: {_of_broker(code, answer.get('error_message'))}")
 
 
 def reason(error: BaseException) -> str:
@@ -468,6 +516,17 @@ def reason(error: BaseException) -> str:
     if getattr(error, "errno", None):
         return _words(type(error))
     return " ".join(", ".join(str(part) for part in error.args).split()) or type(error).__name__
+
+
+def _of_broker(code: int, message: str | None) -> str:
+    """Return what a broker says of an error: its own words where it has some."""
+    return message or _words_of(code)
+
+
+def _words_of(code: int) -> str:
+    from kafka.errors import for_code
+
+    return _words(for_code(code))
 
 
 def _words(error: type[Any]) -> str:

@@ -32,7 +32,7 @@ def run(
 ) -> int:
     """Delete what lies before an offset or a time, or all of it; return the exit code."""
     if (offset is not None) + (before is not None) + everything != 1:
-        raise CommandError("say what goes: --offset N, --before TIME or --all", USAGE)
+        raise CommandError("give one of --offset N, --before TIME and --all", USAGE)
     if offset is not None and len(partitions) != 1:
         raise CommandError("--offset N goes with one --partition", USAGE)
     at_ms = None if before is None else time_options.time_ms("--before", before, clock.now_ms())

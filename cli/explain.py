@@ -396,7 +396,7 @@ def ranged(where: Where, since: str, until: str, clock_name: str | None, as_json
 def _topic_and_clock(where: Where, clock_name: str | None) -> tuple[_Topic, str, Timeline]:
     """Return the topic, and the clock by which it is searched, its own unless one is named."""
     if clock_name is not None and clock_name not in CLOCKS:
-        raise CommandError(f"--clock {shown(clock_name)}: it is one of {', '.join(CLOCKS)}", USAGE)
+        raise CommandError(f"--clock {shown(clock_name)}: must be one of {', '.join(CLOCKS)}", USAGE)
     topic = _topic(where)
     name = clock_name or topic.config.lookup_clock
     return topic, name, CLOCKS[name]

@@ -49,7 +49,7 @@ def choose(name: str) -> Format:
     if "{" in name:
         return _template(name)
     raise CommandError(
-        f"--format {name}: it is text, json or a template such as '{{offset}} {{value}}'", USAGE
+        f"--format {name}: must be text, json or a template such as '{{offset}} {{value}}'", USAGE
     )
 
 
@@ -96,7 +96,9 @@ def _template(template: str) -> Format:
         raise _unusable(template, str(error)) from None
     for name, spec in fields:
         if name not in FIELDS:
-            raise CommandError(f"--format has no {{{name}}}; it has {', '.join(FIELDS)}", USAGE)
+            raise CommandError(
+                f"--format: no such field {{{name}}}; the fields are {', '.join(FIELDS)}", USAGE
+            )
         if "{" in spec:
             raise _unusable(template, f"a specification, '{spec}', holds no field of its own")
         if any(len(number.lstrip("0")) > WIDTH_DIGITS for number in re.findall(r"\d+", spec)):

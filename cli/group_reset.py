@@ -90,7 +90,7 @@ def run(
 ) -> int:
     """Show the plan, ask unless the person is sure, and carry it out; return the exit code."""
     if bool(topics) == every:
-        raise CommandError("say which partitions: --topic NAME, --topic NAME:0,1 or --all-topics", USAGE)
+        raise CommandError("give either --topic NAME (NAME:0,1 for some partitions) or --all-topics", USAGE)
     wanted = _wanted(target, clock.now_ms())
     chosen = _parse_topics(topics)
     _check_name(group)
@@ -141,7 +141,7 @@ def _look_at(group: str, found: Mapping[str, Any] | None, every: bool, is_dry: b
 def _wanted(target: Target, now_ms: int) -> _Wanted:
     if sum(each is not None for each in target) != 1:
         raise CommandError(
-            "say where to: --to-offset N, --to-time TIME, --by-duration LENGTH or --shift-by N", USAGE
+            "give one target: --to-offset N, --to-time TIME, --by-duration LENGTH or --shift-by N", USAGE
         )
     if target.shift_by is not None:
         return _Shift(target.shift_by)
@@ -154,7 +154,7 @@ def _wanted(target: Target, now_ms: int) -> _Wanted:
         return text
     if not (text.isascii() and text.isdecimal() and len(text) <= _OFFSET_DIGITS):
         raise CommandError(
-            f"--to-offset {target.to_offset}: it is earliest, latest or a number from 0 on", USAGE
+            f"--to-offset {target.to_offset}: must be earliest, latest or a number from 0 up", USAGE
         )
     return int(text)
 

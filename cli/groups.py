@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, groups_held, lag, offsets
-from tidelog.cli.errors import CommandError
+from tidelog.cli.errors import CommandError, PartitionsRefused
 from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import Column, print_rows, to_json
 from tidelog.cli.text import called, confirm, counted, note, shown
@@ -84,10 +84,11 @@ def describe(group: str, as_json: bool, bootstrap: str, clock: Clock) -> int:
         if found is None:
             raise no_group(group)
         committed = client.committed(session, group)
-        rows = _partitions(session, bootstrap, committed, found["members"], clock)
+        rows, refused = _partitions(session, bootstrap, committed, found["members"], clock)
+    code = OK if refused is None else offsets.unread(refused)
     if as_json:
         print(to_json({**found, "partitions": rows}))
-        return OK
+        return code
     told = [found["state"], f"type {found['type']}", f"protocol {found['protocol_type'] or '-'}"]
     if found["assignor"]:
         told.append(f"assignor {found['assignor']}")
@@ -100,7 +101,7 @@ def describe(group: str, as_json: bool, bootstrap: str, clock: Clock) -> int:
     print(counted(len(found["members"]), "member"))
     if found["members"]:
         print_rows(MEMBERS, found["members"], as_json=False)
-    return OK
+    return code
 
 
 def _past_end(group: str, row: Mapping[str, Any]) -> str:
@@ -117,8 +118,11 @@ def _partitions(
     committed: Mapping[Any, int],
     members: Sequence[Mapping[str, Any]],
     clock: Clock,
-) -> list[dict[str, Any]]:
-    """Return a row for each partition of which an offset is committed, or that a member reads."""
+) -> tuple[list[dict[str, Any]], PartitionsRefused | None]:
+    """Return a row for each partition of which an offset is committed, or that a member reads.
+
+    The ends of those that the error names are not known.
+    """
     reads = {
         client.partition(each["topic"], number): member["member"]
         for member in members
@@ -127,8 +131,8 @@ def _partitions(
     }
     wanted = sorted(committed.keys() | reads.keys())
     there = client.existing(session, wanted)
-    starts, ends = offsets.bounds(session, there)
-    positions = {key: max(committed[key], starts[key]) for key in there if key in committed}
+    (starts, ends), refused = client.without_refused(partial(offsets.bounds, session), there)
+    positions = {key: max(committed[key], starts[key]) for key in ends if key in committed}
     clocks = {topic: client.lookup_clock(session, topic) for topic in {key.topic for key in positions}}
     by_append = frozenset(topic for topic, name in clocks.items() if name == "append")
     lags: dict[Any, lag.Lag] = {}
@@ -136,7 +140,7 @@ def _partitions(
         with client.consumer(bootstrap) as reader:
             lags = lag.in_time(session, reader, positions, ends, by_append, clock.now_ms())
     within = {key: position for key, position in positions.items() if position <= ends[key]}
-    return [
+    rows = [
         {
             "topic": key.topic,
             "partition": key.partition,
@@ -151,6 +155,7 @@ def _partitions(
         }
         for key in wanted
     ]
+    return rows, refused
 
 
 def delete(
@@ -175,9 +180,7 @@ def delete(
         if busy:
             note(f"{counted(busy, 'group')} with members not deleted; stop them first")
         if not chosen:
-            raise CommandError(
-                f"no group without members is meant; {called()} groups list names those that are there"
-            )
+            raise CommandError(f"no group without members matches; {called()} groups list shows all groups")
         if not is_sure and not confirm(question):
             if not as_json:
                 print(shown(f"group {chosen[0]} kept") if len(chosen) == 1 else f"{len(chosen)} groups kept")
@@ -214,7 +217,7 @@ def _matches(group: str, pattern: str) -> bool:
 
 def no_group(group: str) -> CommandError:
     """Return what is said of a group that is not there."""
-    return CommandError(f"group {group} does not exist; {called()} groups list names those that do")
+    return CommandError(f"group {group} does not exist; {called()} groups list shows all groups")
 
 
 def refuse_members(group: str, found: Mapping[str, Any], done: str) -> None:

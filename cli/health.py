@@ -34,12 +34,12 @@ def _ask(address: str) -> dict[str, Any]:
             connection.request("GET", "/health")
             told = json.loads(connection.getresponse().read())
     except (OSError, http.client.HTTPException) as error:
-        why = f"{address}: no answer over HTTP ({error}); a broker has this port where http.port is set"
+        why = f"{address}: no answer over HTTP ({error}); a broker answers HTTP only if http.port is set"
         raise CommandError(why, UNREACHABLE) from error
     except ValueError:
         told = None
     if not isinstance(told, dict) or "not_compacted" not in told:
-        raise CommandError(f"{address}: what answers there is no Tidelog broker's http.port", UNREACHABLE)
+        raise CommandError(f"{address}: this is not the http.port of a Tidelog broker", UNREACHABLE)
     return told
 
 
@@ -50,7 +50,10 @@ def _in_words(told: dict[str, Any]) -> list[str]:
         (told["refusing_writes"], told["refused"], "takes no writes"),
         (told["compaction_failing"], told["not_compacted"], "compaction fails, and is tried again"),
     ):
-        lines += [f"{each['log']}: {what}: {each['reason']}" for each in named]
+        lines += [
+            f"{each['log']}: {what if each.get('is_read', True) else 'not served'}: {each['reason']}"
+            for each in named
+        ]
         if count > len(named):
             lines.append(f"and {count - len(named)} more: {what}")
     return lines

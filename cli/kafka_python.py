@@ -3,9 +3,13 @@
 Owns these mends, and what they know of the inside of the library. Refuses to know what a session is for.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 _CORRUPT_MESSAGE: Final = 2
+KAFKA_STORAGE_ERROR: Final = 56
+
+Partition = tuple[str, int]
 
 
 def make_no_topics(manager: Any) -> None:
@@ -17,20 +21,48 @@ def make_no_topics(manager: Any) -> None:
 
 
 def hear_of_damage(fetcher: Any) -> None:
-    """Keep which partitions the broker says are damaged, and go on with the others.
+    """Keep which partitions the broker says are damaged or that it cannot read now, and go on with the others.
 
-    kafka-python 3.0.12 raises that error without a word of the partition.
+    kafka-python 3.0.12 raises the first error without a word of the partition, and never tells of the second.
     """
     parse = fetcher._parse_fetched_data
     fetcher.damaged = {}
+    fetcher.refused = set()
 
     def hear(fetch: Any) -> Any:
-        if fetch.partition_data.error_code != _CORRUPT_MESSAGE:
-            return parse(fetch)
-        fetcher.damaged[fetch.topic_partition] = fetch.fetched_offset
-        return None
+        code = fetch.partition_data.error_code
+        if code == _CORRUPT_MESSAGE:
+            fetcher.damaged[fetch.topic_partition] = fetch.fetched_offset
+            return None
+        if code == KAFKA_STORAGE_ERROR:
+            fetcher.refused.add(fetch.topic_partition)
+        else:
+            fetcher.refused.discard(fetch.topic_partition)
+        return parse(fetch)
 
     fetcher._parse_fetched_data = hear
+
+
+def hear_refused_lookups(session: Any, method: str, refuse: Callable[[list[Partition]], Exception]) -> None:
+    """Raise what `refuse` makes of the partitions whose logs the broker cannot use, as ListOffsets answers it.
+
+    `method` takes that answer. kafka-python 3.0.12 names no partition in its error; its consumer raises none, but asks
+    again without a pause until `request_timeout_ms` is over.
+    """
+    handle = getattr(session, method)
+
+    def hear(answer: Any) -> Any:
+        refused = [
+            (topic.name, each.partition_index)
+            for topic in answer.topics
+            for each in topic.partitions
+            if each.error_code == KAFKA_STORAGE_ERROR
+        ]
+        if refused:
+            raise refuse(sorted(refused))
+        return handle(answer)
+
+    setattr(session, method, hear)
 
 
 def let_resumed_on(fetcher: Any) -> None:
@@ -62,3 +94,18 @@ def hear_refusals(cluster: Any) -> None:
         update(answer)
 
     cluster.update_metadata = hear
+
+
+def hear_refused_batches(sender: Any) -> None:
+    """Keep what the broker last said against a batch, for as long as it takes none.
+
+    kafka-python 3.0.12 logs it and sends the batch again until `delivery_timeout_ms` is over, and then says only that.
+    """
+    complete = sender._complete_batch
+    sender.refusal = None
+
+    def hear(batch: Any, answer: Any) -> None:
+        sender.refusal = answer if answer.error_code else None
+        complete(batch, answer)
+
+    sender._complete_batch = hear

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from tidelog.cli import client
-from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import UNREACHABLE
 
 POLL_MS: Final = 250
 STALLED_S: Final = 30
@@ -93,7 +91,7 @@ def first_records(
             left -= done
             last_news = time.monotonic()
         elif time.monotonic() - last_news > STALLED_S:
-            raise CommandError(f"the broker has sent nothing for {STALLED_S} s", UNREACHABLE)
+            raise client.stalled(reader, STALLED_S)
     return found
 
 

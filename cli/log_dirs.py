@@ -15,7 +15,7 @@ SIZES: Final = (
     Column("broker", "broker", is_number=True),
     Column("topic", "topic"),
     Column("partition", "partition", is_number=True),
-    Column("bytes", "bytes", is_number=True),
+    Column("bytes", "bytes", lambda size: "unknown" if size is None else str(size), is_number=True),
 )
 
 
@@ -32,7 +32,7 @@ def run(topics: Collection[str], as_json: bool, bootstrap: str) -> int:
             client.check(f"broker {broker['broker']}, {folder['log_dir']}", folder)
             sizes = list(_sizes(broker["broker"], folder))
             rows += sizes
-            folders.append(_folder(broker["broker"], folder, sum(row["bytes"] for row in sizes)))
+            folders.append(_folder(broker["broker"], folder, sum(row["bytes"] or 0 for row in sizes)))
     print_rows(SIZES, rows, as_json=as_json)
     for folder in folders:
         print(to_json(folder) if as_json else _in_words(folder, len(rows)))
@@ -47,7 +47,7 @@ def _sizes(broker: int, folder: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 "broker": broker,
                 "topic": topic["name"],
                 "partition": each["partition_index"],
-                "bytes": each["partition_size"],
+                "bytes": _known(each["partition_size"]),
             }
 
 

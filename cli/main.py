@@ -271,14 +271,21 @@ def delete_records(
     offset: Annotated[
         int | None,
         typer.Option(
-            "--offset", metavar="N", min=0, max=LONG_MAX, help="What lies before it goes, of one --partition."
+            "--offset",
+            metavar="N",
+            min=0,
+            max=LONG_MAX,
+            help="Delete what lies before this offset of one --partition.",
         ),
     ] = None,
     before: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help=f"What lies before the first record at or after it: {TIME_HELP}."),
+        typer.Option(
+            metavar="TIME",
+            help=f"Delete what lies before the first record at or after this time: {TIME_HELP}.",
+        ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything that is there.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all records.")] = False,
     yes: Yes = False,
     as_json: Json = False,
     bootstrap: Bootstrap = LOCAL,
@@ -312,7 +319,7 @@ def health(
     ],
     as_json: Json = False,
 ) -> int:
-    """Say whether a broker is well: which logs take no writes, whose compaction fails, and why."""
+    """Show whether a broker is healthy: which logs take no writes, which cannot be compacted, and why."""
     from tidelog.cli.health import run
 
     return run(address, as_json)
@@ -333,7 +340,7 @@ def dump(
 ) -> int:
     """Show what a file of a partition holds, and whether it is sound. No broker is asked, nor disturbed if one runs.
 
-    A last batch that is not whole is mentioned and is no error: a broker may be writing it.
+    An incomplete last batch is reported but is no error, since a broker may be writing it.
     """
     from tidelog.cli.dump import run
 
@@ -345,17 +352,15 @@ def fsck(
     folder: Annotated[
         Path | None, typer.Argument(help="A data folder, or the folder of a partition.", show_default=False)
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="A data folder: another way to say FOLDER.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="A data folder, in place of FOLDER.")] = None,
     repair: Annotated[
         bool,
-        typer.Option(
-            "--repair", help="Write anew what the log says: indexes and summaries. Stop the broker first."
-        ),
+        typer.Option("--repair", help="Rebuild indexes and summaries from the log. Stop the broker first."),
     ] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Decode every record too.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Check logs and all that lies beside them: each damage is a line. Nothing is written without --repair.
+    """Check logs and the files beside them, and print a line for each damage. Only --repair writes.
 
     A running broker is not disturbed. Exit codes: 0 all is sound, 1 there is damage (with --repair: that cannot be
     mended), 4 there is nothing to look at, or it cannot be read.
@@ -387,7 +392,7 @@ def import_folder(
 ) -> int:
     """Copy the log in a folder into a data folder, as a partition. No broker may have either open.
 
-    Offsets and bytes stay as they are; indexes are made anew. All of it is imported, or nothing. What the topic's
+    Offsets and bytes stay as they are; indexes are rebuilt. Either all of it is imported or nothing. What the topic's
     retention would delete is said.
     """
     from tidelog.broker.clock import Clock

@@ -4,17 +4,22 @@ Owns the questions to ListOffsets. Refuses to know records: the answer is the br
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, time_options
-from tidelog.cli.exit_codes import OK
+from tidelog.cli.errors import PartitionsRefused
+from tidelog.cli.exit_codes import FAILED, OK
 from tidelog.cli.output import Column, print_rows
+from tidelog.cli.text import note
 from tidelog.config import times
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 NONE: Final = "none at or after"
+
+Row = dict[str, int | None]
 
 
 def _or_dash(value: int | None) -> str:
@@ -28,8 +33,8 @@ def _time(timestamp_ms: int | None) -> str:
 _PARTITION = Column("partition", "partition", is_number=True)
 RANGE: Final = (
     _PARTITION,
-    Column("start", "start", is_number=True),
-    Column("end", "end", is_number=True),
+    Column("start", "start", _or_dash, is_number=True),
+    Column("end", "end", _or_dash, is_number=True),
     Column("max_timestamp", "largest timestamp", _time),
     Column("max_timestamp_offset", "at offset", _or_dash, is_number=True),
 )
@@ -48,21 +53,37 @@ def run(topic: str, at: str | None, as_json: bool, bootstrap: str, clock: Clock)
             partition["partition_index"] for partition in client.describe(session, topic)["partitions"]
         ]
         chosen = client.choose(topic, numbers, ())
-        rows = ranges(session, chosen) if at_ms is None else _at(session, chosen, at_ms)
-    if at_ms is None:
-        print_rows(RANGE, rows, as_json=as_json)
-    else:
-        caption = f"{topic}: the first record at or after {times.show(at_ms)}"
-        print_rows(AT, rows, as_json=as_json, caption=caption)
-    return OK
+        if at_ms is None:
+            rows, refused = ranges(session, chosen)
+            print_rows(RANGE, rows, as_json=as_json)
+        else:
+            found, refused = client.without_refused(partial(_at, session, at_ms), chosen)
+            caption = f"{topic}: the first record at or after {times.show(at_ms)}"
+            print_rows(AT, [found[key] for key in found], as_json=as_json, caption=caption)
+    return OK if refused is None else unread(refused)
 
 
-def ranges(session: client.Client, chosen: list[Any]) -> list[dict[str, int | None]]:
-    """Return start, end (the next offset) and the largest timestamp of each partition of a topic."""
+def ranges(session: client.Client, chosen: list[Any]) -> tuple[list[Row], PartitionsRefused | None]:
+    """Return start, end (the next offset) and the largest timestamp of each partition of a topic.
+
+    Nothing is known of the partitions that the error names.
+    """
+    found, refused = client.without_refused(partial(_ranges, session), chosen)
+    unknown = dict.fromkeys(("start", "end", "max_timestamp", "max_timestamp_offset"))
+    return [found.get(key, {"partition": key.partition, **unknown}) for key in chosen], refused
+
+
+def unread(refused: PartitionsRefused) -> int:
+    """Say on standard error which partitions are not known, and return the exit code."""
+    note(str(refused))
+    return FAILED
+
+
+def _ranges(session: client.Client, chosen: Sequence[Any]) -> dict[Any, Row]:
     starts, ends = bounds(session, chosen)
     largest = client.largest_times(session, chosen)
-    return [
-        {
+    return {
+        key: {
             "partition": key.partition,
             "start": starts[key],
             "end": ends[key],
@@ -70,19 +91,19 @@ def ranges(session: client.Client, chosen: list[Any]) -> list[dict[str, int | No
             "max_timestamp_offset": _found(largest[key].offset) if key in largest else None,
         }
         for key in chosen
-    ]
+    }
 
 
-def _at(session: client.Client, chosen: list[Any], at_ms: int) -> list[dict[str, int | None]]:
+def _at(session: client.Client, at_ms: int, chosen: Sequence[Any]) -> dict[Any, Row]:
     found = client.at_time(session, dict.fromkeys(chosen, at_ms))
-    return [
-        {
+    return {
+        key: {
             "partition": key.partition,
             "offset": _found(found[key].offset),
             "timestamp": _found(found[key].timestamp),
         }
         for key in chosen
-    ]
+    }
 
 
 def bounds(session: client.Client, chosen: Sequence[Any]) -> tuple[dict[Any, int], dict[Any, int]]:

@@ -133,7 +133,7 @@ class Sending:
             try:
                 answer.get(max(0, left_s))
             except client.timeout_error() as error:
-                raise _stalled(number) from error
+                raise _stalled(number, client.batch_refusal(self._session)) from error
             except client.any_error() as error:
                 raise _rejected(number, error) from error
             self._in_flight.popleft()
@@ -148,7 +148,7 @@ class Sending:
         except client.timeout_error() as error:
             # Where nothing is on its way there was no wait for room, but for the topic's partitions.
             if self._in_flight:
-                raise _stalled(number) from error
+                raise _stalled(number, client.batch_refusal(self._session)) from error
             raise _without_partitions(self._topic, client.refusal(self._session, self._topic)) from error
         except (ValueError, client.any_error()) as error:
             raise _rejected(number, error) from error
@@ -177,9 +177,9 @@ def _without_partitions(topic: str, refusal: str | None) -> CommandError:
     return CommandError(message, UNREACHABLE)
 
 
-def _stalled(number: int) -> CommandError:
+def _stalled(number: int, refusal: str | None) -> CommandError:
     message = (
-        f"the broker has acknowledged nothing for {STALLED_S} s: it cannot be reached, or its disk is full, which "
-        f"its log says; line {number} is the first that may not be on disk, and no more lines were read"
+        f"the broker has acknowledged nothing for {STALLED_S} s: {refusal or 'it cannot be reached'}; line {number} is "
+        "the first that may not be on disk, and no more lines were read"
     )
     return CommandError(message, UNREACHABLE)

@@ -52,7 +52,7 @@ def run(
 ) -> int:
     """Run the broker; return the exit code: 0 after an orderly stop, 2 for a wrong option, 1 where it cannot go on."""
     if log_level not in LOG_LEVELS:
-        return _complain(f"--log-level {log_level}: it is one of {', '.join(LOG_LEVELS)}", USAGE)
+        return _complain(f"--log-level {log_level}: must be one of {', '.join(LOG_LEVELS)}", USAGE)
     _start_logging(log_level)
     _end_by_signals()
     _raise_file_limit()
@@ -105,7 +105,7 @@ def _address_taken(error: CannotListen, config: BrokerConfig) -> str:
     elif error.listener != config.listeners[0]:
         option = "--override listeners=..."
     return (
-        f"port {port} is in use ({error.listener}): name another with {option}, or see who has it: "
+        f"port {port} is in use ({error.listener}): choose another with {option}; to see which process uses it: "
         f"ss -ltnp sport = :{port}"
     )
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from tidelog.broker.clock import Clock
 from tidelog.cli import client, formats, time_options
 from tidelog.cli.errors import CommandError
-from tidelog.cli.exit_codes import FAILED, OK, UNREACHABLE, USAGE
+from tidelog.cli.exit_codes import FAILED, OK, USAGE
 from tidelog.cli.output import progress
 from tidelog.cli.text import called, note
 from tidelog.config import times
@@ -67,7 +67,10 @@ def run(
                 by_append = client.lookup_clock(asked, topic) == "append"
                 if not by_append:
                     # Of a topic without times a consumer is told that nothing was found.
-                    client.at_time(asked, {chosen[0]: since_ms or until_ms or 0})
+                    at_ms = since_ms or until_ms or 0
+                    client.without_refused(
+                        lambda keys: client.at_time(asked, dict.fromkeys(keys[:1], at_ms)), chosen
+                    )
         span = Span(since_ms, until_ms, by_append, from_offset, follow)
         reader = Reader(session, chosen, span, clock)
         damaged = reader.damaged
@@ -138,7 +141,7 @@ class _Partition:
 class Reader:
     """The records of some partitions of a topic, merged; a span that follows goes on until its end has passed.
 
-    `damaged` has the partitions whose reading ended where the broker could not read them.
+    `damaged` has the partitions whose reading ended, or never began, because the broker could not read them.
     """
 
     def __init__(self, session: client.Client, chosen: Sequence[Any], span: Span, clock: Clock) -> None:
@@ -148,8 +151,13 @@ class Reader:
         self._span = span
         self._follow = span.follow
         self._clock = clock
+        self._noted: set[Any] = set()
+        ends, refused = client.without_refused(session.end_offsets, chosen)
+        if refused is not None:
+            self.damaged += sorted(refused.keys)
+            note(f"not read: {refused}")
+        chosen = list(ends)
         session.assign(chosen)
-        ends = session.end_offsets(chosen)
         starts = self._starts(chosen, ends)
         ends = self._before_until(ends)
         self._partitions = {key: _Partition(key, starts[key], ends[key]) for key in chosen}
@@ -189,7 +197,7 @@ class Reader:
         last_news = time.monotonic()
         while True:
             behind = [part for part in self._partitions.values() if part.is_behind]
-            if not behind and (not self._follow or len(self.damaged) == len(self._partitions)):
+            if not behind and (not self._follow or self._partitions.keys() <= set(self.damaged)):
                 return
             try:
                 is_news = self._poll(behind)
@@ -204,7 +212,7 @@ class Reader:
                 if records := self._merge():
                     yield records
             elif behind and time.monotonic() - last_news > STALLED_S:
-                raise CommandError(f"the broker has sent nothing for {STALLED_S} s", UNREACHABLE)
+                raise client.stalled(self._session, STALLED_S)
 
     def _end_here(self) -> None:
         """Follow no longer: read to the end as it is now, or before `until` by the clock of appends."""
@@ -230,6 +238,7 @@ class Reader:
         damaged = client.take_damaged(self._session)
         for key, offset in damaged.items():
             self._leave(self._partitions[key], offset)
+        self._note_refused()
         if answer or damaged:
             return True
         self._look_for_topic()
@@ -251,6 +260,13 @@ class Reader:
             f"ends say the broker's log and {called()} fsck: read on from there with --partition {key.partition} "
             "--offset N"
         )
+
+    def _note_refused(self) -> None:
+        """Say once of a partition that the broker cannot read it; the session asks for it again."""
+        refused = client.refused_fetches(self._session)
+        if refused is not None and not refused.keys <= self._noted:
+            self._noted |= refused.keys
+            note(f"not read now, and asked for again: {refused}")
 
     def _look_for_topic(self) -> None:
         """End where a topic was deleted: what is known of it says so after the fetch that failed."""

@@ -54,7 +54,7 @@ def describe(name: str, as_json: bool, bootstrap: str) -> int:
     with client.admin(bootstrap) as session:
         topic = client.describe(session, name)
         numbers = [partition["partition_index"] for partition in topic["partitions"]]
-        ranges = offsets.ranges(session, client.choose(name, numbers, ()))
+        ranges, unread = offsets.ranges(session, client.choose(name, numbers, ()))
         options = client.own_options(session, name)
     refusing = {
         partition["partition_index"]
@@ -64,15 +64,16 @@ def describe(name: str, as_json: bool, bootstrap: str) -> int:
     rows = [row | {"takes_writes": row["partition"] not in refusing} for row in ranges]
     if as_json:
         print(to_json({"topic": name, "id": str(topic["topic_id"]), "options": options, "partitions": rows}))
-        return OK
+        return OK if unread is None else offsets.unread(unread)
     print(f"topic {name}, id {topic['topic_id']}")
     print("options " + (" ".join(f"{key}={value}" for key, value in options.items()) or "as the broker's"))
     print_rows(DESCRIBED, rows, as_json=False)
-    if refusing:
+    read_on = refusing - {key.partition for key in unread.keys} if unread else refusing
+    if read_on:
         print(
-            f"{len(refusing)} of {len(rows)} partitions refuse writes and are read on: {client.STORAGE_FAILS}"
+            f"{len(read_on)} of {len(rows)} partitions refuse writes and are read on: {client.STORAGE_FAILS}"
         )
-    return OK
+    return OK if unread is None else offsets.unread(unread)
 
 
 def alter(

@@ -158,7 +158,7 @@ class BrokerConfig(GroupOptions):
         1,
         at_least=0,
         at_most=16,
-        because="they share one interpreter with all clients",
+        because="the threads and all clients share one Python interpreter",
         live=True,
         doc="Threads that compact logs, each one log at a time; with 0 nothing is compacted.",
     )

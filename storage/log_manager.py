@@ -212,7 +212,7 @@ class LogManager:
         is_foreseen = isinstance(error, (StorageError, OSError))
         why = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
         _log.error(
-            "log not opened, not served until you mend it and restart the broker log=%s-%d error=%r",
+            "log not opened: nothing of it is served until you mend it and restart the broker log=%s-%d error=%r",
             topic,
             partition,
             why,

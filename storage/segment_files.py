@@ -19,6 +19,16 @@ LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY = ".log", ".index", ".timeindex", 
 SUFFIXES = (LOG, INDEX, TIME_INDEX, APPEND_INDEX, SUMMARY)
 
 
+def log_bytes(folder: Path) -> int:
+    """Return how many bytes the `.log` files in a partition's folder have; OSError where it cannot be listed."""
+    logs = (
+        files.status(folder / entry.name)
+        for entry in files.list_folder(folder)
+        if entry.name.endswith(LOG) and not entry.is_folder
+    )
+    return sum(each.size for each in logs if each is not None)
+
+
 class SegmentFiles:
     """The files of one segment, whose names begin with its base offset and end with its `mark`.
 

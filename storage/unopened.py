@@ -14,6 +14,8 @@ from tidelog.storage.recovery import Known
 from tidelog.storage.segment import Segment
 from tidelog.storage.shared import Shared
 
+_REMEDY = "mend that and restart the broker"
+
 
 class UnopenedLog(Log):
     """A log without segments on disk; `unopened` says why, `known` is what the data folder remembers of it."""
@@ -46,7 +48,7 @@ class UnopenedLog(Log):
         )
         self.known = known
         self.unopened = why
-        self.refuse_writes(f"the start, which could not open it: {why}; mend that and restart")
+        self.refuse_writes(f"the start could not open it: {why}; {_REMEDY}")
 
     def read(self, *_: object) -> NoReturn:
         """Raise ReadFailed."""
@@ -57,7 +59,7 @@ class UnopenedLog(Log):
         raise self._refusal()
 
     def _refusal(self) -> ReadFailed:
-        return ReadFailed(f"{self}: could not be opened by the start: {self.unopened}; mend that and restart")
+        return ReadFailed(f"{self}: the start could not open it: {self.unopened}; {_REMEDY}")
 
     def close(self) -> bool:
         """Leave the files as they are; return whether a clean start may take them as it would have this time."""

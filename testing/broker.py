@@ -411,4 +411,8 @@ async def _in_thread(call: Callable[[], Any]) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return call()
-    return await asyncio.to_thread(call)
+    try:
+        return await asyncio.to_thread(call)
+    except BrokerError as error:
+        # Without the frames of asyncio and of its threads, which are nothing to the user's test.
+        raise error.with_traceback(None) from None

@@ -8,6 +8,7 @@ what it needs is loaded by the fixtures.
 import re
 import sys
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,28 +46,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def _tidelog_pool(pytestconfig: pytest.Config) -> "Iterator[Pool]":
-    from tidelog.testing.pool import Pool
-
-    pool = Pool(_ini_config(pytestconfig), _ini_timeout_s(pytestconfig))
+    pool = _pool(pytestconfig)
     yield pool
-    pool.close()
+    with _in_words():
+        pool.close()
 
 
 @pytest.fixture(scope="session")
 def tidelog_session(_tidelog_pool: "Pool") -> "Broker":
     """The broker of all tests without a mark, for fixtures of a wider scope; a test asks for `tidelog`."""
-    return _tidelog_pool.broker({}, None)
+    with _in_words():
+        return _tidelog_pool.broker({}, None)
 
 
 @pytest.fixture(name="tidelog")
 def _tidelog(request: pytest.FixtureRequest, _tidelog_pool: "Pool") -> "Iterator[Broker]":
     """A broker, shared by the tests that ask for the same options; the clock and faults are put back after each."""
-    config, clock = _marked(request.node)
-    broker = _tidelog_pool.broker(config, clock)
-    _used(request, broker)
+    with _in_words():
+        broker = _tidelog_pool.broker(*_marked(request.node))
+    use = _used(request, broker)
     _hand(request, "tidelog", broker)
     yield broker
-    _tidelog_pool.put_back(broker)
+    with _in_words(use):
+        _tidelog_pool.put_back(broker)
 
 
 @pytest.fixture
@@ -75,7 +77,8 @@ def tidelog_topic(request: pytest.FixtureRequest, tidelog: "Broker") -> "Iterato
     from tidelog.testing.broker import new_name
     from tidelog.testing.pool import delete
 
-    topic = tidelog.topic(new_name(_plain(request.node.name)))
+    with _in_words():
+        topic = tidelog.topic(new_name(_plain(request.node.name)))
     _hand(request, "tidelog_topic", topic)
     yield topic
     delete(topic)
@@ -84,8 +87,9 @@ def tidelog_topic(request: pytest.FixtureRequest, tidelog: "Broker") -> "Iterato
 @pytest.fixture
 def tidelog_clock(request: pytest.FixtureRequest, tidelog: "Broker") -> "Clock":
     """The clock of the test's broker, held; it goes on after the test."""
-    if tidelog.clock.held_ms is None:
-        tidelog.clock.hold()
+    with _in_words():
+        if tidelog.clock.held_ms is None:
+            tidelog.clock.hold()
     _hand(request, "tidelog_clock", tidelog.clock)
     return tidelog.clock
 
@@ -100,16 +104,17 @@ def tidelog_faults(request: pytest.FixtureRequest, tidelog: "Broker") -> "Faults
 @pytest.fixture
 def fresh_tidelog(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> "Iterator[Broker]":
     """A broker of the test's own, which it may stop, kill and restart."""
-    from tidelog.testing.pool import Pool
-
-    pool = Pool(_ini_config(pytestconfig), _ini_timeout_s(pytestconfig))
+    pool = _pool(pytestconfig)
+    use = None
     try:
-        broker = pool.broker(*_marked(request.node))
-        _used(request, broker)
+        with _in_words():
+            broker = pool.broker(*_marked(request.node))
+        use = _used(request, broker)
         _hand(request, "fresh_tidelog", broker)
         yield broker
     finally:
-        pool.close()
+        with _in_words(use):
+            pool.close()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -122,11 +127,36 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def _used(request: pytest.FixtureRequest, broker: "Broker") -> None:
+def _used(request: pytest.FixtureRequest, broker: "Broker") -> "Use":
     """Take note that a test uses a broker from now on."""
     from tidelog.testing.pool import Use
 
-    request.node.stash.setdefault(_USES, []).append(Use(broker))
+    use = Use(broker)
+    request.node.stash.setdefault(_USES, []).append(use)
+    return use
+
+
+def _pool(config: pytest.Config) -> "Pool":
+    from tidelog.testing.pool import Pool
+
+    with _in_words():
+        return Pool(_ini_config(config), _ini_timeout_s(config))
+
+
+@contextmanager
+def _in_words(use: "Use | None" = None) -> Iterator[None]:
+    """Fail with the words of an error alone: there is no line of the user's to show in a fixture of ours.
+
+    The death of a broker is no second failure of the test whose report has told it.
+    """
+    from tidelog.cli.control_client import ControlError
+    from tidelog.testing.process import BrokerError
+
+    try:
+        yield
+    except (BrokerError, ControlError, pytest.UsageError) as error:
+        if use is None or not use.has_told_death:
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _hand(request: pytest.FixtureRequest, name: str, value: object) -> None:
@@ -146,11 +176,13 @@ def _marked(node: pytest.Item) -> tuple[dict[str, Any], Any]:
     config: dict[str, Any] = {}
     clock = None
     for mark in node.iter_markers(MARK):
-        if mark.args or mark.kwargs.keys() - {"config", "clock"}:
-            raise _wrong_mark(node)
+        if mark.args:
+            raise _wrong_mark(node, f"{mark.args[0]!r} has no name")
+        if unknown := sorted(mark.kwargs.keys() - {"config", "clock"}):
+            raise _wrong_mark(node, f"unknown argument {unknown[0]}={mark.kwargs[unknown[0]]!r}")
         wanted = mark.kwargs.get("config") or {}
         if not isinstance(wanted, Mapping):
-            raise _wrong_mark(node, f"config is no mapping: {wanted!r}")
+            raise _wrong_mark(node, f"config={wanted!r} is not a dict")
         config = {**wanted, **config}
         clock = mark.kwargs.get("clock") if clock is None else clock
     if clock is not None:
@@ -163,9 +195,8 @@ def _marked(node: pytest.Item) -> tuple[dict[str, Any], Any]:
     return config, clock
 
 
-def _wrong_mark(node: pytest.Item, why: str = "") -> pytest.UsageError:
-    said = f"{why}: " if why else ""
-    return pytest.UsageError(f"{said}{node.nodeid}: write @pytest.mark.tidelog(config={{...}}, clock=...)")
+def _wrong_mark(node: pytest.Item, why: str) -> pytest.UsageError:
+    return pytest.UsageError(f"{why}: {node.nodeid}: write @pytest.mark.tidelog(config={{...}}, clock=...)")
 
 
 def _ini_config(config: pytest.Config) -> dict[str, str]:

@@ -90,6 +90,7 @@ class Use:
 
     def __init__(self, broker: Broker) -> None:
         """Begin here in its log."""
+        self.has_told_death = False
         self._broker = broker
         self._log = broker.log_file
         self._start = self._log.stat().st_size
@@ -103,6 +104,7 @@ class Use:
             self._broker.check()
         except BrokerDied as why:
             lines.append(str(why).partition(";")[0])
+            self.has_told_death = True
         except BrokerError as why:
             lines.append(str(why))
         if keep:

@@ -9,9 +9,10 @@ told in each unit of which it is a whole number. A broker without a name stands 
 they ran. Read-only is what IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in
 bytes: a resource for which there is no room is answered INVALID_REQUEST. Groups and client metrics have no options
 here, so none are told.
-Departures from Kafka: of a span that is set before the start in hours or minutes the synonyms begin with that setting,
-and of one that is not set they are the default in hours; Kafka lists neither. Groups and client metrics have options
-there, told with their defaults, and of a broker's loggers (INVALID_REQUEST here) the levels are told.
+Departures from Kafka: an option of time has synonyms in other units (`log.retention.ms`, `log.retention.hours`). If
+server.properties sets one in hours or minutes, the list of synonyms begins with that setting. If none is set, the list
+has the default in hours. Kafka lists neither. Kafka also describes the options of groups and of client metrics, with
+their defaults, and the levels of a broker's loggers (INVALID_REQUEST here).
 """
 
 from tidelog.broker.answers import Elsewhere

@@ -3,7 +3,8 @@
 Versions: 0-5.
 Behaviour: one data folder, with the partitions that are asked for and are there; null asks for all. A size is that of
 the partition's `.log` files, in bytes, with those that retention has deleted and links of readers keep on the disk.
-From version 4 on the disk's size and free space are told.
+That of a log that the start could not open is -1 where its folder cannot be listed. From version 4 on the disk's size
+and free space are told.
 """
 
 from collections.abc import Iterator
@@ -21,8 +22,10 @@ from tidelog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from tidelog.storage import files, pins
+from tidelog.storage import files, pins, segment_files
 from tidelog.storage.log import Log
+
+UNKNOWN = -1
 
 _Asked = Iterator[tuple[Topic, list[int]]]
 
@@ -94,4 +97,9 @@ def _sizes(topic: Topic, numbers: list[int]) -> list[DescribeLogDirsPartition]:
 
 
 def _size_bytes(log: Log) -> int:
-    return log.size_bytes + pins.held_bytes(log.directory)
+    if log.unopened is None:
+        return log.size_bytes + pins.held_bytes(log.directory)
+    try:
+        return segment_files.log_bytes(log.directory) + pins.held_bytes(log.directory)
+    except OSError:
+        return UNKNOWN

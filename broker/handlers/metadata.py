@@ -9,6 +9,8 @@ version 10 or 11, or leaves a name out, gets INVALID_REQUEST for all topics of t
 Departures from Kafka: Kafka answers LEADER_NOT_AVAILABLE while it creates any topic. A log that takes no writes (a
 flush of it has failed, or the disk is full) has its replica in `offline_replicas`, as in Kafka, but keeps its leader:
 it is read on. A request that names some topics by name and others by id is answered for all, in Kafka for those by id.
+The name of a topic whose id is unknown is empty, in Kafka null. At a null name the Java consumer (4.3.1) throws and
+never updates its metadata again, so one with a SubscriptionPattern would stop once a topic that it reads is deleted.
 """
 
 from collections.abc import Callable
@@ -36,6 +38,8 @@ from tidelog.storage.errors import StorageError
 from tidelog.storage.log_names import CLUSTER_METADATA, is_internal
 
 ASKED_BY_ID_SINCE = 12
+# Of a topic whose id is unknown.
+NO_NAME = ""
 # What a name takes in memory until its topic is created, about.
 NAME_BYTES = 600
 # Topics and partitions that are described on the event loop, 2 to 4 us each: a few bytes ask for all of them.
@@ -181,7 +185,7 @@ def _id_of(asked: MetadataRequestTopic) -> bytes | None:
 
 def _missing(asked: MetadataRequestTopic, failures: Failures) -> MetadataResponseTopic:
     if _id_of(asked) is not None:
-        return _failed(None, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+        return _failed(NO_NAME, asked.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     name = asked.name or ""
     code = failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if name_problem(name):
@@ -189,12 +193,12 @@ def _missing(asked: MetadataRequestTopic, failures: Failures) -> MetadataRespons
     return _failed(name, asked.topic_id, code)
 
 
-def _failed(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
+def _failed(name: str, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=code,
         name=name,
         topic_id=topic_id,
-        is_internal=is_internal(name or ""),
+        is_internal=is_internal(name),
         partitions=[],
     )
 

@@ -22,7 +22,8 @@ is slower.
 - `/metrics`: figures for Prometheus, in its text format.
 - `/health`: 200 where the broker serves, 503 where it is stopping, or a log takes no writes. The body is JSON: `status`
   (`ok`, `stopping` or `refusing writes`), what runs, and under `refused` the logs, the first hundred, each with the
-  reason. Logs whose compaction fails are named under `not_compacted`, and are no reason for 503.
+  reason and `is_read`, which is false for a log that the start could not open. Logs whose compaction fails are named
+  under `not_compacted`, and are no reason for 503.
 
 ```yaml
 scrape_configs:

@@ -22,7 +22,7 @@ def health(broker: Broker, is_stopping: bool) -> Generator[None, None, tuple[int
     """Return the HTTP status and what is told with it; yield between steps."""
     topics = broker.topics.all()
     disk, count, refused = broker.logs.disk, 0, 0
-    named: list[dict[str, str]] = []
+    named: list[dict[str, Any]] = []
     for topic in topics:
         for partition in topic.partitions:
             count += 1
@@ -30,7 +30,8 @@ def health(broker: Broker, is_stopping: bool) -> Generator[None, None, tuple[int
                 refused += 1
                 if len(named) < MOST_NAMED:
                     reason = partition.log.health.failure or f"the disk of {disk.folder} is full"
-                    named.append({"log": str(partition.log), "reason": reason})
+                    is_read = partition.log.unopened is None
+                    named.append({"log": str(partition.log), "reason": reason, "is_read": is_read})
             if count % STEP_LOGS == 0:
                 yield
     failing = broker.cleaners.failing()

@@ -42,6 +42,6 @@ Deleted = Annotated[
         "--delete-config",
         metavar="NAME",
         callback=sent,
-        help="Have an option be as if never set; may be repeated.",
+        help="Return an option to its default; may be repeated.",
     ),
 ]

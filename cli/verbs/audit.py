@@ -7,7 +7,9 @@ import typer
 from tidelog.cli.verbs.arguments import LOCAL, Bootstrap, Json, Topic, sent
 from tidelog.config.kinds import INT_MAX
 
-app = typer.Typer(help="Say what was delivered of a topic.", no_args_is_help=True)
+app = typer.Typer(
+    help="Compare what a group has read of a topic with what was produced.", no_args_is_help=True
+)
 
 
 @app.command("keys")
@@ -32,7 +34,7 @@ def audit_keys(
     as_json: Json = False,
     bootstrap: Bootstrap = LOCAL,
 ) -> int:
-    """Say of each key that a group has not read to its end which of its records was produced last, which delivered.
+    """Show for each key that a group has not read to its end its last record and the last one that was delivered.
 
     Of the others everything that was produced is delivered. Records are those that a reader of committed ones gets.
     """

@@ -14,7 +14,7 @@ app = typer.Typer(
 )
 OneTopic = Annotated[
     str | None,
-    typer.Option("--topic", metavar="NAME", callback=sent, help="The topic whose options are meant."),
+    typer.Option("--topic", metavar="NAME", callback=sent, help="The topic whose options to show or change."),
 ]
 Node = Annotated[
     int | None, typer.Option("--broker", metavar="ID", min=0, max=INT_MAX, help="The broker, by its node.id.")
@@ -37,7 +37,7 @@ Everyone = Annotated[
 def describe_configs(
     topic: OneTopic = None,
     broker: Node = None,
-    every: Annotated[bool, typer.Option("--all", help="Show those that have their defaults, too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show options that have their defaults too.")] = False,
     as_json: Json = False,
     bootstrap: Bootstrap = LOCAL,
     data_dir: DataDir = None,

@@ -9,7 +9,7 @@ from tidelog.cli.verbs.arguments import TIME_HELP, Json, sent
 from tidelog.config.kinds import INT_MAX, LONG_MAX
 
 app = typer.Typer(
-    help="Move the clock of a broker that was started with --test-control, and have requests to it go wrong.",
+    help="Move the clock of a broker that was started with --test-control, and make requests to it fail.",
     no_args_is_help=True,
 )
 
@@ -32,7 +32,7 @@ def hello(data_dir: DataDir = None, as_json: Json = False) -> int:
 
 @app.command()
 def now(data_dir: DataDir = None, as_json: Json = False) -> int:
-    """Show what time it is at the broker, once it has done all that is due."""
+    """Show the broker's time, after it has done all work that is due."""
     from tidelog.cli.control import run
 
     return run(data_dir, as_json, "now")
@@ -62,7 +62,7 @@ def set_clock(time: Time, data_dir: DataDir = None, as_json: Json = False) -> in
 
 @app.command()
 def advance(span: Span, data_dir: DataDir = None, as_json: Json = False) -> int:
-    """Move the clock on, and hold it there; all that is due by then has been done when this returns."""
+    """Move the clock forward and hold it there; all work due by then is done when this returns."""
     from tidelog.cli.control import run
     from tidelog.cli.time_options import duration_ms
 
@@ -71,7 +71,7 @@ def advance(span: Span, data_dir: DataDir = None, as_json: Json = False) -> int:
 
 @app.command()
 def release(data_dir: DataDir = None, as_json: Json = False) -> int:
-    """Let the clock go, by the system's time."""
+    """Let the clock run again, by the system's time."""
     from tidelog.cli.control import run
 
     return run(data_dir, as_json, "release")
@@ -105,7 +105,7 @@ def fault(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> int:
-    """Have the next requests go wrong: by an error, a delay, a connection that ends, an answer that lacks."""
+    """Make the next requests fail: with an error, a delay, a closed connection or a missing answer."""
     from tidelog.cli.control import run
 
     return run(
@@ -130,7 +130,7 @@ def clear_faults(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> int:
-    """Take faults back, a full disk too."""
+    """Remove all faults, a full disk too."""
     from tidelog.cli.control import run
 
     return run(data_dir, as_json, "clear_faults", fault=fault, seen=seen)
@@ -138,7 +138,7 @@ def clear_faults(
 
 @app.command("move-coordinator")
 def move_coordinator(group: Group = None, data_dir: DataDir = None, as_json: Json = False) -> int:
-    """Have each client that is connected be told once to look for the coordinator of its group."""
+    """Tell each connected client once to look up the coordinator of its group again."""
     from tidelog.cli.control import run
 
     return run(data_dir, as_json, "move_coordinator", group=group)
@@ -156,7 +156,7 @@ def raise_leader_epoch(
 
 @app.command("fill-disk")
 def fill_disk(data_dir: DataDir = None, as_json: Json = False) -> int:
-    """Have what is written be refused as on a full disk."""
+    """Refuse writes as a full disk does."""
     from tidelog.cli.control import run
 
     return run(data_dir, as_json, "fill_disk")
@@ -164,7 +164,7 @@ def fill_disk(data_dir: DataDir = None, as_json: Json = False) -> int:
 
 @app.command("free-disk")
 def free_disk(data_dir: DataDir = None, as_json: Json = False) -> int:
-    """Have the disk take writes again."""
+    """Accept writes again after fill-disk."""
     from tidelog.cli.control import run
 
     return run(data_dir, as_json, "free_disk")
@@ -208,7 +208,7 @@ def delete_topic(topic: Name, data_dir: DataDir = None, as_json: Json = False) -
 
 @app.command()
 def roll(data_dir: DataDir = None, as_json: Json = False) -> int:
-    """Begin a new segment of each log that holds anything in its active one."""
+    """Begin a new segment in each log whose active segment is not empty."""
     from tidelog.cli.control import run
 
     return run(data_dir, as_json, "roll")

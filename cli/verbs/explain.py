@@ -9,7 +9,7 @@ from tidelog.cli.verbs.arguments import TIME_HELP, Json, Topic
 from tidelog.config.kinds import INT_MAX
 
 app = typer.Typer(
-    help="Say why, from the data folder of a broker that runs, or none: nothing is written.",
+    help="Explain what a broker does, from its data folder. The broker may run; nothing is written.",
     no_args_is_help=True,
 )
 Partition = Annotated[
@@ -38,7 +38,7 @@ def explain_retention(
     override: Override = None,
     as_json: Json = False,
 ) -> int:
-    """Say of each segment of a topic whether and when it expires, by which rule and clock."""
+    """Show for each segment of a topic whether and when it expires, by which rule and clock."""
     from tidelog.broker.clock import Clock
     from tidelog.cli.explain import Where, retained
 
@@ -57,7 +57,7 @@ def explain_compaction(
     override: Override = None,
     as_json: Json = False,
 ) -> int:
-    """Say of each segment of a topic how far it is clean, what its last pass won, and whether one is due or when."""
+    """Show how far each segment of a topic is clean, what its last pass saved, and when the next is due."""
     from tidelog.broker.clock import Clock
     from tidelog.cli.explain import Where, compacted
 
@@ -76,7 +76,7 @@ def explain_offset(
     override: Override = None,
     as_json: Json = False,
 ) -> int:
-    """Say how the first record at or after a time is found: segments, index entries, bytes read, and the answer."""
+    """Show how the first record at or after a time is found: segments, index entries, bytes read, the answer."""
     from tidelog.broker.clock import Clock
     from tidelog.cli.explain import Where, looked_up
 
@@ -95,7 +95,7 @@ def explain_range(
     override: Override = None,
     as_json: Json = False,
 ) -> int:
-    """Say in which offsets all records of a range of times are, exactly, and what was read to know it."""
+    """Show the exact range of offsets that holds all records of a range of times, and what was read for that."""
     from tidelog.broker.clock import Clock
     from tidelog.cli.explain import Where, ranged
 

@@ -66,7 +66,7 @@ def reset_group(
         typer.Option(metavar="LENGTH", help="The first record of the last 2h, '3 days' or 1h30m."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(metavar="N", help="So many records on, or back where it is negative.")
+        int | None, typer.Option(metavar="N", help="Move by this many records; a negative number moves back.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")] = False,
     yes: Yes = False,

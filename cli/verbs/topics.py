@@ -48,7 +48,7 @@ def describe_topic(name: Topic, as_json: Json = False, bootstrap: Bootstrap = LO
 def alter_topic(
     name: Topic,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=INT_MAX, help="How many it shall have: more than it has.")
+        int | None, typer.Option(min=1, max=INT_MAX, help="The new number of partitions; it can only grow.")
     ] = None,
     config: Settings = None,
     delete_config: Deleted = None,

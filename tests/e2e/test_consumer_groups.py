@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import Broker, Running
-from tests.support.java import needs_java
+from tests.support.java import needs_java, run_java
 from tests.support.members import Members, uncommitted
 from tests.support.sockets import LEAVES_SOCKETS
 
@@ -156,6 +156,14 @@ def test_a_regular_expression_takes_in_topics_that_come_later(broker: Broker, jo
     settle([9], one)
     two = join("^events-[ab]")
     settle([4, 5], one, two)
+
+
+@needs_java
+@pytest.mark.java
+def test_a_regular_expression_of_javas_goes_on_with_a_topic_that_was_made_again(broker: Broker) -> None:
+    make(broker, {"events": 1})
+    done = run_java("JavaClient", "remade", broker.address, "events")
+    assert (done.returncode, done.stdout) == (0, "of the new one\n"), done.stderr
 
 
 def test_a_regular_expression_that_is_none_ends_its_consumer_and_no_other(broker: Broker, join: Join) -> None:

@@ -219,7 +219,7 @@ def test_port_that_is_taken(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert len(lines) == 1
     assert f"port {port} is in use" in lines[0]
-    assert f"name another with --port, or see who has it: ss -ltnp sport = :{port}" in lines[0]
+    assert f"choose another with --port; to see which process uses it: ss -ltnp sport = :{port}" in lines[0]
 
 
 def test_address_that_is_not_ours(tmp_path: Path) -> None:

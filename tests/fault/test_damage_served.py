@@ -225,6 +225,7 @@ async def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_serv
             ["bad-0"],
         )
         assert "could not open it: " in told["refused"][0]["reason"]
+        assert not told["refused"][0]["is_read"]
         await served.stop()
     served = await serve(log_retention_ms="-1")
     client = await connect(served)

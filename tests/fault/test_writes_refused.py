@@ -5,6 +5,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from kafka import TopicPartition as Partition
 from kafka.errors import KafkaStorageError
 from typer.testing import CliRunner
 
-from tests.fault.test_damage_served import T0, TOPICS, fetch, fill
+from tests.fault.test_damage_served import T0, TOPICS, fetch, fill, make_a_file, make_unreadable
+from tests.support.broker import wait_until
 from tests.support.full_disk import FullDisk, full_disk
 from tests.support.java import needs_java, run_java
 from tests.support.served import Client, Connect, Serve, Served, connect, serve, until
@@ -22,9 +24,17 @@ from tests.support.sockets import LEAVES_SOCKETS
 from tests.support.workload import one_batch
 from tests.unit.test_handlers import produce
 from tidelog.broker import broker
+from tidelog.cli import health
+from tidelog.cli.client import batch_refusal, producer
 from tidelog.cli.main import app
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages.metadata import METADATA, MetadataRequest
+from tidelog.protocol.messages.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tidelog.protocol.records.build import Record, build_batch
 from tidelog.storage import files
 
@@ -62,7 +72,7 @@ async def takes_writes(served: Served, topic: str) -> bool:
     """Return what the command says of the topic's only partition, and see that it says the same to people."""
     (partition,) = json.loads(await described(served, topic, "--json"))["partitions"]
     text = await described(served, topic)
-    refused = "1 of 1 partitions refuse writes and are read on: the broker's disk fails or is full"
+    refused = "1 of 1 partitions refuse writes and are read on: the broker cannot use its files"
     assert text.splitlines()[3].split()[-1] == ("taken" if partition["takes_writes"] else "refused")
     assert (refused in text) != partition["takes_writes"]
     return bool(partition["takes_writes"])
@@ -147,6 +157,132 @@ async def test_P12_a_log_that_waited_for_space_takes_writes_before_anybody_has_a
     await asyncio.wait_for(until(lambda: log.takes_writes), 20)
     assert await offline(client, 13) == {"bad": [], "good": []}
     assert await code_of_production(client, "bad") == ErrorCode.NONE
+
+
+async def command(served: Served, *words: str) -> tuple[int, str, str]:
+    """Return the exit code of a command, and what it printed and complained of."""
+    invoke = CliRunner().invoke
+    result = await asyncio.to_thread(invoke, app, [*words, "--bootstrap", address(served)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def make_two(served: Served, client: Client) -> None:
+    """Make a topic of two partitions, with a record in each."""
+    assert (await command(served, "topics", "create", "bad", "--partitions", "2"))[0] == 0
+    for index in (0, 1):
+        data = PartitionProduceData(index=index, records=memoryview(one_batch(1)))
+        request = ProduceRequest(
+            acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="bad", partition_data=[data])]
+        )
+        answer = (await client.ask(PRODUCE, 9, request)).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.NONE
+
+
+CANNOT_USE = "partition 0 of bad: the broker cannot use its files"
+
+
+@pytest.mark.parametrize("spoil", [make_unreadable, make_a_file])
+async def test_the_command_names_the_partition_that_a_start_could_not_open_and_shows_the_others(
+    serve: Serve, connect: Connect, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    served = await serve(log_retention_ms="-1")
+    await make_two(served, await connect(served))
+    await served.stop()
+    spoil(tmp_path / "data" / "bad-0")
+    served = await serve(log_retention_ms="-1")
+
+    code, shown, said = await command(served, "offsets", "bad", "--json")
+    rows = [json.loads(line) for line in shown.splitlines()]
+    assert (code, [(row["start"], row["end"]) for row in rows]) == (1, [(None, None), (0, 1)])
+    assert CANNOT_USE in said
+    code, shown, said = await command(served, "offsets", "bad", "--at", "1970-01-02", "--json")
+    assert (code, [json.loads(line)["partition"] for line in shown.splitlines()]) == (1, [1])
+    assert CANNOT_USE in said
+
+    code, shown, said = await command(served, "topics", "describe", "bad")
+    assert (code, [line.split()[-1] for line in shown.splitlines()[3:]]) == (1, ["refused", "taken"])
+    assert CANNOT_USE in said
+
+    for span in ((), ("--since", "1970-01-02")):
+        code, shown, said = await command(served, "tail", "bad", "--format", "json", *span)
+        assert (code, [json.loads(line)["partition"] for line in shown.splitlines()]) == (1, [1])
+        assert f"not read: {CANNOT_USE}" in said
+    assert (await command(served, "tail", "bad", "--partition", "0", "--follow"))[0] == 1
+
+    code, _, said = await command(served, "groups", "reset", "g", "--topic", "bad", "--to-offset", "earliest")
+    assert (code, CANNOT_USE in said) == (1, True)
+    assert (await command(served, "groups", "reset", "g", "--topic", "bad:1", "--to-offset", "0", "--yes"))[
+        0
+    ] == 0
+
+    code, shown, said = await command(served, "log-dirs", "--json")
+    sizes = {row["partition"]: row["bytes"] for row in map(json.loads, shown.splitlines()[:-1])}
+    assert (code, said, sizes[0]) == (0, "", None if spoil is make_a_file else 0)
+    assert sizes[1] > 0
+
+
+def test_health_says_of_a_log_whether_it_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [
+        {"log": "a-0", "reason": "why", "is_read": True},
+        {"log": "b-0", "reason": "why", "is_read": False},
+    ]
+    told = {
+        "status": "refusing writes", "version": "0", "node_id": 1, "topics": 2, "partitions": 2,
+        "refusing_writes": 2, "refused": named, "compaction_failing": 0, "not_compacted": [],
+    }  # fmt: skip
+    monkeypatch.setattr(health, "_ask", lambda _: told)
+    result = CliRunner().invoke(app, ["health", "--http", "127.0.0.1:1"])
+    assert result.stdout.splitlines()[1:] == ["a-0: takes no writes: why", "b-0: not served: why"]
+
+
+async def test_the_size_of_what_a_start_could_not_open_is_that_of_its_files(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
+    served = await serve()
+    await make_two(served, await connect(served))
+    await served.stop()
+    log = tmp_path / "data" / "bad-0" / f"{0:020d}.log"
+    log.with_name(f"{1 << 30:020d}.log").mkdir()  # a folder where a segment's log belongs
+    served = await serve()
+    _, shown, _ = await command(served, "log-dirs", "--json")
+    assert CANNOT_USE in (await command(served, "offsets", "bad"))[2]
+    assert json.loads(shown.splitlines()[0])["bytes"] == log.stat().st_size > 0
+
+
+async def test_a_group_is_described_beside_a_partition_that_a_start_could_not_open(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
+    served = await serve()
+    await make_two(served, await connect(served))
+    reset = ("groups", "reset", "g", "--topic", "bad", "--to-offset", "earliest", "--yes")
+    assert (await command(served, *reset))[0] == 0
+    await served.stop()
+    make_a_file(tmp_path / "data" / "bad-0")
+    code, shown, said = await command(await serve(), "groups", "describe", "g", "--json")
+    rows = json.loads(shown)["partitions"]
+    assert (code, [(row["committed"], row["end"], row["lag"]) for row in rows]) == (
+        1,
+        [(0, None, None), (0, 1, 1)],
+    )
+    assert CANNOT_USE in said
+
+
+async def test_a_producer_keeps_what_the_broker_says_of_a_batch_that_it_sends_again(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    await make_two(served, await connect(served))
+    for partition in served.broker.topics.by_name["bad"].partitions:
+        partition.log.health.distrust("a flush failed")
+
+    def produce_in_vain() -> str | None:
+        with producer(address(served)) as session:
+            session.send("bad", b"v")
+            wait_until(lambda: batch_refusal(session) is not None, 20)
+            return batch_refusal(session)
+
+    said = await asyncio.to_thread(produce_in_vain)
+    assert "takes no writes since a flush failed" in (said or "")
 
 
 # Clients. Each reads the records of T0 to T0 + COUNT - 1 from the start on, having found the third by its time.

@@ -276,6 +276,19 @@ def test_of_bars_that_share_a_place_the_highest_is_drawn(tmp_path: Path) -> None
     assert {"0 ms", "500 ms", "1,000 ms"} <= set(page.cells)
 
 
+@pytest.mark.parametrize("far_ms", [NOW * 10**6, -(2**62)])
+def test_a_time_that_is_far_off_makes_no_page_of_ticks(tmp_path: Path, far_ms: int) -> None:
+    """As of a record whose producer has sent nanoseconds."""
+    page = page_of(tmp_path / "p.html", Timeline("t", "records", [(NOW, 1), (far_ms, 1)], 1000))
+    assert page.bars == 2
+    assert len((tmp_path / "p.html").read_text()) < 10_000
+
+
+def test_a_delay_below_zero_is_a_bar_without_height(tmp_path: Path) -> None:
+    page_of(tmp_path / "p.html", Timeline("p99", "ms", [(NOW, -300), (NOW + 1000, 600)], 1000))
+    assert [height for _, _, height in places(tmp_path / "p.html")] == [0, 100]
+
+
 def test_records_without_a_time_are_named_and_not_drawn() -> None:
     rows = [{"partition": 0, "window": window, "n": 1500} for window in (None, NOW)]
     (chart,) = audit._charts(rows, ["source"], 1000)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -147,6 +148,18 @@ def test_a_pyspark_that_is_too_old_is_refused_in_a_line(
     monkeypatch.setattr("importlib.metadata.version", lambda _: version)
     with pytest.raises(CommandError, match=said):
         pipeline.run(["audit", "--help"])
+
+
+def test_the_pyspark_of_an_unpacked_spark_tells_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", unknown)
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    with pytest.raises(CommandError, match=r"PySpark 4\.1\.4 is too old"):
+        pipeline.run(["audit", "--help"])
+    monkeypatch.setattr("pyspark.__version__", "4.2.0")
+    assert pipeline.run(["audit", "--help"]) == 0
 
 
 def test_newer_ones_are_not_refused() -> None:

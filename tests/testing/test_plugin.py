@@ -131,7 +131,9 @@ def test_wrong(tidelog):
         ini="tidelog_config =\n  log.retention.ms = 5000000000\ntidelog_start_timeout = 60",
     )
     result.assert_outcomes(passed=4, errors=1)
-    result.stdout.fnmatch_lines(["*write @pytest.mark.tidelog(config={...}, clock=...)*"])
+    result.stdout.fnmatch_lines(
+        ["unknown argument konfig=1: *::test_wrong: write @pytest.mark.tidelog(config={...}, clock=...)"]
+    )
 
 
 def test_a_failure_shows_what_the_broker_logged_meanwhile_and_keep_keeps_it(
@@ -188,10 +190,25 @@ def test_hears_of_it(tidelog):
 def test_next(tidelog, tidelog_topic):
     assert produce(tidelog_topic) == 0
 """)
-    result.assert_outcomes(passed=2, failed=1, errors=2)
+    result.assert_outcomes(passed=2, failed=1, errors=1)
     text = result.stdout.str()
-    assert text.count("BrokerDied: the broker has died: signal 9; the end of its log") >= 3
+    assert re.search(
+        r"_ ERROR at teardown of test_it _+\nthe broker has died: signal 9; the end of its log", text
+    )
+    assert text.count("BrokerDied: the broker has died: signal 9; the end of its log") == 1
     assert re.search(r"-+ tidelog -+\nthe broker has died: signal 9\n", text)
+
+
+@pytest.mark.parametrize("fixture", ["tidelog", "fresh_tidelog"])
+def test_a_failure_that_tells_of_the_brokers_death_is_the_only_one(run: Run, fixture: str) -> None:
+    result = run(f"""
+def test_it({fixture}):
+    os.kill({fixture}.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, {fixture}.pid, os.WEXITED | os.WNOWAIT)
+    assert False, "of its own"
+""")
+    result.assert_outcomes(failed=1)
+    assert re.search(r"-+ tidelog -+\nthe broker has died: signal 9\n", result.stdout.str())
 
 
 def test_each_worker_of_xdist_has_a_broker(
@@ -284,9 +301,7 @@ def test_it(tidelog):
 """,
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(
-        ["E *Error: num.partitionz=3 *did you mean num.partitions?: the broker did not start*"]
-    )
+    result.stdout.fnmatch_lines(["num.partitionz=3 *did you mean num.partitions?: the broker did not start*"])
     result.stdout.no_fnmatch_line("*another exception*")
 
 
@@ -294,18 +309,46 @@ def test_it(tidelog):
     ("mark", "why"),
     [
         ('config={"num.partitionz": 3}', "num.partitionz=3 (command line): no such option"),
-        ("config='num.partitions=3'", "config is no mapping: 'num.partitions=3'"),
+        ("config='num.partitions=3'", "config='num.partitions=3' is not a dict"),
+        ("'num.partitions=3'", "'num.partitions=3' has no name"),
+        ("clok='soon'", "unknown argument clok='soon'"),
         ("clock='soon'", "clock='soon' is no time"),
         ("clock='2026-03-01T09:00'", "clock='2026-03-01T09:00' does not say its zone"),
     ],
 )
-def test_a_mark_that_cannot_be_honoured_says_why_and_nothing_else(run: Run, mark: str, why: str) -> None:
-    result = run(f"@pytest.mark.tidelog({mark})\ndef test_it(tidelog):\n    pass\n")
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_mark_that_cannot_be_honoured_says_why_and_nothing_else(
+    run: Run, mark: str, why: str, kind: str
+) -> None:
+    result = run(
+        f"@pytest.mark.tidelog({mark})\n{kind}def test_it(tidelog):\n    pass\n",
+        ini="asyncio_mode = auto\nasyncio_default_fixture_loop_scope = function",
+    )
     result.assert_outcomes(errors=1)
-    reasons = [line for line in result.outlines if line.startswith("E  ") and "Error: " in line]
-    assert len(reasons) == 1
-    assert why in reasons[0].partition("Error: ")[2]
-    assert not [line for line in result.outlines if "/testing/" in line]
+    lines = result.outlines
+    heading = next(n for n, line in enumerate(lines) if "ERROR at setup of test_it" in line)
+    assert why in lines[heading + 1]
+    end = next(n for n, line in enumerate(lines) if "short test summary info" in line)
+    assert all(line.startswith("    tidelog: ") for line in lines[heading + 2 : end]), (
+        "the end of the log, at most"
+    )
+
+
+def test_an_await_that_fails_shows_the_line_of_the_test(run: Run) -> None:
+    result = run(
+        """
+from tidelog.testing import Broker
+
+async def test_it():
+    async with Broker(config={"num.partitionz": 3}):
+        pass
+""",
+        ini="asyncio_mode = auto\nasyncio_default_fixture_loop_scope = function",
+    )
+    result.assert_outcomes(failed=1)
+    (raised,) = [line for line in result.outlines if line.startswith(">")]
+    assert raised.strip("> ") == 'async with Broker(config={"num.partitionz": 3}):'
+    assert not [line for line in result.outlines if "threads.py" in line]
 
 
 @pytest.mark.parametrize(

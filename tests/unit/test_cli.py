@@ -72,36 +72,39 @@ def run(*arguments: str) -> tuple[int, str, str]:
         ),
         (
             ["groups", "reset", "g", "--to-offset", "1"],
-            "say which partitions: --topic NAME, --topic NAME:0,1 or",
+            "give either --topic NAME (NAME:0,1 for some partitions) or",
         ),
         (
             ["groups", "reset", "g", "--to-offset", "1", "--topic", "x", "--all-topics"],
-            "say which partitions",
+            "give either --topic NAME",
         ),
         (
             ["groups", "reset", "g", "--topic", "x"],
-            "say where to: --to-offset N, --to-time TIME, --by-duration",
+            "give one target: --to-offset N, --to-time TIME, --by-duration",
         ),
-        (["groups", "reset", "g", "--topic", "x", "--shift-by", "1", "--to-time", "now"], "say where to"),
+        (["groups", "reset", "g", "--topic", "x", "--shift-by", "1", "--to-time", "now"], "give one target"),
         (
             ["groups", "reset", "g", "--topic", "x:", "--shift-by", "1"],
             "--topic x:: write it as NAME, or as NAME:0,1",
         ),
         (["groups", "reset", "g", "--topic", "x:1,a", "--shift-by", "1"], "--topic x:1,a: write it as NAME"),
-        (["groups", "reset", "g", "--topic", "x", "--to-offset", "-1"], "it is earliest, latest or a number"),
+        (
+            ["groups", "reset", "g", "--topic", "x", "--to-offset", "-1"],
+            "must be earliest, latest or a number",
+        ),
         (
             ["groups", "reset", "g", "--topic", "x", "--to-offset", "9" * 20],
-            "it is earliest, latest or a number",
+            "must be earliest, latest or a number",
         ),
         (["groups", "reset", "g", "--topic", "x", "--to-time", "soon"], "--to-time: 'soon' is not a time"),
         (
             ["groups", "reset", "g", "--topic", "x", "--by-duration", "2"],
             "--by-duration: '2' is no length of time",
         ),
-        (["delete-records", "x"], "say what goes: --offset N, --before TIME or --all"),
+        (["delete-records", "x"], "give one of --offset N, --before TIME and --all"),
         (
             ["delete-records", "x", "--all", "--before", "now"],
-            "say what goes: --offset N, --before TIME or --all",
+            "give one of --offset N, --before TIME and --all",
         ),
         (["delete-records", "x", "--offset", "5"], "--offset N goes with one --partition"),
         (["delete-records", "x", "--before", "soon"], "--before: 'soon' is not a time"),
@@ -110,8 +113,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
         (["tail", "x", "--offset", "5", "-p", "0", "--since", "now"], "and without --since"),
         (["tail", "x", "--since", "soon"], "--since: 'soon' is not a time; write 09:00"),
         (["tail", "x", "--until", "2 ago"], "--until: '2 ago' is not a time"),
-        (["tail", "x", "--format", "xml"], "--format xml: it is text, json or a template"),
-        (["tail", "x", "--format", "{nope}"], "--format has no {nope}; it has topic, partition"),
+        (["tail", "x", "--format", "xml"], "--format xml: must be text, json or a template"),
+        (
+            ["tail", "x", "--format", "{nope}"],
+            "--format: no such field {nope}; the fields are topic, partition",
+        ),
         (["tail", "x", "--format", "{value"], "expected '}' before end of string"),
         (["offsets", "x", "--at", "25:00"], "--at: '25:00' is not a time"),
         (["topics", "list", "--bootstrap", "x:y"], "--bootstrap x:y: write it as host:port"),
@@ -238,7 +244,7 @@ def test_the_client_library_is_told_the_address_that_was_understood(
 def test_hints_name_the_command_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/a folder/tidelog"])
     assert run("tail", "--nope")[2].endswith(". Try: '/a folder/tidelog' tail --help\n")
-    with pytest.raises(CommandError, match="'/a folder/tidelog' topics list names those that do"):
+    with pytest.raises(CommandError, match="'/a folder/tidelog' topics list shows all topics"):
         client.choose("t", set(), [])
 
 
@@ -417,7 +423,7 @@ def test_a_template_gives_the_bytes_as_they_are() -> None:
 def test_choose_partitions() -> None:
     assert [key.partition for key in client.choose("t", {2, 0, 1}, ())] == [0, 1, 2]
     assert [key.partition for key in client.choose("t", {2, 0, 1}, [2, 0, 2])] == [0, 2]
-    with pytest.raises(CommandError, match="topic t has no partition 3; it has 0 to 2"):
+    with pytest.raises(CommandError, match="topic t has no partition 3; it has 3 partitions, from 0 on"):
         client.choose("t", {0, 1, 2}, [3])
     with pytest.raises(CommandError, match="topic t does not exist"):
         client.choose("t", set(), [])

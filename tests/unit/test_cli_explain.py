@@ -198,7 +198,7 @@ def test_people_get_a_table_and_the_answer_in_a_line(folder: Path) -> None:
         (
             ["offset", "t", "--at", "now", "--clock", "wall"],
             USAGE,
-            "--clock wall: it is one of record, append",
+            "--clock wall: must be one of record, append",
         ),
         (["offset", "t", "--at", "soon"], USAGE, "--at"),
         (["offset", "t"], USAGE, "--at"),

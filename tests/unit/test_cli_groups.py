@@ -31,7 +31,7 @@ class Broker:
         self.paused: set[Key] = set()
         self.damaged: set[Key] = set()
         self.questions = 0
-        self._fetcher = SimpleNamespace(damaged={})
+        self._fetcher = SimpleNamespace(damaged={}, refused=set())
 
     def assign(self, keys: Sequence[Key]) -> None:
         self.positions = dict.fromkeys(keys, 0)

@@ -39,12 +39,22 @@ class Metadata:
         self.answers.append(answer)
 
 
+class Sender:
+    def __init__(self) -> None:
+        self.completed: list[Any] = []
+
+    def _complete_batch(self, batch: Any, answer: Any) -> None:
+        self.completed.append((batch, answer))
+
+
 class Session:
     def __init__(self, *outcomes: Any) -> None:
         self.outcomes = list(outcomes)
         self.sent: list[Answer] = []
         self._metadata = Metadata()
         kafka_python.hear_refusals(self._metadata)
+        self._sender = Sender()
+        kafka_python.hear_refused_batches(self._sender)
 
     def send(self, topic: str, value: bytes, key: bytes | None) -> Answer:
         outcome = self.outcomes.pop(0)
@@ -95,9 +105,7 @@ def test_no_room_for_more_and_no_topic_are_told_apart() -> None:
     assert error.exit_code == UNREACHABLE
 
 
-@pytest.mark.parametrize(
-    ("code", "words"), [(56, "disk fails or is full, which its log says"), (3, "no such topic")]
-)
+@pytest.mark.parametrize(("code", "words"), [(56, "the broker cannot use its files"), (3, "no such topic")])
 def test_what_the_broker_said_of_the_topic_is_told(code: int, words: str) -> None:
     answer = SimpleNamespace(topics=[SimpleNamespace(name="t", error_code=code)])
     to = sending(KafkaTimeoutError)
@@ -110,6 +118,21 @@ def test_what_the_broker_said_of_the_topic_is_told(code: int, words: str) -> Non
     answer.topics[0].error_code = 0
     session._metadata.update_metadata(answer)
     assert client.refusal(session, "t") is None
+
+
+def test_what_the_broker_said_of_a_batch_that_is_sent_again_is_told() -> None:
+    to = sending(None)
+    sender: Any = to._session._sender
+    refused = SimpleNamespace(error_code=56, error_message="t-0: could not be opened")
+    sender._complete_batch("batch", refused)
+    assert sender.completed == [("batch", refused)]
+    error = to.all_lines([b"a"])
+    assert error is not None
+    assert "acknowledged nothing for 0.05 s: t-0: could not be opened; line 1 is" in str(error)
+    refused.error_message = None
+    assert "the broker cannot use its files" in (client.batch_refusal(to._session) or "")
+    sender._complete_batch("batch", SimpleNamespace(error_code=0))
+    assert client.batch_refusal(to._session) is None
 
 
 def test_a_rejected_line_waits_for_those_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:

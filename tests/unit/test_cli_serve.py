@@ -134,9 +134,9 @@ def test_a_port_that_is_taken_is_told_with_the_option_that_names_another() -> No
     first, second = Listener("A", "::1", 9092), Listener("B", "", 9093)
     config = replace(BrokerConfig(), listeners=(first, second), http_port=9094)
     for listener, option in (
-        (first, "name another with --port,"),
-        (second, "name another with --override listeners=...,"),
-        (Listener("HTTP", "::1", 9094), "name another with --override http.port=N,"),
+        (first, "choose another with --port;"),
+        (second, "choose another with --override listeners=...;"),
+        (Listener("HTTP", "::1", 9094), "choose another with --override http.port=N;"),
     ):
         taken = CannotListen(listener, OSError(errno.EADDRINUSE, "in use"))
         assert option in serve._address_taken(taken, config)

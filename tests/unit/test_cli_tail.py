@@ -35,7 +35,7 @@ class Session:
             Key, list[int]
         ] = {}  # by offset; without them, the broker searches by record time
         self.damaged: dict[Key, int] = {}  # where the broker answers that it cannot read
-        self._fetcher = SimpleNamespace(damaged={})
+        self._fetcher = SimpleNamespace(damaged={}, refused=set())
 
     def assign(self, keys: Sequence[Key]) -> None:
         self.positions = dict.fromkeys(keys, 0)
@@ -292,6 +292,23 @@ def test_what_is_followed_ends_where_all_of_it_is_damaged() -> None:
     session = Session([(0, 10), (1, 20)])
     session.damaged[Key(0)] = 1
     assert [r.offset for records in reader(session, 0, follow=True).read() for r in records] == [0]
+
+
+def test_a_partition_that_the_broker_cannot_read_is_named_once_and_as_the_reason_of_a_stall(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tail, "STALLED_S", 0.01)
+    session = Session([(0, 10)])
+
+    def poll(_timeout_ms: int) -> dict[Key, list[Record]]:
+        session._fetcher.refused.add(("t", 0))
+        return {}
+
+    monkeypatch.setattr(session, "poll", poll)
+    named = "partition 0 of t: the broker cannot use its files"
+    with pytest.raises(CommandError, match=f"has sent nothing for 0.01 s: {named}"):
+        list(reader(session).read())
+    assert capsys.readouterr().err.count(named) == 1
 
 
 def test_an_offset_that_a_partition_does_not_have_is_refused() -> None:

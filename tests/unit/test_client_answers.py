@@ -119,7 +119,7 @@ async def test_a_topic_is_found_by_its_id_whatever_name_comes_with_it(
     asked = [MetadataRequestTopic(name=name, topic_id=id_) for id_ in (topic_id, b"?" * 16)]
     found, missing = (await client.ask(METADATA, version, MetadataRequest(topics=asked))).topics
     assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, "t", topic_id)
-    assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, "")
     unknown = MetadataRequest(topics=[MetadataRequestTopic(name="new", topic_id=b"?" * 16)])
     assert (await client.ask(METADATA, version, unknown)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert await topics(client) == {"t", "another"}

@@ -24,7 +24,9 @@ _STEPS: Final = tuple(
     + [_DAY * each for each in (1, 2, 7, 14, 30, 90, 180, 365, 730, 1825, 3650, 36500)]
 )
 _DURATIONS: Final = (("d", _DAY), ("h", _HOUR), ("min", _MINUTE), ("s", 1000), ("ms", 1))
-_LAST_MS: Final = 253_402_300_799_999  # of the year 9999, which is the last that a date can show
+# The years 1 and 9999: a date shows none outside of them.
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
 STYLE: Final = (
     "figure{margin:1em 0}figcaption{font-weight:600}figcaption small{font-weight:400;color:#555}"
     ".plot{position:relative;margin:.8em 0 0 4.5em;border-left:1px solid #888;border-bottom:1px solid #888}"
@@ -97,7 +99,7 @@ def _over_time(chart: Timeline, span: tuple[int, int], scale: _Scale) -> str:
             columns[column] = at, height
     rects = []
     for at, height in columns.values():
-        length = 100 * height / scale.top
+        length = 100 * max(height, 0) / scale.top  # a delay is negative where a record bears a later time
         place = f'x="{(at - first) * width:.2f}" y="{100 - length:.2f}" height="{length:.2f}"'
         wide = f'width="{max(chart.window_ms * width * 0.96, 1):.2f}"'
         rects.append(f"<rect {place} {wide}><title>{_moment(at)}: {scale.shown(height)}</title></rect>")
@@ -153,12 +155,19 @@ def _scale(most: float, unit: str) -> _Scale:
 
 def _ticks(first: int, end: int) -> tuple[int, list[int]]:
     """Return round moments between two, a few, and how far they lie apart."""
-    step = next((each for each in _STEPS if (end - first) / each <= _TICKS), _STEPS[-1])
+    longest = _STEPS[-1]
+    # One record in nanoseconds, say, is far off: its year has five digits or more.
+    far = -(-(end - first) // (_TICKS * longest)) * longest
+    step = next((each for each in _STEPS if (end - first) / each <= _TICKS), far)
     return step, list(range(-(-first // step) * step, end, step))
 
 
+def _date(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(max(_FIRST_MS, min(at_ms, _LAST_MS)) / 1000, UTC)
+
+
 def _label(at_ms: int, step_ms: int) -> str:
-    moment = datetime.fromtimestamp(min(at_ms, _LAST_MS) / 1000, UTC)
+    moment = _date(at_ms)
     if step_ms >= _DAY:
         return moment.strftime("%Y-%m-%d")
     if step_ms >= _MINUTE:
@@ -167,5 +176,5 @@ def _label(at_ms: int, step_ms: int) -> str:
 
 
 def _moment(at_ms: int) -> str:
-    moment = datetime.fromtimestamp(min(at_ms, _LAST_MS) / 1000, UTC)
+    moment = _date(at_ms)
     return moment.strftime("%Y-%m-%d %H:%M:%S").removesuffix(":00")

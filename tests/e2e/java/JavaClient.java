@@ -7,8 +7,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -24,6 +27,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * produce BOOTSTRAP TOPIC COUNT FIRST_TIMESTAMP CODEC...   prints: codec offset timestamp
  * consume BOOTSTRAP TOPIC COUNT                            prints: offset timestamp key value header
  * offsets BOOTSTRAP TOPIC TIMESTAMP...                     prints: timestamp offset timestamp (or -)
+ * remade BOOTSTRAP TOPIC                                   prints: the value of a record in a topic that was made again
  * transaction BOOTSTRAP TOPIC                              prints: what a transactional producer is told at its start
  * </pre>
  */
@@ -38,8 +42,44 @@ public final class JavaClient {
             case "follow" -> follow(
                     arguments[1], arguments[2], Integer.parseInt(rest.get(0)), Integer.parseInt(rest.get(1)));
             case "offsets" -> offsets(arguments[1], arguments[2], rest);
+            case "remade" -> remade(arguments[1], arguments[2]);
             case "transaction" -> transaction(arguments[1], arguments[2]);
             default -> throw new IllegalArgumentException(arguments[0]);
+        }
+    }
+
+    /** Read a topic by a regular expression of the broker's; delete the topic and make it again meanwhile. */
+    private static void remade(String bootstrap, String topic) throws Exception {
+        Properties properties = properties(bootstrap);
+        properties.put("group.id", topic);
+        properties.put("group.protocol", "consumer");
+        properties.put("auto.offset.reset", "earliest");
+        properties.put("metadata.max.age.ms", "100");
+        List<NewTopic> topics = List.of(new NewTopic(topic, 1, (short) 1));
+        try (Admin admin = Admin.create(properties(bootstrap));
+                KafkaProducer<String, String> producer =
+                        new KafkaProducer<>(properties(bootstrap), new StringSerializer(), new StringSerializer());
+                KafkaConsumer<String, String> consumer =
+                        new KafkaConsumer<>(properties, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(new SubscriptionPattern(topic + ".*"));
+            long end = System.nanoTime() + PATIENCE.toNanos();
+            while (consumer.assignment().isEmpty() && System.nanoTime() < end) {
+                consumer.poll(Duration.ofMillis(50));
+            }
+            admin.deleteTopics(List.of(topic)).all().get();
+            // The consumer asks for the topic by its id meanwhile, which nothing has now.
+            for (int i = 0; i < 10; i++) {
+                consumer.poll(Duration.ofMillis(50));
+            }
+            admin.createTopics(topics).all().get();
+            producer.send(new ProducerRecord<>(topic, "of the new one")).get();
+            end = System.nanoTime() + PATIENCE.toNanos();
+            while (System.nanoTime() < end) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(50))) {
+                    System.out.println(record.value());
+                    return;
+                }
+            }
         }
     }
 
