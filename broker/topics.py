@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.catalog import FIRST_EPOCH_MAX, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.creation import Creation, NewTopic, not_failed, noting_failure
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
@@ -151,7 +151,6 @@ class Topics:
         self._logs.open(
             lambda name: self._config(name, options.get(name, {})), options.__contains__, self._folder_problem
         )
-        self.left |= self._logs.left
         for name, why in self.left.items():
             _log.error("topic not served, its files stay untouched topic=%r why=%r", name, why)
         for name in self._catalog.deletions():
@@ -161,7 +160,7 @@ class Topics:
                 _log.warning("not deleted yet, the next start goes on topic=%s error=%r", name, str(error))
         for name, partitions in self._highest().items():
             record = known.get(name)
-            if name in self._leftovers:
+            if name in self._leftovers or name in self.left:
                 continue
             if record is None or partitions > record.partitions:
                 adopted = self._adopt(name, record, partitions)
@@ -170,6 +169,19 @@ class Topics:
         for name, record in sorted(known.items()):
             if name not in self.left:
                 self._serve(self._restored(record))
+        self._raise_first_epoch()
+
+    def _raise_first_epoch(self) -> None:
+        """Have no new log, and none that is made again, begin with an epoch below one that clients get to know."""
+        epochs = [log.leader_epoch for log in self._logs.logs.values()]
+        highest = max((epoch for epoch in epochs if epoch <= FIRST_EPOCH_MAX), default=0)
+        if highest > self._logs.first_epoch:
+            try:
+                self._catalog.raise_first_epoch(highest)
+            except StorageError as error:
+                _log.warning("leader epochs not noted, the next start tries again error=%r", str(error))
+            else:
+                self._logs.first_epoch = highest
 
     def _restored(self, record: TopicRecord) -> Topic:
         """Return a topic of the catalogue; what its folders lack is made again."""
@@ -201,7 +213,9 @@ class Topics:
         """Take folders that the catalogue does not know for partitions: of a topic that it knows, or of a new one."""
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
         if any(log.unopened for log in logs):
-            _log.error("topic not adopted topic=%s: not all of its partitions could be opened", name)
+            if record is None:
+                self.left[name] = "not all of its partitions could be opened"
+            _log.error("folders not adopted topic=%s: not all of its partitions could be opened", name)
             return None
         # From now on a crash may take what no flush has covered: what was copied here is covered first.
         for log in logs:
@@ -519,8 +533,10 @@ class Topics:
         From the first step on it is gone, durably. What a stop leaves of its files the next start removes.
         """
         name = topic.name
-        next_epoch = max(partition.log.leader_epoch for partition in topic.partitions) + 1
-        self._catalog.remove_topic(name, next_epoch)
+        epochs = [partition.log.leader_epoch for partition in topic.partitions]
+        if any(partition.log.unopened for partition in topic.partitions):
+            epochs.append(self._logs.first_epoch)  # None that is not known is above it.
+        self._catalog.remove_topic(name, max(epochs) + 1)
         self._logs.first_epoch = self._catalog.first_epoch()
         del self._made[name]
         self._give_name_back(name)
