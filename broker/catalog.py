@@ -177,10 +177,11 @@ class Catalog:
                 rows = [(topic.name, name, value) for name, value in topic.options.items()]
                 self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
 
-    def set_partitions(self, name: str, partitions: int) -> None:
-        """Have a topic have so many partitions, durably."""
+    def set_partitions(self, counts: Mapping[str, int]) -> None:
+        """Have topics, by name, have so many partitions, durably, all or none."""
+        rows = [(count, name) for name, count in counts.items()]
         with self._transaction():
-            self._db.execute("UPDATE topic SET partitions = ? WHERE name = ?", (partitions, name))
+            self._db.executemany("UPDATE topic SET partitions = ? WHERE name = ?", rows)
 
     def set_options(self, name: str, options: Mapping[str, str]) -> None:
         """Have a topic have these options and no others, durably."""

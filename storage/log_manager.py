@@ -362,8 +362,9 @@ class LogManager:
             if not made or (self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync()):
                 return
             for log in made:
-                files.sync(log.directory / folder_identity.PARTITION_METADATA)
-                files.sync_folder(log.directory)
+                if self._is_served(log):  # Its topic may be deleted between two steps.
+                    files.sync(log.directory / folder_identity.PARTITION_METADATA)
+                    files.sync_folder(log.directory)
                 yield
             files.sync_folder(self.directory)
         except OSError as error:

@@ -90,9 +90,8 @@ def test_options_and_partitions_are_changed_without_touching_the_rest(tmp_path: 
         catalog.add_topic(TopicRecord("tides", id_, 3, {"retention.ms": "1", "segment.bytes": "2"}))
         catalog.add_topic(TopicRecord("waves", new_topic_id(), 1, {"retention.ms": "1"}))
         catalog.set_options("tides", {"segment.ms": "3"})
-        catalog.set_partitions("tides", 5)
         catalog.set_options("gone", {})
-        catalog.set_partitions("gone", 5)
+        catalog.set_partitions({"tides": 5, "gone": 5})
     with closing(Catalog(tmp_path / "catalog")) as catalog:
         tides, waves = catalog.topics()
     assert tides == TopicRecord("tides", id_, 5, {"segment.ms": "3"})
