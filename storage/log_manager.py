@@ -359,7 +359,7 @@ class LogManager:
         try:
             # Those without a folder `restore` makes later.
             made = [log for log in logs if files.status(log.directory) is not None]
-            if not made or (self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync()):
+            if not made or self._group_sync.sync_in_place_of(2 * len(made)):
                 return
             for log in made:
                 if self._is_served(log):  # Its topic may be deleted between two steps.
@@ -606,7 +606,7 @@ class LogManager:
 
     def _sync_closed(self, logs: list[Log]) -> None:
         """Put on disk what was saved of logs as they were closed: after a power cut, too, the marker vouches for it."""
-        if self._group_sync.is_cheaper_than(len(SUFFIXES) * len(logs)) and self._group_sync.sync():
+        if self._group_sync.sync_in_place_of(len(SUFFIXES) * len(logs)):
             return
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
             for _ in pool.map(_sync_saved, logs):
