@@ -91,6 +91,10 @@ class TopicRecord:
     options: dict[str, str]
 
 
+# Says what of these rows a start would not serve or honour. The counters are `leader_epoch` and `producer_id`.
+Refused = Callable[[list[TopicRecord], OptionsOfBrokers, dict[str, int]], list[str]]
+
+
 class Catalog:
     """The catalogue in `path`, made if it is missing."""
 
@@ -100,7 +104,12 @@ class Catalog:
             raise CatalogError(irregular)
         self.path = path
         self._full = full
-        self._db = sqlite3.connect(path, isolation_level="IMMEDIATE", check_same_thread=False)
+        try:
+            self._db = sqlite3.connect(path, isolation_level="IMMEDIATE", check_same_thread=False)
+        except sqlite3.Error as error:
+            raise CatalogError(
+                f"{path}: cannot be opened ({error}); let the broker read and write it"
+            ) from error
         try:
             # With a journal that stays, a commit is that its header is overwritten, and synced: a committed topic
             # survives a power cut.
@@ -168,10 +177,11 @@ class Catalog:
                 rows = [(topic.name, name, value) for name, value in topic.options.items()]
                 self._db.executemany("INSERT INTO topic_option VALUES (?, ?, ?)", rows)
 
-    def set_partitions(self, name: str, partitions: int) -> None:
-        """Have a topic have so many partitions, durably."""
+    def set_partitions(self, counts: Mapping[str, int]) -> None:
+        """Have topics, by name, have so many partitions, durably, all or none."""
+        rows = [(count, name) for name, count in counts.items()]
         with self._as_storage_error(), self._db:
-            self._db.execute("UPDATE topic SET partitions = ? WHERE name = ?", (partitions, name))
+            self._db.executemany("UPDATE topic SET partitions = ? WHERE name = ?", rows)
 
     def set_options(self, name: str, options: Mapping[str, str]) -> None:
         """Have a topic have these options and no others, durably."""
@@ -207,26 +217,36 @@ class Catalog:
     def remove_topics(self, names: Iterable[str], next_epoch: int = 0) -> None:
         """Forget topics and their options, durably; their folders are to be deleted until `deletion_done`.
 
-        The leader epochs of new topics begin at `next_epoch` or above from now on. One that is too large is of a log
-        from elsewhere, or damage, and is ignored: new topics need epochs, too.
+        The leader epochs of new topics begin at `next_epoch` or above from now on, as `raise_first_epoch` has it.
         """
-        if next_epoch > FIRST_EPOCH_MAX:
-            next_epoch = 0
         with self._as_storage_error(), self._db:
             for name in names:
                 self._db.execute("DELETE FROM topic WHERE name = ?", (name,))
                 self._db.execute("INSERT OR IGNORE INTO deletion VALUES (?)", (name,))
+            self._raise_first_epoch(next_epoch)
+
+    def raise_first_epoch(self, epoch: int) -> None:
+        """Have the leader epochs of new topics begin at `epoch` or above, durably.
+
+        An epoch above FIRST_EPOCH_MAX comes from damage or from a log made elsewhere. It is ignored, because new topics
+        need epochs too.
+        """
+        with self._as_storage_error(), self._db:
+            self._raise_first_epoch(epoch)
+
+    def _raise_first_epoch(self, epoch: int) -> None:
+        if epoch <= FIRST_EPOCH_MAX:
             self._db.execute(
                 "INSERT INTO counter VALUES ('leader_epoch', ?)"
-                " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
-                (next_epoch,),
+                " ON CONFLICT (name) DO UPDATE SET value = max(iif(value <= ?, value, 0), excluded.value)",
+                (epoch, FIRST_EPOCH_MAX),
             )
 
     def first_epoch(self) -> int:
         """Return the leader epoch with which a new topic begins.
 
-        It is above those of all topics that were deleted: a client that knew one of them ignores what it hears of a
-        topic of that name with an older epoch.
+        It is above the epochs of deleted topics, and not below those of the topics there are. A client that has seen an
+        epoch ignores what it hears of a topic of that name with an older one.
         """
         with self._as_storage_error():
             row = self._db.execute("SELECT value FROM counter WHERE name = 'leader_epoch'").fetchone()
@@ -314,7 +334,7 @@ def _read(path: Path, look: Callable[[sqlite3.Connection, int], T]) -> T:
     return found
 
 
-def faults(path: Path, refused: Callable[[list[TopicRecord], OptionsOfBrokers], list[str]]) -> list[str]:
+def faults(path: Path, refused: Refused) -> list[str]:
     """Return what is wrong with a catalogue: by SQLite's own check, or else what `refused` says of its rows.
 
     Nothing is wrong with one that is not there, or empty. A broker may have it open: nothing is locked, and nothing
@@ -338,9 +358,7 @@ def faults(path: Path, refused: Callable[[list[TopicRecord], OptionsOfBrokers], 
         raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
-def _faults_at(
-    path: Path, uri: str, refused: Callable[[list[TopicRecord], OptionsOfBrokers], list[str]]
-) -> list[str]:
+def _faults_at(path: Path, uri: str, refused: Refused) -> list[str]:
     try:
         with closing(sqlite3.connect(uri, uri=True)) as db:
             found = [row for (row,) in db.execute(f"PRAGMA quick_check({_FAULTS_MAX})")]
@@ -356,7 +374,8 @@ def _faults_at(
             if version > 1:
                 brokers = db.execute("SELECT DISTINCT broker FROM broker_option ORDER BY broker")
                 options = {broker: _broker_options(db, broker) for (broker,) in brokers.fetchall()}
-            return refused(_topics(db), options)
+            counters = dict(db.execute("SELECT name, value FROM counter ORDER BY name").fetchall())
+            return refused(_topics(db), options, counters)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # that one, of a message with damaged names in it
         code = getattr(error, "sqlite_errorcode", None)
         if (code if code is None else code & _PRIMARY_CODE) in _DAMAGED:
@@ -365,9 +384,12 @@ def _faults_at(
 
 
 def _irregular(path: Path) -> str | None:
-    """Say that a catalogue or its journal is no regular file, or return None: opening a FIFO may block for ever."""
+    """Say that a catalogue or its journal is no regular file, or return None: opening a FIFO may block for ever.
+
+    Nor is a broken link: SQLite would make its file elsewhere.
+    """
     for each in (path, _journal_of(path)):
-        if each.exists() and not each.is_file():
+        if not each.is_file() and (each.exists() or each.is_symlink()):
             return f"{each} is not a regular file; move it away, and restore the catalogue from a backup"
     return None
 

@@ -1,19 +1,30 @@
-"""Whether a catalogue is sound, and whether a start serves each of its topics and honours each of its options."""
+"""Whether a catalogue is sound, and whether a start serves each of its topics and honours its options and counters."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from tidelog.broker import catalog
-from tidelog.broker.catalog import ALL_BROKERS, OptionsOfBrokers, TopicRecord
+from tidelog.broker.catalog import (
+    ALL_BROKERS,
+    FIRST_EPOCH_MAX,
+    PRODUCER_ID_BLOCK,
+    OptionsOfBrokers,
+    TopicRecord,
+)
 from tidelog.broker.topic_rules import record_problem
 from tidelog.config.errors import ConfigError
+from tidelog.config.kinds import LONG_MAX
 from tidelog.config.options import dynamic_option
 from tidelog.config.topic_options import TopicConfig
 
 
 def faults(path: Path) -> list[str]:
     """Return what is wrong with a catalogue, as `catalog.faults` does."""
-    return catalog.faults(path, lambda topics, options: [*_of_topics(topics), *_of_brokers(options)])
+    return catalog.faults(path, _refused)
+
+
+def _refused(topics: list[TopicRecord], options: OptionsOfBrokers, counters: dict[str, int]) -> list[str]:
+    return [*_of_topics(topics), *_of_brokers(options), *_of_counters(counters)]
 
 
 def _of_topics(topics: list[TopicRecord]) -> Iterator[str]:
@@ -35,3 +46,21 @@ def _of_brokers(options: OptionsOfBrokers) -> Iterator[str]:
                 dynamic_option(name).read(value, given=name)
             except ConfigError as error:
                 yield f"an option of {owner} is not honoured: {error}; set or delete it"
+
+
+def _of_counters(counters: dict[str, int]) -> Iterator[str]:
+    bounds = {
+        "leader_epoch": (0, FIRST_EPOCH_MAX, "consumers may ignore topics that are made again"),
+        "producer_id": (
+            PRODUCER_ID_BLOCK,
+            LONG_MAX - PRODUCER_ID_BLOCK,
+            "producers may get no id, or that of another",
+        ),
+    }
+    for name, (least, most, effect) in bounds.items():
+        value = counters.get(name, least)
+        if not least <= value <= most:
+            yield (
+                f"the counter {name} is {value}, not {least} to {most}: {effect}; "
+                "restore the catalogue from a backup"
+            )

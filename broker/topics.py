@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from tidelog.broker.catalog import Catalog, TopicRecord, new_topic_id
+from tidelog.broker.catalog import FIRST_EPOCH_MAX, Catalog, TopicRecord, new_topic_id
 from tidelog.broker.creation import Creation, NewTopic, not_failed, noting_failure
 from tidelog.broker.maintenance import Task
 from tidelog.broker.partition import Partition
@@ -49,6 +49,9 @@ _HALF_MADE = "half made topics"
 # Two to create, five to delete, or three names, as they are counted while they wait: a connection has room for so much
 # whatever others hold, and a request for more can wait for one that asks for no more than that.
 FEW_TOPICS_BYTES = 2 * 1024
+# The topics of a request share a sync and a change of the catalogue, up to so many partitions: those after them begin
+# later, or not at all where the time is over.
+MADE_AT_ONCE = 2000
 TOO_MANY_WAIT = "too many topics wait to be created, changed or deleted (queued.max.topic.bytes); ask again"
 
 
@@ -151,7 +154,6 @@ class Topics:
         self._logs.open(
             lambda name: self._config(name, options.get(name, {})), options.__contains__, self._folder_problem
         )
-        self.left |= self._logs.left
         for name, why in self.left.items():
             _log.error("topic not served, its files stay untouched topic=%r why=%r", name, why)
         for name in self._catalog.deletions():
@@ -161,7 +163,7 @@ class Topics:
                 _log.warning("not deleted yet, the next start goes on topic=%s error=%r", name, str(error))
         for name, partitions in self._highest().items():
             record = known.get(name)
-            if name in self._leftovers:
+            if name in self._leftovers or name in self.left:
                 continue
             if record is None or partitions > record.partitions:
                 adopted = self._adopt(name, record, partitions)
@@ -170,6 +172,19 @@ class Topics:
         for name, record in sorted(known.items()):
             if name not in self.left:
                 self._serve(self._restored(record))
+        self._raise_first_epoch()
+
+    def _raise_first_epoch(self) -> None:
+        """Have no new log, and none that is made again, begin with an epoch below one that clients get to know."""
+        epochs = [log.leader_epoch for log in self._logs.logs.values()]
+        highest = max((epoch for epoch in epochs if epoch <= FIRST_EPOCH_MAX), default=0)
+        if highest > self._logs.first_epoch:
+            try:
+                self._catalog.raise_first_epoch(highest)
+            except StorageError as error:
+                _log.warning("leader epochs not noted, the next start tries again error=%r", str(error))
+            else:
+                self._logs.first_epoch = highest
 
     def _restored(self, record: TopicRecord) -> Topic:
         """Return a topic of the catalogue; what its folders lack is made again."""
@@ -201,7 +216,9 @@ class Topics:
         """Take folders that the catalogue does not know for partitions: of a topic that it knows, or of a new one."""
         logs = [log for (topic, _), log in self._logs.logs.items() if topic == name]
         if any(log.unopened for log in logs):
-            _log.error("topic not adopted topic=%s: not all of its partitions could be opened", name)
+            if record is None:
+                self.left[name] = "not all of its partitions could be opened"
+            _log.error("folders not adopted topic=%s: not all of its partitions could be opened", name)
             return None
         # From now on a crash may take what no flush has covered: what was copied here is covered first.
         for log in logs:
@@ -444,74 +461,118 @@ class Topics:
             yield
 
     def grow(self, topic: Topic, count: int) -> Task[None]:
-        """Give a topic more partitions, durably: a step for each of them. Maintenance thread only.
-
-        Raises TopicIsGrowing, LogDeleted where it was deleted meanwhile, StorageError, and then it has as many as
-        before, BrokerStops, and then the next start makes what is left.
-        """
-        if topic.id in self._growing:
-            raise TopicIsGrowing(f"topic {topic.name} is being given partitions already; ask again")
-        self._growing.add(topic.id)
+        """Give one topic more partitions, as `grow_all` does, and raise what has kept it from that."""
+        outcome = (yield from self.grow_all([(topic, count)]))[topic.name]
         try:
-            self._catalog.set_partitions(topic.name, count)
-            made = yield from self._make_more(topic, count)
-        except LogDeleted:
-            raise
-        except StorageError:
-            yield from self._take_partitions_back(topic)
-            raise
+            if outcome is not None:
+                raise outcome
         finally:
-            self._growing.discard(topic.id)
-        now = self._made_by_id[topic.id]
-        for log in made:
-            if log.config is not now.config:  # It has changed meanwhile.
-                log.update_config(now.config)
-        more = [Partition(log.partition, log) for log in made]
-        record = TopicRecord(now.name, now.id, count, now.options)
-        self._remake(Topic(record, now.config, (*now.partitions, *more)))
-        self._loop.call_soon_threadsafe(self._serve, self._made_by_id[topic.id])
-        _log.info("partitions added topic=%s partitions=%d", topic.name, count)
+            del outcome  # An error that is raised must not be held by a frame that it holds.
 
-    def _make_more(self, topic: Topic, count: int) -> Task[list[Log]]:
-        made: list[Log] = []
-        for index in range(len(topic.partitions), count):
-            if made:
+    def grow_all(self, wanted: Sequence[tuple[Topic, int]]) -> Task[dict[str, Exception | None]]:
+        """Give topics more partitions, durably, by one change of the catalogue and one sync for all.
+
+        A step for each partition. Return by name what has kept a topic from growing: TopicIsGrowing, where it was given
+        partitions for somebody else; LogDeleted, where it was deleted meanwhile; StorageError, and then it has as many
+        as before; BrokerStops, and then the next start makes what is left. Maintenance thread only.
+        """
+        outcomes: dict[str, Exception | None] = {}
+        growths: list[Creation] = []
+        for topic, count in wanted:
+            now = self._made_by_id.get(topic.id)
+            if now is None:
+                outcomes[topic.name] = LogDeleted(f"topic {topic.name} was deleted meanwhile")
+            elif topic.id in self._growing or len(now.partitions) != len(topic.partitions):
+                outcomes[topic.name] = TopicIsGrowing(
+                    f"topic {topic.name} is being given partitions already; ask again"
+                )
+            else:
+                self._growing.add(topic.id)
+                record = TopicRecord(topic.name, topic.id, count, topic.options)
+                growths.append(Creation(record, topic.config))
+        try:
+            yield from self._make_more(growths)
+            yield from self._take_partitions_back(growths)
+            for growth in growths:
+                outcomes[growth.record.name] = growth.failure
+                if growth.failure is None:
+                    self._finish_growth(growth)
+        finally:
+            self._growing -= {growth.record.id for growth in growths}
+        return outcomes
+
+    def _make_more(self, growths: list[Creation]) -> Task[None]:
+        """Make the partitions that topics are to have more, durably, or note why they were not made."""
+        with noting_failure(growths):
+            self._catalog.set_partitions({each.record.name: each.record.partitions for each in growths})
+        for number, growth in enumerate(not_failed(growths)):
+            with noting_failure([growth]):
+                if number:
+                    yield
+                yield from self._make_more_of(growth)
+        made = not_failed(growths)
+        with noting_failure(made):
+            for _ in self._logs.sync_made([log for growth in made for log in growth.made]):
                 yield
-            now = self._growing_on(topic)
-            # One is there already if an earlier try could not take it back.
-            log = self._logs.logs.get((topic.name, index))
-            made.append(log or self._logs.create(topic.name, index, topic.id, now.config))
-        for _ in self._logs.sync_made(made):
-            yield
-            self._growing_on(topic)
-        return made
+                if self.is_stopping:
+                    raise BrokerStops("the next start makes the partitions, the broker stops")
+        for growth in not_failed(made):
+            with noting_failure([growth]):
+                self._growing_on(growth)
 
-    def _growing_on(self, topic: Topic) -> Topic:
+    def _make_more_of(self, growth: Creation) -> Task[None]:
+        record = growth.record
+        for index in range(len(self._growing_on(growth).partitions), record.partitions):
+            if growth.made:
+                yield
+            now = self._growing_on(growth)
+            # One is there already if an earlier try could not take it back.
+            log = self._logs.logs.get((record.name, index))
+            growth.made.append(log or self._logs.create(record.name, index, record.id, now.config))
+
+    def _growing_on(self, growth: Creation) -> Topic:
         """Return a topic that is given partitions as it is now: what has begun is brought to an end, but for a stop.
 
         Raise BrokerStops, or LogDeleted.
         """
+        name = growth.record.name
         if self.is_stopping:
-            raise BrokerStops(f"topic {topic.name}: the next start makes its partitions, the broker stops")
-        now = self._made_by_id.get(topic.id)
+            raise BrokerStops(f"topic {name}: the next start makes its partitions, the broker stops")
+        now = self._made_by_id.get(growth.record.id)
         if now is None:
-            raise LogDeleted(f"topic {topic.name} was deleted meanwhile")
+            raise LogDeleted(f"topic {name} was deleted meanwhile")
         return now
 
-    def _take_partitions_back(self, topic: Topic) -> Task[None]:
+    def _finish_growth(self, growth: Creation) -> None:
+        """Serve the partitions that a topic was given."""
+        now = self._made_by_id[growth.record.id]
+        for log in growth.made:
+            if log.config is not now.config:  # It has changed meanwhile.
+                log.update_config(now.config)
+        more = [Partition(log.partition, log) for log in growth.made]
+        record = replace(growth.record, options=now.options)
+        topic = Topic(record, now.config, (*now.partitions, *more))
+        self._remake(topic)
+        self._loop.call_soon_threadsafe(self._serve, topic)
+        _log.info("partitions added topic=%s partitions=%d", topic.name, len(topic.partitions))
+
+    def _take_partitions_back(self, growths: list[Creation]) -> Task[None]:
         """Remove partitions that were made and are not served; what cannot be, the next start serves."""
-        if topic.id not in self._made_by_id:
-            return
-        first = len(topic.partitions)
-        try:
-            self._catalog.set_partitions(topic.name, first)
-            yield from self._logs.delete_topic(topic.name, first)
-        except StorageError as error:
-            _log.warning(
-                "partitions that could not be made are not removed, the next start serves them topic=%s error=%r",
-                topic.name,
-                str(error),
-            )
+        for growth in growths:
+            name = growth.record.name
+            topic = self._made_by_id.get(growth.record.id)
+            if topic is None or growth.failure is None or isinstance(growth.failure, BrokerStops):
+                continue
+            first = len(topic.partitions)
+            try:
+                self._catalog.set_partitions({name: first})
+                yield from self._logs.delete_topic(name, first)
+            except StorageError as error:
+                _log.warning(
+                    "partitions that could not be made are not removed, the next start serves them topic=%s error=%r",
+                    name,
+                    str(error),
+                )
 
     def delete(self, topic: Topic) -> Task[None]:
         """Delete a topic and its data: a step for each of its files. Maintenance thread only. Raises StorageError.
@@ -519,8 +580,10 @@ class Topics:
         From the first step on it is gone, durably. What a stop leaves of its files the next start removes.
         """
         name = topic.name
-        next_epoch = max(partition.log.leader_epoch for partition in topic.partitions) + 1
-        self._catalog.remove_topic(name, next_epoch)
+        epochs = [partition.log.leader_epoch for partition in topic.partitions]
+        if any(partition.log.unopened for partition in topic.partitions):
+            epochs.append(self._logs.first_epoch)  # None that is not known is above it.
+        self._catalog.remove_topic(name, max(epochs) + 1)
         self._logs.first_epoch = self._catalog.first_epoch()
         del self._made[name]
         self._give_name_back(name)

@@ -1,7 +1,8 @@
 """The small text files: a version line, a count, one entry a line, as Kafka writes them.
 
 Owns their format and their replacement. All of them are hints: one that is missing or broken reads as nothing, with a
-warning, and what it held is found again from the logs. A broken one never keeps a broker from starting.
+warning, and what it held is found again from the logs. A broken one never keeps a broker from starting. A folder of
+that name does, because the file could not be replaced.
 """
 
 import logging
@@ -23,13 +24,14 @@ _log = logging.getLogger(__name__)
 
 
 def load(path: Path, read: Callable[[bytes], T]) -> T | None:
-    """Return what a reader makes of a file's bytes; None if it is missing, or broken: the reader's ValueError."""
-    data = files.load(path)
-    if data is None:
-        return None
+    """Return what a reader makes of a file's bytes; None if it is missing, no regular file or broken (ValueError).
+
+    OSError for a folder: no file can be put in its place.
+    """
     try:
-        return read(data)
-    except ValueError as error:
+        data = files.load(path)
+        return None if data is None else read(data)
+    except (ValueError, files.Irregular) as error:
         _log.warning(
             "checkpoint ignored file=%s reason=broken error=%r; it is written anew", path, str(error)
         )

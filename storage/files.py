@@ -38,19 +38,23 @@ class Shortage(OSError):
     """A file could not be opened for want of descriptors or memory: nothing was done, and later it may work."""
 
 
+class Irregular(OSError):
+    """A pipe, a socket or a device lies where a file belongs; it was not opened."""
+
+
 class SyncFailed(OSError):
     """What a sync was to put on disk may be gone, whatever the next one says, and whatever kept it from there."""
 
 
 def _refuse_irregular(path: Path) -> None:
-    """Raise OSError for a pipe, a socket or a device: to open or read one may take for ever, or do something.
+    """Raise Irregular for a pipe, a socket or a device: to open or read one may take for ever, or do something.
 
     A link to a regular file is as good as the file.
     """
     with contextlib.suppress(FileNotFoundError):
         mode = os.stat(path).st_mode
         if not stat_module.S_ISREG(mode) and not stat_module.S_ISDIR(mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise Irregular(errno.EINVAL, "not a regular file", str(path))
 
 
 def _open(path: Path, flags: int) -> int:
@@ -269,6 +273,16 @@ def irregular_in(path: Path) -> list[str]:
         return sorted(entry.name for entry in entries if not entry.is_file() and not entry.is_dir())
 
 
+def list_regular(path: Path) -> list[Entry]:
+    """Return the entries of a folder, by name; OSError for one that `irregular_in` would name."""
+    with os.scandir(path) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if not entry.is_file() and not entry.is_dir():
+            raise OSError(errno.EINVAL, "not a regular file; move it away", str(path / entry.name))
+    return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+
 class Status(NamedTuple):
     """The size of a file in bytes and the wall time of its last change."""
 
@@ -310,6 +324,10 @@ def load(path: Path) -> bytes | None:
             part = os.read(fd, _PART_BYTES)
             data += part
         return data
+    except IsADirectoryError:
+        raise IsADirectoryError(
+            errno.EISDIR, "a folder where a file belongs; move it away", str(path)
+        ) from None
     finally:
         os.close(fd)
 

@@ -45,7 +45,8 @@ def lock(folder: Path, node_id: int) -> files.FolderLock:
             f"{folder}: another broker uses this data folder; stop it, or name another folder"
         ) from None
     except OSError as error:
-        raise ForeignDataDir(f"{folder}: cannot be used as a data folder: {error.strerror}") from None
+        what = f"{error.filename or folder}: {error.strerror}"
+        raise ForeignDataDir(f"{folder}: cannot be used as a data folder: {what}") from None
 
 
 def identify(folder: Path, node_id: int) -> Identity:
@@ -116,7 +117,10 @@ def is_same_boot(folder: Path) -> bool:
     Then all that was written is there, however the process ended: what is damaged, no crash has done it.
     """
     boot_id = files.boot_id()
-    return boot_id is not None and files.load(folder / BOOT) == boot_id
+    try:
+        return boot_id is not None and files.load(folder / BOOT) == boot_id
+    except files.Irregular:
+        return False  # `save_boot` replaces it.
 
 
 def save_boot(folder: Path) -> None:

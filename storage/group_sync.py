@@ -126,6 +126,10 @@ class GroupSync:
                 )
         return self.trust.tells_errors
 
+    def sync_in_place_of(self, count: int) -> bool:
+        """Put everything on disk, if that takes less than syncs of so many files and folders; tell whether it is."""
+        return self.is_cheaper_than(count) and self.sync()
+
     def sync(self) -> bool:
         """Return once everything written so far is on disk; False where that failed, and each file has to say."""
         try:

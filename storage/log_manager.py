@@ -64,9 +64,6 @@ class LogManager:
         self.shared = Shared(directory, defaults.producer_state_max_bytes)
         self.disk = self.shared.disk
         self.logs: dict[tuple[str, int], Log] = {}
-        self.left: dict[str, str] = {}  # topics of which no file is touched, and why
-        # Their logs were not recovered after an unclean stop: that stays so for the next start.
-        self._leaves_unrecovered = False
         self.cluster_id = ""
         self.directory_id = ""
         # The partitions that a checkpoint on disk may name, and those of them that are not here.
@@ -105,8 +102,8 @@ class LogManager:
         """Lock the folder, unless `lock` did, and load every log in it; each is ready on return.
 
         `config_of` gives a topic's options; `is_ours` tells a topic that was made here from one whose folders were
-        copied here. `problem_of` says why a partition may not be served: its topic is left alone (`left`). After an
-        unclean stop logs are recovered, a few at a time.
+        copied here. `problem_of` says why a partition may not be served. A log that cannot be opened has `unopened`,
+        and is not served. After an unclean stop logs are recovered, a few at a time.
         """
         if self._lock is None:
             self.lock()
@@ -114,9 +111,9 @@ class LogManager:
         began_s = time.monotonic()
         with files.holding(self._lock):
             clean = files.status(self.directory / CLEAN_SHUTDOWN) is not None
-            found = self._servable(problem_of)
-            self._leaves_unrecovered = bool(self.left) and not clean
-            self._load(found, config_of or (lambda _: self.defaults.topic_defaults()), is_ours, clean)
+            self._load(
+                config_of or (lambda _: self.defaults.topic_defaults()), is_ours, problem_of, clean=clean
+            )
             if clean:
                 # Now that nothing was refused. On disk, too: a marker that comes back would vouch for what is written
                 # from now on.
@@ -126,25 +123,15 @@ class LogManager:
         if not clean and self.logs:
             _log.info("recovered logs=%d after an unclean stop data=%s", len(self.logs), self.directory)
 
-    def _servable(self, problem_of: Callable[[str, int], str | None]) -> list[tuple[Path, str, int]]:
-        """Return the partitions of topics that can be served; of the others `left` says why."""
-        found = list(self._partitions())
-        for folder, topic, partition in found:
-            problem = problem_of(topic, partition)
-            irregular = files.irregular_in(folder)
-            if problem is None and irregular:
-                problem = f"{folder / irregular[0]} is not a regular file; move it away"
-            if problem is not None:
-                self.left.setdefault(topic, problem)
-        return [each for each in found if each[1] not in self.left]
-
     def _load(
         self,
-        found: list[tuple[Path, str, int]],
         config_of: Callable[[str], TopicConfig],
         is_ours: Callable[[str], bool],
+        problem_of: Callable[[str, int], str | None],
+        *,
         clean: bool,
     ) -> None:
+        found = list(self._partitions())
         points = load_offsets(self.directory / RECOVERY_POINTS)
         starts = load_offsets(self.directory / LOG_STARTS)
         now_ms = self._now_ms()
@@ -164,6 +151,8 @@ class LogManager:
         def load(folder: Path, topic: str, partition: int) -> Log:
             known = known_of((topic, partition))
             try:
+                if problem := problem_of(topic, partition):
+                    raise StorageError(problem)
                 return recovery.find(folder, topic, partition, configs[topic], self.shared, known, now_ms)
             except Exception as error:  # Whatever it is, the other partitions have no part in it.
                 if isinstance(error, OSError) and error.errno in files.SHORTAGES:
@@ -179,13 +168,14 @@ class LogManager:
                 logs = list(pool.map(lambda each: load(*each), found))
                 recovery.put_on_disk(_opened(logs), self._group_sync, pool.map)
         self.logs = {(log.topic, log.partition): log for log in logs}
-        for log in logs:
+        self._leave_whole(is_ours, known_of)
+        for log in self.logs.values():
             # What has expired since the stop is not taken in the first moment: there is time to change an option.
             spans_ms = (log.config.max_segment_ms, log.config.retention_ms)
             self._look_again(log, now_ms + min(span_ms for span_ms in spans_ms if span_ms >= 0))
         self._entries = points.keys() | starts.keys()
         self._absent = self._entries - self.logs.keys()
-        self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0]) or key[0] in self.left}
+        self._lost = {key: known_of(key) for key in self._absent if is_ours(key[0])}
         self._absent -= self._lost.keys()
         try:
             if not clean:
@@ -198,6 +188,21 @@ class LogManager:
             _log.warning(
                 "not all is on disk that the start has found data=%s error=%r", self.directory, str(error)
             )
+
+    def _leave_whole(
+        self, is_ours: Callable[[str], bool], known_of: Callable[[tuple[str, int]], recovery.Known]
+    ) -> None:
+        """Serve no partition of a topic that was copied here if one of them could not be opened.
+
+        It is no topic yet, and retention must not begin on a part of it.
+        """
+        unopened = {log.topic: log for log in self.logs.values() if log.unopened is not None}
+        for key, log in self.logs.items():
+            if log.topic in unopened and log.unopened is None and not is_ours(log.topic):
+                error = StorageError(
+                    f"{unopened[log.topic]} could not be opened: {unopened[log.topic].unopened}"
+                )
+                self.logs[key] = self._unopened(log.directory, *key, log.config, known_of(key), error)
 
     def _unopened(
         self,
@@ -225,21 +230,36 @@ class LogManager:
 
         Or the disk has refused something since.
         """
-        if not self._leaves_unrecovered and all(log.health.failure is None for log in self.logs.values()):
+        if all(log.health.failure is None for log in self.logs.values()):
             self._is_boot_saved = self.disk.trust()
 
     def _partitions(self) -> Iterable[tuple[Path, str, int]]:
         """Yield the folder, topic and number of every partition; remove what a crash left half written or deleted."""
-        for name, is_folder in files.list_folder(self.directory):
+        entries = files.list_folder(self.directory)
+        self._remove_deleted(
+            [name for name, is_folder in entries if is_folder and name.endswith(DELETE_SUFFIX)]
+        )
+        for name, is_folder in entries:
             if name.endswith(".tmp") and not is_folder:
                 try:
                     files.remove(self.directory / name)
                 except OSError as error:
                     self.disk.refused(error)  # Whoever writes one anew replaces it.
-            elif is_folder and name.endswith(DELETE_SUFFIX):
-                files.remove_folder(self.directory / name)
             elif is_folder and (named := partition_of(name)) is not None:
                 yield self.directory / name, *named
+
+    def _remove_deleted(self, names: list[str]) -> None:
+        """Remove the folders of deleted partitions; what cannot be removed the next start tries again."""
+        if not names:
+            return
+        try:
+            # A power cut must not bring back the name of a partition whose files are gone.
+            files.sync_folder(self.directory)
+        except OSError as error:
+            self.disk.refused(error)
+            return
+        for name in names:
+            files.remove_folder(self.directory / name)
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: TopicConfig) -> Log:
         """Make the log of a new partition."""
@@ -339,11 +359,12 @@ class LogManager:
         try:
             # Those without a folder `restore` makes later.
             made = [log for log in logs if files.status(log.directory) is not None]
-            if not made or (self._group_sync.is_cheaper_than(2 * len(made)) and self._group_sync.sync()):
+            if not made or self._group_sync.sync_in_place_of(2 * len(made)):
                 return
             for log in made:
-                files.sync(log.directory / folder_identity.PARTITION_METADATA)
-                files.sync_folder(log.directory)
+                if self._is_served(log):  # Its topic may be deleted between two steps.
+                    files.sync(log.directory / folder_identity.PARTITION_METADATA)
+                    files.sync_folder(log.directory)
                 yield
             files.sync_folder(self.directory)
         except OSError as error:
@@ -574,7 +595,7 @@ class LogManager:
             clean = all(list(pool.map(_closed, logs)))
         try:
             self.checkpoint()
-            if clean and not self._leaves_unrecovered:
+            if clean:
                 self._sync_closed(logs)
                 files.write_atomically(self.directory / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         except OSError as error:
@@ -585,7 +606,7 @@ class LogManager:
 
     def _sync_closed(self, logs: list[Log]) -> None:
         """Put on disk what was saved of logs as they were closed: after a power cut, too, the marker vouches for it."""
-        if self._group_sync.is_cheaper_than(len(SUFFIXES) * len(logs)) and self._group_sync.sync():
+        if self._group_sync.sync_in_place_of(len(SUFFIXES) * len(logs)):
             return
         with ThreadPoolExecutor(CLOSING_THREADS, "closing") as pool:
             for _ in pool.map(_sync_saved, logs):

@@ -28,6 +28,7 @@ Owns the judgement about what a crash or a bad disk left behind:
 Doing all this twice gives what doing it once gives.
 """
 
+import errno
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -81,7 +82,7 @@ class Known(NamedTuple):
 
     `was_cut_off` unless the system has run on since the log was last opened, and the disk refused nothing.
     `is_start_noted` where a checkpoint names the log start offset, and not for want of one.
-    With `first_epoch` the leader epochs begin if the log has no file of them.
+    No client has seen a leader epoch above `first_epoch`. An epoch that begins now is not below it.
     """
 
     clean: bool = False
@@ -326,11 +327,18 @@ def _sort_out(folder: Path, ours: bool, owed: Owed) -> _Found:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return what is in a folder; nothing, if a full disk has kept it from being made."""
+    """Return what is in a folder; nothing, if a full disk has kept it from being made.
+
+    OSError for what is no regular file, and for a folder in the place of a file.
+    """
     try:
-        return [name for name, _ in files.list_folder(folder)]
+        entries = files.list_regular(folder)
     except FileNotFoundError:
         return []
+    for name, is_folder in entries:
+        if is_folder and name[:_DIGITS].isdecimal():
+            raise OSError(errno.EISDIR, "a folder where a file belongs; move it away", str(folder / name))
+    return [name for name, _ in entries]
 
 
 def _open_segment(
@@ -561,8 +569,7 @@ def _load_epochs(log: Log, known: Known, since: int) -> None:
     No batch before the offset `since` bears one. What has changed is yet to be put on disk.
     """
     end = log.log_end_offset
-    loaded = LeaderEpochs.load(log.directory)
-    epochs = loaded or LeaderEpochs(log.directory)
+    epochs = LeaderEpochs.load(log.directory) or LeaderEpochs(log.directory)
     log.epochs = epochs  # Batches that are looked at below may have to be judged by them.
     # The file is written without waiting for the disk: after an unclean stop the last batch may know better.
     last = None if known.clean else _last_batch(log)
@@ -577,13 +584,13 @@ def _load_epochs(log: Log, known: Known, since: int) -> None:
     if epochs.entries and epochs.entries[-1][1] > end:
         epochs.keep(end + 1)
         changed = True
-    first = known.first_epoch if loaded is None else 0
+    latest = max(latest, known.first_epoch)
     if not known.clean:
-        # Records that a client read may be gone, with the file that named their epoch: it was `first` at least.
-        epochs.begin(min(max(latest, first) + 1, INT_MAX), end)
+        # Records that a client read may be gone.
+        epochs.begin(min(latest + 1, INT_MAX), end)
         changed = True
-    elif epochs.latest < 0:
-        epochs.begin(max(latest, first), end)
+    elif changed:
+        epochs.begin(latest, end)  # The file that named it may be gone.
     epochs.drop_before(log.log_start_offset)
     log.epochs = epochs
     log.leader_epoch = epochs.latest

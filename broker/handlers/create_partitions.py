@@ -19,7 +19,7 @@ from tidelog.broker.codes import NO_PARTITION, Refused, error_code
 from tidelog.broker.maintenance import Task
 from tidelog.broker.session import Session
 from tidelog.broker.topic_rules import BrokerStops, TopicIsGrowing
-from tidelog.broker.topics import TOO_MANY_WAIT
+from tidelog.broker.topics import MADE_AT_ONCE, TOO_MANY_WAIT, Topic
 from tidelog.broker.work import Work, made_of_many
 from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
@@ -29,7 +29,7 @@ from tidelog.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from tidelog.storage.errors import StorageError
+from tidelog.storage.errors import StorageError, without_frames
 
 # What a topic in a request takes in memory until it is changed, about, and each assignment of a partition.
 TOPIC_BYTES = 400
@@ -59,10 +59,12 @@ def _grow_all(
 ) -> Task[CreatePartitionsResponse]:
     yield
     times = Counter(topic.name for topic in request.topics)
-    results = []
-    for wanted in {topic.name: topic for topic in request.topics}.values():
+    asked = {topic.name: topic for topic in request.topics}
+    outcomes: dict[str, Exception | None] = {}
+    waiting: list[tuple[Topic, int]] = []
+    waiting_partitions = 0
+    for wanted in asked.values():
         is_dropped = yield
-        code, message = ErrorCode.NONE, None
         try:
             if is_dropped:
                 raise Refused(ErrorCode.NOT_CONTROLLER, "no partitions added, the broker stops")
@@ -71,20 +73,38 @@ def _grow_all(
                 raise Refused(ErrorCode.REQUEST_TIMED_OUT, why)
             if times[wanted.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            yield from _grow(broker, wanted, request.validate_only)
+            topic = _checked(broker, wanted)
         except Refused as refused:
-            code, message = refused.code, str(refused)
-        except TopicIsGrowing as error:
-            code, message = ErrorCode.REQUEST_TIMED_OUT, str(error)
-        except BrokerStops as error:
-            code, message = ErrorCode.NOT_CONTROLLER, str(error)
-        except StorageError as error:
-            code, message = error_code(error), str(error)
-        results.append(_result(wanted.name, code, message))
-    return CreatePartitionsResponse(results=results)
+            outcomes[wanted.name] = without_frames(refused)
+            continue
+        if request.validate_only:
+            continue
+        waiting.append((topic, wanted.count))
+        waiting_partitions += wanted.count - len(topic.partitions)
+        if waiting_partitions >= MADE_AT_ONCE:
+            outcomes |= yield from broker.topics.grow_all(waiting)
+            waiting, waiting_partitions = [], 0
+    if waiting:
+        outcomes |= yield from broker.topics.grow_all(waiting)
+    return CreatePartitionsResponse(results=[_result(name, *_told(outcomes.get(name))) for name in asked])
 
 
-def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) -> Task[None]:
+def _told(outcome: Exception | None) -> tuple[ErrorCode, str | None]:
+    """Return the code and the message of what came of a topic."""
+    if outcome is None:
+        return ErrorCode.NONE, None
+    if isinstance(outcome, Refused):
+        return outcome.code, str(outcome)
+    if isinstance(outcome, TopicIsGrowing):
+        return ErrorCode.REQUEST_TIMED_OUT, str(outcome)
+    if isinstance(outcome, BrokerStops):
+        return ErrorCode.NOT_CONTROLLER, str(outcome)
+    assert isinstance(outcome, StorageError)
+    return error_code(outcome), str(outcome)
+
+
+def _checked(broker: Broker, wanted: CreatePartitionsTopic) -> Topic:
+    """Return the topic that is to grow. Raise Refused where it cannot."""
     topic = broker.topics.find(wanted.name, b"")
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION)
@@ -112,8 +132,7 @@ def _grow(broker: Broker, wanted: CreatePartitionsTopic, validate_only: bool) ->
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         for each in wanted.assignments:
             broker.check_assignment(each.broker_ids)
-    if not validate_only:
-        yield from broker.topics.grow(topic, count)
+    return topic
 
 
 def _result(name: str, code: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:

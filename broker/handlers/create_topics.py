@@ -29,7 +29,7 @@ from tidelog.broker.topic_rules import (
     metric_name,
     name_problem,
 )
-from tidelog.broker.topics import TOO_MANY_WAIT, Topic
+from tidelog.broker.topics import MADE_AT_ONCE, TOO_MANY_WAIT, Topic
 from tidelog.broker.work import Work, made_of_many
 from tidelog.config.contradictions import TOLERABLE
 from tidelog.config.errors import ConfigError
@@ -51,9 +51,6 @@ ASSIGNMENT_BYTES = 300
 # An answer describes the options of so many topics, 2 KB each; of the others it says why not, as Kafka does of those
 # whose options a client may not see.
 MOST_DESCRIBED = 1000
-# The topics of a request share a sync and a change of the catalogue, up to so many partitions: those after them begin
-# later, or not at all where the time is over.
-MADE_AT_ONCE = 2000
 NOT_CREATED = "not created, the broker stops"
 
 _FAILURES: Final = {

@@ -14,6 +14,7 @@ from tests.support.served import Client, Connect, Serve, Served, connect, serve,
 from tests.unit.test_handlers import T0, fetch_part, fetched, make_topic, produce, records, versions
 from tidelog.broker.catalog import CATALOG_FILE, Catalog
 from tidelog.broker.creation import NewTopic
+from tidelog.broker.handlers import create_partitions
 from tidelog.broker.quota import Quota
 from tidelog.broker.topic_rules import BrokerStops
 from tidelog.broker.topics import TOO_MANY_WAIT
@@ -274,9 +275,76 @@ async def test_a_topic_that_is_deleted_while_its_partitions_are_put_on_disk_is_g
     deleting = topics.delete(topic)
     next(deleting)
     with pytest.raises(LogDeleted, match="deleted meanwhile"):
-        next(growing)
+        finish(growing)
     finish(deleting)
     assert not list(topics._logs.directory.glob("t-*"))
+
+
+@pytest.mark.parametrize(("made_at_once", "count"), [(8, 1), (4, 2)])
+async def test_topics_that_grow_together_take_one_change_of_the_catalogue_and_one_sync(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, made_at_once: int, count: int
+) -> None:
+    monkeypatch.setattr(create_partitions, "MADE_AT_ONCE", made_at_once)
+    syncs: list[int] = []
+    changes: list[str] = []
+    monkeypatch.setattr(files.FileSystem, "tells_errors", lambda _: True)
+    monkeypatch.setattr(files.DirtyMemory, "bytes", lambda _: 0)
+    served = await serve()
+    client = await connect(served)
+    names = [f"t{number}" for number in range(4)]
+    for name in names:
+        await make_topic(client, name)
+    served.broker.catalog._db.set_trace_callback(changes.append)
+    monkeypatch.setattr(files.FileSystem, "sync", lambda _: syncs.append(1))
+    grown = await grow(client, *((name, 3, None) for name in names))
+    served.broker.catalog._db.set_trace_callback(None)
+    assert {code for code, _ in grown.values()} == {ErrorCode.NONE}
+    assert [len(served.broker.topics.by_name[name].partitions) for name in names] == [3] * 4
+    assert (changes.count("COMMIT"), len(syncs)) == (count, count)
+
+
+async def test_of_topics_that_grow_together_one_that_is_deleted_keeps_no_other_from_it(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    for name in ("a", "b", "c"):
+        await make_topic(client, name)
+    served.broker.maintenance.stop()
+    topics = served.broker.topics
+    topics._logs.trust.tells_errors = False  # What is made is put on disk one by one.
+    for steps in (1, 4, 6):
+        wanted = [topics.find(name, b"") for name in ("a", "b", "c")]
+        growing = topics.grow_all([(topic, len(topic.partitions) + 2) for topic in wanted])
+        for _ in range(steps):
+            next(growing)
+        finish(topics.delete(topics.find("b", b"")))
+        outcomes = at_once(growing)
+        assert (outcomes["a"], outcomes["c"], type(outcomes["b"])) == (None, None, LogDeleted)
+        assert not list(topics._logs.directory.glob("b-*"))
+        finish(topics.create("b", 1, {}))
+    assert {record.name: record.partitions for record in topics._catalog.topics()} == {"a": 7, "b": 1, "c": 7}
+
+
+async def test_topics_that_could_not_grow_have_as_many_partitions_as_before(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    for name in ("a", "b"):
+        await make_topic(client, name)
+
+    def fails(*_: object) -> None:
+        raise StorageError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogManager, "sync_made", fails)
+        grown = await grow(client, ("a", 3, None), ("b", 2, None))
+    assert [code for code, _ in grown.values()] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert {record.partitions for record in served.broker.catalog.topics()} == {1}
+    assert sorted(path.name for path in served.broker.logs.directory.glob("[ab]-*")) == ["a-0", "b-0"]
+    grown = await grow(client, ("a", 3, None), ("b", 2, None))
+    assert [code for code, _ in grown.values()] == [ErrorCode.NONE] * 2
 
 
 async def test_partitions_that_were_made_are_put_on_disk_a_step_each(

@@ -90,9 +90,8 @@ def test_options_and_partitions_are_changed_without_touching_the_rest(tmp_path: 
         catalog.add_topic(TopicRecord("tides", id_, 3, {"retention.ms": "1", "segment.bytes": "2"}))
         catalog.add_topic(TopicRecord("waves", new_topic_id(), 1, {"retention.ms": "1"}))
         catalog.set_options("tides", {"segment.ms": "3"})
-        catalog.set_partitions("tides", 5)
         catalog.set_options("gone", {})
-        catalog.set_partitions("gone", 5)
+        catalog.set_partitions({"tides": 5, "gone": 5})
     with closing(Catalog(tmp_path / "catalog")) as catalog:
         tides, waves = catalog.topics()
     assert tides == TopicRecord("tides", id_, 5, {"segment.ms": "3"})
@@ -388,7 +387,44 @@ def test_a_catalogue_that_cannot_be_checked(tmp_path: Path) -> None:
         faults(path)
 
 
-@pytest.mark.parametrize("kind", ["folder", "FIFO", "socket", "journal"])
+@pytest.mark.parametrize(
+    ("counter", "value", "said"),
+    [
+        ("leader_epoch", -1, "leader_epoch is -1, not 0 to 1073741824"),
+        ("leader_epoch", 1 << 40, "leader_epoch is 1099511627776"),
+        ("producer_id", -5, "producer_id is -5, not 1000 to"),
+        ("producer_id", (1 << 63) - 1, "producer_id is 9223372036854775807"),
+    ],
+)
+def test_a_counter_that_makes_no_sense_is_named(tmp_path: Path, counter: str, value: int, said: str) -> None:
+    path = tmp_path / "catalog"
+    catalog = Catalog(path)
+    catalog.raise_first_epoch(3)
+    catalog.reserve_producer_ids()
+    catalog.close()
+    assert faults(path) == []
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE counter SET value = ? WHERE name = ?", (value, counter))
+        db.commit()
+    (found,) = faults(path)
+    assert said in found
+    assert "restore the catalogue from a backup" in found
+
+
+def test_an_epoch_that_makes_no_sense_does_not_stay(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "catalog")
+    catalog.raise_first_epoch(3)
+    catalog.close()
+    with closing(sqlite3.connect(tmp_path / "catalog")) as db:
+        db.execute("UPDATE counter SET value = 1 << 40")
+        db.commit()
+    catalog = Catalog(tmp_path / "catalog")
+    catalog.raise_first_epoch(7)
+    assert catalog.first_epoch() == 7
+    catalog.close()
+
+
+@pytest.mark.parametrize("kind", ["folder", "FIFO", "socket", "journal", "link"])
 def test_a_catalogue_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     """To open a FIFO for reading waits for a writer."""
     path = tmp_path / "catalog"
@@ -400,6 +436,8 @@ def test_a_catalogue_that_is_no_file_is_refused_at_once(tmp_path: Path, kind: st
             os.mkfifo(path)
         elif kind == "socket":
             bound.bind(str(path))
+        elif kind == "link":
+            path.symlink_to("nowhere")
         else:
             Catalog(path).close()
             at_fault = tmp_path / "catalog-journal"

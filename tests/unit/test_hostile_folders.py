@@ -1,6 +1,7 @@
-"""Catalogues and folders that hold what no broker put there: the topic is named, left alone, and the rest is served."""
+"""Catalogues and folders that hold what no broker put there: it is named, left alone, and the rest is served."""
 
 import os
+import shutil
 import socket
 import sqlite3
 from collections.abc import Callable
@@ -144,18 +145,58 @@ async def test_what_is_no_regular_file_is_named_and_not_opened(
         (path, "not a regular file: this partition is not read")
     ]
     served = await serve()
-    assert [topic.name for topic in served.broker.topics.all()] == ["good"]
-    (line,) = [r.getMessage() for r in caplog.records if "topic not served" in r.getMessage()]
-    assert f"{path} is not a regular file; move it away" in line
+    (line,) = [r.getMessage() for r in caplog.records if "log not opened" in r.getMessage()]
+    assert "log=bad-0" in line
+    assert f"not a regular file; move it away: '{path}'" in line
+    client = await connect(served)
+    assert await produce(client, "bad") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await produce(client, "bad", partition=1) == ErrorCode.NONE
+    assert await produce(client, "good") == ErrorCode.NONE
+    await served.stop()
+    path.unlink()
+    served = await serve()
+    assert await produce(await connect(served), "bad") == ErrorCode.NONE
 
 
-async def test_a_folder_with_a_number_beyond_all_is_left(serve: Serve, connect: Connect) -> None:
+async def test_a_folder_with_a_number_beyond_all_is_left(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
     data = await two_topics(serve, connect)
     for name in ("bad-999999999", "new-10000"):
         (data / name).mkdir()
     served = await serve()
-    assert [topic.name for topic in served.broker.topics.all()] == ["good"]
-    assert sorted(path.name for path in data.glob("bad-*")) == ["bad-0", "bad-1", "bad-999999999"]
+    assert {topic.name: len(topic.partitions) for topic in served.broker.topics.all()} == {
+        "bad": 2,
+        "good": 2,
+    }
+    for name in ("bad-999999999", "new-10000"):
+        assert f"log={name} error='there is a folder of partition" in caplog.text
+        assert not list((data / name).iterdir())
+    assert (await create(await connect(served), "new")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_copied_topic_is_served_once_all_of_it_can_be_opened(
+    serve: Serve, connect: Connect, is_killed: bool
+) -> None:
+    data = await two_topics(serve, connect, is_killed=is_killed)
+    for name in ("copy-0", "copy-1"):
+        shutil.copytree(data / "bad-0", data / name)
+        (data / name / "partition.metadata").unlink()
+    fifo(data / "copy-1" / "pipe")
+    log = data / "copy-0" / f"{0:020d}.log"
+    before = log.read_bytes()
+    served = await serve()
+    assert [topic.name for topic in served.broker.topics.all()] == ["bad", "good"]
+    # So retention leaves alone what is whole.
+    assert "copy-1 could not be opened" in (served.broker.logs.logs["copy", 0].unopened or "")
+    assert (await create(await connect(served), "copy")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    await served.stop()
+    assert log.read_bytes() == before
+    (data / "copy-1" / "pipe").unlink()
+    served = await serve()
+    assert len(served.broker.topics.by_name["copy"].partitions) == 2
+    assert await produce(await connect(served), "copy") == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("make", [fifo, device])

@@ -37,7 +37,7 @@ from tidelog.storage.errors import (
     StorageError,
 )
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import RECOVERY_POINTS, LogManager
+from tidelog.storage.log_manager import LOG_STARTS, RECOVERY_POINTS, LogManager
 from tidelog.storage.producer_snapshots import ProducerSnapshots
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Summary
@@ -208,6 +208,36 @@ def test_a_deleted_topic_is_gone_also_if_the_removal_was_cut_short(
     at_once(data.manager.delete_topic("gone"))
     assert not list(data.path.glob("gone*"))
     at_once(data.manager.delete_topic("never was"))
+
+
+def test_a_start_removes_a_deleted_folder_once_its_name_is_on_disk(
+    data: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut might take the rename and not the removal, and leave a partition without its files."""
+    deleted = data.path / f"gone-0.{'0' * 32}-delete"
+    deleted.mkdir()
+    data.manager.abandon()
+    steps: list[str] = []
+
+    def refuse(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    def removed(path: Path, remove_folder: Callable[[Path], None] = files.remove_folder) -> None:
+        steps.append(f"remove {path.name}")
+        remove_folder(path)
+
+    def synced(path: Path, sync_folder: Callable[[Path], None] = files.sync_folder) -> None:
+        steps.append(f"sync {path.name}")
+        sync_folder(path)
+
+    monkeypatch.setattr(files, "remove_folder", removed)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "sync_folder", refuse)
+        data.open()
+    assert (deleted.exists(), steps) == (True, [])
+    monkeypatch.setattr(files, "sync_folder", synced)
+    data.crash()
+    assert steps[:2] == ["sync data", f"remove {deleted.name}"]
 
 
 def test_a_deletion_that_fails_can_be_tried_again(data: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -836,7 +866,7 @@ def unreadable(folder: Path) -> str:
     path = folder / f"{0:020d}.log"
     path.unlink()
     path.mkdir()
-    return "Is a directory"
+    return "a folder where a file belongs; move it away"
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -904,6 +934,45 @@ def test_a_fault_in_the_opening_of_a_log_is_told_with_its_place(
         log = data.crash().logs["t", 0]
     assert log.unopened == "ValueError: nonsense"
     assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("name", [folder_identity.BOOT, RECOVERY_POINTS, LOG_STARTS])
+def test_a_pipe_in_the_place_of_a_file_of_the_data_folder_is_replaced(data: Folder, name: str) -> None:
+    fill(data.manager.create("t", 0, TOPIC_ID, TopicConfig()), [[NOW]])
+    data.manager.close()
+    (data.path / name).unlink()
+    os.mkfifo(data.path / name)
+    assert len(scan(data.open().logs["t", 0])) == 1
+    data.manager.close()
+    assert (data.path / name).is_file()
+
+
+@pytest.mark.parametrize("name", [folder_identity.BOOT, RECOVERY_POINTS, LOG_STARTS, "meta.properties"])
+def test_a_folder_in_the_place_of_a_file_of_the_data_folder_is_named(data: Folder, name: str) -> None:
+    data.manager.close()
+    (data.path / name).unlink()
+    (data.path / name).mkdir()
+    with pytest.raises(
+        (OSError, ForeignDataDir), match="a folder where a file belongs; move it away"
+    ) as error:
+        data.open()
+    assert str(data.path / name) in str(error.value)
+
+
+def test_a_folder_in_the_place_of_leader_epochs_keeps_its_partition_alone_from_being_served(
+    data: Folder,
+) -> None:
+    for partition in (0, 1):
+        fill(data.manager.create("t", partition, TOPIC_ID, TopicConfig()), [[NOW]])
+    data.manager.close()
+    path = data.path / "t-0" / "leader-epoch-checkpoint"
+    path.unlink()
+    path.mkdir()
+    first, second = data.open().logs.values()
+    assert f"move it away: '{path}'" in (first.unopened or "")
+    assert len(scan(second)) == 1
+    path.rmdir()
+    assert len(scan(data.restart().logs["t", 0])) == 1
 
 
 def test_a_first_start_that_was_cut_short_is_begun_again(tmp_path: Path) -> None:

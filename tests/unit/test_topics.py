@@ -5,6 +5,7 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 import socket
 import threading
 import time
@@ -91,9 +92,9 @@ def by_name(*names: str) -> MetadataRequest:
     )
 
 
-async def produce(client: Client, topic: str, acks: int = -1) -> int:
+async def produce(client: Client, topic: str, acks: int = -1, partition: int = 0) -> int:
     records = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
-    response = await client.ask(APIS[PRODUCE], 9, produce_request(topic, records, 0, acks=acks))
+    response = await client.ask(APIS[PRODUCE], 9, produce_request(topic, records, partition, acks=acks))
     code: int = response.responses[0].partition_responses[0].error_code
     return code
 
@@ -623,6 +624,78 @@ async def test_a_topic_that_is_made_again_begins_an_epoch_that_it_has_never_had(
             served = await serve()
             client = await connect(served)
     assert epochs == [0, 3, 4, 8]
+
+
+def no_file(folder: Path) -> None:
+    (folder / "leader-epoch-checkpoint").unlink()
+
+
+def empty_file(folder: Path) -> None:
+    (folder / "leader-epoch-checkpoint").write_bytes(b"")
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("lose", [shutil.rmtree, no_file, empty_file])
+async def test_a_partition_that_lost_its_epochs_does_not_go_back(
+    serve: Serve, connect: Connect, lose: Callable[[Path], None], is_clean: bool
+) -> None:
+    """A client that has seen a later epoch ignores what it hears of an earlier one."""
+    served = await serve()
+    data = served.broker.logs.directory
+    await create(await connect(served), "t")
+    for epoch in (1, 2):
+        await served.stop()
+        (data / CLEAN_SHUTDOWN).unlink()
+        served = await serve()
+        assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == epoch
+    await served.stop()
+    lose(data / "t-0")
+    if not is_clean:
+        (data / CLEAN_SHUTDOWN).unlink()
+    served = await serve()
+    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == (2 if is_clean else 3)
+
+
+async def test_a_topic_whose_epochs_could_not_be_read_does_not_go_back_when_it_is_made_again(
+    serve: Serve, connect: Connect
+) -> None:
+    served = await serve()
+    data = served.broker.logs.directory
+    await create(await connect(served), "t")
+    await served.stop()
+    (data / CLEAN_SHUTDOWN).unlink()
+    served = await serve()
+    seen = served.broker.topics.by_name["t"].partitions[0].log.leader_epoch
+    await served.stop()
+    shutil.rmtree(data / "t-0")
+    (data / "t-0").touch()
+    served = await serve()
+    client = await connect(served)
+    assert served.broker.topics.by_name["t"].partitions[0].log.unopened
+    assert await delete(client, "t") == NONE
+    assert (await create(client, "t")).error_code == NONE
+    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch > seen
+
+
+async def test_a_start_whose_catalogue_takes_no_epochs_serves(
+    serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    await create(await connect(served), "t")
+    await served.stop()
+    (served.broker.logs.directory / CLEAN_SHUTDOWN).unlink()
+
+    def full(*_: object) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "raise_first_epoch", full)
+        served = await serve()
+    assert "leader epochs not noted" in caplog.text
+    assert served.broker.topics.by_name["t"].partitions[0].log.leader_epoch == 1
+    await served.stop()
+    served = await serve()
+    assert served.broker.catalog.first_epoch() == 1
 
 
 async def test_an_epoch_that_is_near_the_largest_is_not_carried_on(serve: Serve, connect: Connect) -> None:

@@ -61,6 +61,10 @@ class Catalogue:
     def first_epoch(self) -> int:
         return self._first_epoch
 
+    def raise_first_epoch(self, epoch: int) -> None:
+        self._first_epoch = max(self._first_epoch, epoch)
+        self._save()
+
     def next_producer_id(self) -> int:
         self._next_id += 1
         self._save()
