@@ -15,7 +15,7 @@ Owns the judgement about what a crash or a bad disk left behind:
 4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
    what a crash took of the last appends: it is cut, and all that is after it, which cannot have been acknowledged as
    being on disk. In a log that came from elsewhere, or was closed, or whose writer ended while the system ran on, so
-   that all it wrote is there, only what no batch follows is cut.
+   that all it wrote is there, only an incomplete batch at the end is cut.
 5. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
 6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
    says up to where they are lost, and what is appended comes after them. No offset is given out twice.

@@ -25,6 +25,7 @@ from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
 from tidelog.storage.append_index import AppendIndex
+from tidelog.storage.continuity import is_tail_complete
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.origin import Origin
@@ -250,6 +251,8 @@ class SegmentCheck:
         found = self._found
         damage = found.summary.damage
         if not damage or damage[-1].next_offset != OFFSET_MAX:
+            return
+        if self._around.next_base is None and is_tail_complete(found, self._around.flushed_to):
             return
         if self._around.lags and found.next_offset >= self._around.flushed_to:
             self.torn_bytes = found.size - damage[-1].start
