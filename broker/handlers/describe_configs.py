@@ -4,11 +4,11 @@ Versions: 1-4.
 Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
 it; no list of keys, or an empty one, asks for all. What is asked twice is answered once. The options are those of the
 table in config/, and those of Kafka that do nothing here but are always listed, as their documentation says: with the
-value that they were given, else what is so here, or Kafka's default where it says nothing about this broker. A span is
-told in each unit of which it is a whole number. A broker without a name stands for what was set for all brokers while
-they ran. Read-only is what IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in
-bytes: a resource for which there is no room is answered INVALID_REQUEST. Groups and client metrics have no options
-here, so none are told.
+value that they were given, else what is so here, or Kafka's default where it says nothing about this broker. The names
+of a span in hours or minutes have the value that was set by that name, or the default, even where the name in ms is in
+force. A broker without a name stands for what was set for all brokers while they ran. Read-only is what
+IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in bytes: a resource for
+which there is no room is answered INVALID_REQUEST. Groups and client metrics have no options here, so none are told.
 Departures from Kafka: of a span that is set before the start in hours or minutes the synonyms begin with that setting,
 and of one that is not set they are the default in hours; Kafka lists neither. Groups and client metrics have options
 there, told with their defaults, and of a broker's loggers (INVALID_REQUEST here) the levels are told.
