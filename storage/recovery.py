@@ -31,6 +31,7 @@ Doing all this twice gives what doing it once gives.
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -402,11 +403,17 @@ class _Opening(NamedTuple):
         return Opened(segment, flushed_to)
 
     def without_summary(self) -> Opened:
-        """Read all of the log, and have nobody believe the summary later: it is of another log."""
+        """Read all of the log, and have nobody believe the summary later: it is of another log.
+
+        It may be a later summary of this one, beside an older copy of the log: what it says of the creation is kept.
+        """
         segment = self.segment
         _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
         self.owed.write(partial(files.remove, segment.path(SUMMARY)))
-        segment.summary = self.unknown
+        told = segment.summary
+        segment.summary = replace(
+            self.unknown, created_ms=told.created_ms, is_created_bound=told.is_created_bound
+        )
         return self.by_log(NONE)
 
     def by_summary(self, summary: Summary, flushed_to: int) -> Opened:
