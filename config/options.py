@@ -414,7 +414,8 @@ class BrokerConfig(GroupOptions):
     def describe(self) -> Iterator[Described]:
         """Yield every option of the broker, by its broker's name, with its value and where that came from.
 
-        By its other names as well; of a span in a unit of which it is no whole number there is no value then.
+        By its other names as well. As in Kafka, one that gives a span in hours or minutes has the value that was set by
+        that name, or is the default, even where another name is in force.
         """
         for name, row in {**BROKER_OPTIONS, **INERT_OPTIONS}.items():
             synonyms = self.synonyms(row)
@@ -425,14 +426,13 @@ class BrokerConfig(GroupOptions):
                 name, value_text, row.kind, row.doc, source_in_force, synonyms, not row.is_dynamic
             )
             for alias, unit in row.aliases.items():
-                # Set by this name it was before the start: a change has the other name.
-                text, source = value_text, max(source_in_force, Source.BROKER)
-                if unit != 1 and (value := row.kind.parse(text or "")) > 0:
-                    text = None if value % unit else str(value // unit)
+                own: tuple[Synonym, ...] = (Synonym(alias, value_text, source_in_force),)
+                if unit != 1:
+                    names = [each.name for each in synonyms]
+                    own = synonyms[names.index(alias) :] if alias in names else ()
+                text, source = (own[0].text, own[0].source) if own else (None, Source.DEFAULT)
                 doc = f"Another name of {name}{'' if unit == 1 else ', in another unit'}."
-                yield Described(
-                    alias, text, row.kind, doc, source, (Synonym(alias, text, source),), is_read_only=True
-                )
+                yield Described(alias, text, row.kind, doc, source, own, is_read_only=True)
 
     def describe_everywhere(self) -> Iterator[Described]:
         """Yield the options that were set for all brokers while they ran."""

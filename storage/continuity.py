@@ -142,7 +142,8 @@ def cut_unflushed(segments: list[Segment], log_start_offset: int, flushed_to: in
             offset = _offset_before(segment, start)
             if offset >= flushed_to and start < end:
                 _cut_from(segments, number + 1, owed)
-                _log.warning("what no flush covers is cut file=%s from=%d", segment.path(LOG), start)
+                path = segment.path(LOG)
+                _log.warning("what no flush covers is cut file=%s from=%d to=%d", path, start, segment.size)
                 segment.shared.tally.cut(segment.size - start)
                 segment.end_at(start)
                 owed.write(partial(_cut_files, segment))
@@ -181,14 +182,31 @@ def _cut_from(segments: list[Segment], number: int, owed: Owed) -> None:
     del segments[number:]
 
 
+def is_tail_complete(segment: Segment, flushed_to: int) -> bool:
+    """Tell whether damage that no batch follows begins with a complete batch; if so, note which offset comes after it.
+
+    A kill in the middle of a write leaves an incomplete batch. A complete one was written, and may have been
+    acknowledged.
+    """
+    summary = segment.summary
+    start, end, _ = summary.damage[-1]
+    base, before = segment.base_offset, segment.next_offset
+    after, next_offset = walk.complete(segment.file, start, end, base, before, flushed_to)
+    if after == start:
+        return False
+    summary.next_offset = max(next_offset, flushed_to)
+    summary.damage = (*summary.damage[:-1], Damage(start, end, summary.next_offset))
+    return True
+
+
 def cut_torn_tail(segments: list[Segment], flushed_to: int, owed: Owed) -> None:
-    """Cut what no batch follows and no flush has covered, and the empty segments after it."""
+    """Cut an incomplete batch that no other follows and no flush has covered, and the empty segments after it."""
     while holding := [number for number, segment in enumerate(segments) if segment.size]:
         last = segments[holding[-1]]
-        if not _ends_in_damage(last) or last.next_offset < flushed_to:
+        if not _ends_in_damage(last) or last.summary.damage[-1].next_offset != OFFSET_MAX:
+            return  # Where the offset after the damage is known, it was whole once.
+        if is_tail_complete(last, flushed_to) or last.next_offset < flushed_to:
             return
-        if last.summary.damage[-1].next_offset != OFFSET_MAX:
-            return  # It was whole once: the offset after it is known.
         _cut_from(segments, holding[-1] + 1, owed)
         torn = last.size
         last.size = last.summary.forget_tail()

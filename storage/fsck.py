@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.storage import continuity, files, folder_identity, hint_check, pins
+from tidelog.storage import continuity, files, folder_identity, hint_check, origin, pins
 from tidelog.storage.checkpoints import OffsetsByPartition, load_offsets
 from tidelog.storage.compaction import swap
 from tidelog.storage.errors import DataDirLocked, StorageError
@@ -162,7 +162,8 @@ class Fsck:
         for (base, mark), following in zip(present, [*bases[1:], None], strict=False):
             lags = following is None and is_open
             epoch_at = (epochs or LeaderEpochs(folder)).at
-            around = Around(epoch_at, lags, flushed_to, following)
+            is_closed = following is None and known.folder is not None and known.clean
+            around = Around(epoch_at, lags, flushed_to, following, flushed_to if is_closed else None)
             try:
                 check = self._looked_at(folder, base, around, is_live, mark)
             except FileNotFoundError:
@@ -394,7 +395,7 @@ def _between(checks: list[SegmentCheck], first: int | None, start: int, flushed_
             yield Problem(after.path, 0, what, is_flushed=True)  # No start cuts that: it refuses the log.
         elif max(end, start) < base and not before.ends_in_damage:
             offsets = f"offsets {end} to {base - 1} before it are"
-            if before.fills_its_range and (after.fills_its_range or not after.size) and before.size:
+            if origin.is_gap_lost(before.found, after.found):
                 yield Problem(after.path, 0, f"{offsets} gone", is_flushed=end < flushed_to)
             elif before.origin.has_times and after.origin.has_times:
                 what = f"{offsets} in no segment: gone, unless the log was compacted elsewhere and came from there"

@@ -1,7 +1,7 @@
 """A partition's folder as it is now, to be read and never written: while a broker has it open, or none.
 
 Owns how a log is known without mending it: what a summary describes is believed as in `recovery`, and what comes after
-it is scanned, in memory. A batch that is not whole at the end is being written, or was torn: the log ends before it.
+it is scanned, in memory. The log ends before a last batch that is not whole: it may be being written.
 Invariant: no file is made, changed, renamed or locked, and nothing is opened for writing; what a broker deletes
 meanwhile is as if it had never been there.
 """

@@ -15,7 +15,7 @@ Owns the judgement about what a crash or a bad disk left behind:
 4. A flush covers all that was appended before it. So what is damaged or missing where no flush is known to have been is
    what a crash took of the last appends: it is cut, and all that is after it, which cannot have been acknowledged as
    being on disk. In a log that came from elsewhere, or was closed, or whose writer ended while the system ran on, so
-   that all it wrote is there, only what no batch follows is cut.
+   that all it wrote is there, only an incomplete batch at the end is cut.
 5. Any other damage is kept, named in the log and in the segment's summary, and answered as corrupt; the rest is served.
 6. So are offsets that are known to have been on disk and are not: an empty segment begins where they did, its summary
    says up to where they are lost, and what is appended comes after them. No offset is given out twice.
@@ -32,6 +32,7 @@ import errno
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -410,11 +411,17 @@ class _Opening(NamedTuple):
         return Opened(segment, flushed_to)
 
     def without_summary(self) -> Opened:
-        """Read all of the log, and have nobody believe the summary later: it is of another log."""
+        """Read all of the log, and have nobody believe the summary later: it is of another log.
+
+        It may be a later summary of this one, beside an older copy of the log: what it says of the creation is kept.
+        """
         segment = self.segment
         _log.warning("made anew from the log file=%s reason=summary-not-of-this-log", segment.path(LOG))
         self.owed.write(partial(files.remove, segment.path(SUMMARY)))
-        segment.summary = self.unknown
+        told = segment.summary
+        segment.summary = replace(
+            self.unknown, created_ms=told.created_ms, is_created_bound=told.is_created_bound
+        )
         return self.by_log(NONE)
 
     def by_summary(self, summary: Summary, flushed_to: int) -> Opened:

@@ -25,6 +25,7 @@ from tidelog.protocol.records.build import read_records
 from tidelog.protocol.records.errors import RecordsError
 from tidelog.storage import append_index, blocks, files, offset_index, time_index, verification, walk
 from tidelog.storage.append_index import AppendIndex
+from tidelog.storage.continuity import is_tail_complete
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.minima import UNKNOWN
 from tidelog.storage.origin import Origin
@@ -58,13 +59,14 @@ class Around(NamedTuple):
     """What is known of a segment from elsewhere.
 
     `lags` of the last segment of a log that is being written, or whose writer was killed: its files may be behind its
-    log, and a batch after `flushed_to` need not be whole.
+    log, and a batch after `flushed_to` need not be whole. `closed_at` is the end of the log that a clean stop noted.
     """
 
     epoch_at: Callable[[int], int]
     lags: bool = False
     flushed_to: int = 0
     next_base: int | None = None
+    closed_at: int | None = None
 
 
 class Sidecars(NamedTuple):
@@ -138,9 +140,9 @@ class SegmentCheck:
         return max(self._found.next_offset, after)
 
     @property
-    def fills_its_range(self) -> bool:
-        """Whether it left no offset out up to the segment after it (`Origin`)."""
-        return self.origin.fills_its_range(self._found.summary.is_created_bound)
+    def found(self) -> Segment:
+        """The segment as the walk over its log found it."""
+        return self._found
 
     @property
     def ends_in_damage(self) -> bool:
@@ -197,6 +199,8 @@ class SegmentCheck:
             summary = segment.summary
             if self._summary is not None:
                 summary = self._summary.only_times(segment.base_offset)
+                if not size and not self._is_cut_short:
+                    self._summary = None  # It was never flushed: a start does not believe it.
             elif (interval := _fitting_interval(self.sidecars.offsets or b"")) is not None:
                 summary.index_interval_bytes = interval
         segment.believe(summary, finished=False)
@@ -216,6 +220,9 @@ class SegmentCheck:
         found.size = size
         found.scan(self._refuses(), self._around.epoch_at)
         self._leave_torn_tail()
+        if self._is_cut_short and found.next_offset == self._around.closed_at:
+            self._say(SUMMARY, 0, f"not of this log, which a clean stop closed at offset {found.next_offset}")
+            self._is_cut_short, self._summary = False, None
         if self._is_cut_short and self._summary is not None:
             lost, end = self._summary.log_bytes - size, self._summary.next_offset
             what = (
@@ -250,6 +257,8 @@ class SegmentCheck:
         found = self._found
         damage = found.summary.damage
         if not damage or damage[-1].next_offset != OFFSET_MAX:
+            return
+        if self._around.next_base is None and is_tail_complete(found, self._around.flushed_to):
             return
         if self._around.lags and found.next_offset >= self._around.flushed_to:
             self.torn_bytes = found.size - damage[-1].start

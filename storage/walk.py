@@ -126,6 +126,37 @@ def verified(
         position = batch_end
 
 
+def complete(
+    file: File, position: int, end: int, base_offset: int, next_offset: int, flushed_to: int = 0
+) -> tuple[int, int]:
+    """Return where the batches end that have all their bytes, right or wrong, and the offset after them.
+
+    This is for a range in which `verified` found no batch. A write that was cut short leaves an incomplete batch, so a
+    complete one has changed since it was written. Its header may have changed, too: the offset is the largest that it
+    allows, so that none is given out twice. A flush ends between two batches.
+    """
+    window = _Window(file, end)
+    while end - position >= entries.BYTES_MIN:
+        at = window.at(position, min(HEADER_BYTES, end - position))
+        try:
+            header = entries.peek(window.data, at)
+        except CorruptBatch:
+            break
+        if not entries.BYTES_MIN <= header.size_bytes <= end - position:
+            break
+        at = window.at(position, header.size_bytes)
+        is_right = entries.check_crc(window.data, at, header)
+        header = entries.read(window.data, at, OPENED_BYTES_MAX)
+        first = next_offset
+        # The checksum does not cover the first offset: where the checksum is right, the offset is wrong.
+        if not is_right and next_offset < header.base_offset <= base_offset + INT32_MAX:
+            first = header.base_offset
+        after = first + max(header.last_offset_delta + 1, header.record_count, 1)
+        next_offset = min(after, flushed_to) if next_offset < flushed_to else after
+        position += header.size_bytes
+    return position, next_offset
+
+
 def _whole_batch(window: _Window, position: int, base_offset: int, next_offset: int) -> BatchHeader | None:
     """Return the header of the batch at a position if all of it is there and right."""
     left = window.end - position

@@ -4,11 +4,11 @@ Versions: 1-4.
 Behaviour: every option of a topic or of the broker, with its value, where that comes from, and what would apply without
 it; no list of keys, or an empty one, asks for all. What is asked twice is answered once. The options are those of the
 table in config/, and those of Kafka that do nothing here but are always listed, as their documentation says: with the
-value that they were given, else what is so here, or Kafka's default where it says nothing about this broker. A span is
-told in each unit of which it is a whole number. A broker without a name stands for what was set for all brokers while
-they ran. Read-only is what IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in
-bytes: a resource for which there is no room is answered INVALID_REQUEST. Groups and client metrics have no options
-here, so none are told.
+value that they were given, else what is so here, or Kafka's default where it says nothing about this broker. The names
+of a span in hours or minutes have the value that was set by that name, or the default, even where the name in ms is in
+force. A broker without a name stands for what was set for all brokers while they ran. Read-only is what
+IncrementalAlterConfigs does not change; nothing is sensitive. An answer has a bound in bytes: a resource for which
+there is no room is answered INVALID_REQUEST. Groups and client metrics have no options here.
 Departures from Kafka: an option of time has synonyms in other units (`log.retention.ms`, `log.retention.hours`). If
 server.properties sets one in hours or minutes, the list of synonyms begins with that setting. If none is set, the list
 has the default in hours. Kafka lists neither. Kafka also describes the options of groups and of client metrics, with

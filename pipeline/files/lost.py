@@ -4,7 +4,7 @@ Owns what counts as lost, by what storage has found, by the segments around, and
 whether that may have been of a window: the times of records in damage nobody knows. Knows nothing of how it is read.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files.pieces import Lost
@@ -23,19 +23,39 @@ class Known(NamedTuple):
     start: int = 0
 
 
-def damage(log: Log, number: int) -> list[Damage]:
+NOTHING_KNOWN: Final = Known()
+
+
+def damage(log: Log, number: int, known: Known = NOTHING_KNOWN) -> list[Damage]:
     """Return the ranges of a segment that cannot be read, those after its last whole batch among them."""
     segment = log.segments[number]
     found = [each for each in segment.summary.damage if each.start < each.end]
+    status = files.status(segment.path(LOG))
+    if status is None:
+        return found
     following = _following(log, number)
-    status = None if following is None else files.status(segment.path(LOG))
-    if following is None or status is None:
-        return found  # Of an active one, the tail is being written, or was.
+    if following is None:
+        return found + _damaged_tail(segment, status.size, known.flushed_to)
     start = segment.size
     if segment.next_offset > following.base_offset and following.size:
         # The offset of a batch is in no checksum, but it cannot be one of the next segment.
         start = by_offset.locate(segment, following.base_offset, PATIENT)[0]
     return found + ([Damage(start, status.size, following.base_offset)] if start < status.size else [])
+
+
+def _damaged_tail(segment: Segment, size: int, flushed_to: int) -> list[Damage]:
+    """Return what is damaged after the last whole batch of a log: what was flushed, or is complete and wrong.
+
+    An incomplete batch is being written, or a kill cut it short. Sound batches were appended since the log was opened.
+    """
+    start, base, next_offset = segment.size, segment.base_offset, segment.next_offset
+    tail = next(walk.verified(segment.file, start, size, base, next_offset), None)
+    if tail is None or tail.header is not None:
+        return []
+    if next_offset < flushed_to:
+        return [Damage(start, tail.end, flushed_to)]
+    end, after = walk.complete(segment.file, start, tail.end, base, next_offset)
+    return [Damage(start, end, after)] if start < end else []
 
 
 def _following(log: Log, number: int) -> Segment | None:
@@ -106,7 +126,11 @@ def _holes(log: Log, number: int, known: Known) -> list[_Hole]:
         if each.start == each.end
     ]
     end = max(
-        [segment.next_offset, *(each.next_offset for each in damage(log, number)), *(h.end for h in found)]
+        [
+            segment.next_offset,
+            *(each.next_offset for each in damage(log, number, known)),
+            *(h.end for h in found),
+        ]
     )
     if not number and 0 < known.start < segment.base_offset:
         found.append(_Hole(known.start, segment.base_offset, 0, "the log begins after them"))

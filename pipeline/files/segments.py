@@ -11,13 +11,13 @@ for its ends meets records that cannot be decoded, all segments that it meets ar
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from tidelog.pipeline.decode import Window
 from tidelog.pipeline.files import lost
-from tidelog.pipeline.files.lost import Known
+from tidelog.pipeline.files.lost import NOTHING_KNOWN, Known
 from tidelog.pipeline.files.pieces import Piece, append_times
 from tidelog.pipeline.files.undated import undated
 from tidelog.storage import append_index
@@ -30,10 +30,9 @@ from tidelog.storage.segment import Mismatch, Segment
 from tidelog.storage.sources import PATIENT
 
 T = TypeVar("T")
-_NOTHING_KNOWN: Final = Known()
 
 
-def plan(log: Log, window: Window, task_bytes: int, known: Known = _NOTHING_KNOWN) -> Iterator[Piece]:
+def plan(log: Log, window: Window, task_bytes: int, known: Known = NOTHING_KNOWN) -> Iterator[Piece]:
     """Yield pieces of a log that have every record of a window, of about so many bytes at most."""
     first, last = max(window.start, log.log_start_offset), min(window.end, log.log_end_offset)
     wanted = range(first, max(first, last))
@@ -56,7 +55,7 @@ def whole(log: Log, number: int) -> Piece:
         segment = log.segments[number]
         damage = tuple(lost.damage(log, number))
         end = max([segment.size, *(each.end for each in damage)])
-        holes = lost.holes(log, number, Window(), _NOTHING_KNOWN)
+        holes = lost.holes(log, number, Window(), NOTHING_KNOWN)
         return [_piece(log, segment, 0, end, Window())._replace(damage=damage, lost=holes)]
 
     return judging(log, look)[0]
@@ -81,7 +80,7 @@ def _pieces(
     log: Log, number: int, wanted: range, window: Window, task_bytes: int, known: Known
 ) -> Iterator[Piece]:
     segment = log.segments[number]
-    damage = lost.damage(log, number)
+    damage = lost.damage(log, number, known)
     holes = lost.holes(log, number, window, known)
     cuts = list(_cuts(segment, wanted, task_bytes)) if _meets(segment, wanted, window) else []
     for each in damage:

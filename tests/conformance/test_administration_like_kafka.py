@@ -29,6 +29,7 @@ __all__ = ["SETTINGS", "sides", "topic"]  # fixtures
 pytestmark = [needs_java, pytest.mark.java, pytest.mark.e2e]
 
 TOPIC, BROKER = 2, 4
+DYNAMIC_BROKER, STATIC = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 _numbers = itertools.count()
 
@@ -214,6 +215,20 @@ def test_options_of_the_broker_are_changed(sides: Sides) -> None:
         ]
         names = ("node.id", "log.dir", "num.partitions", "max.connections", "log.retention.ms", "log.roll.ms")
         return said, [(row[0], row[3]) for row in options(client, BROKER, "1", *names)[1]]
+
+    compare(sides, script)
+
+
+def test_a_span_is_described_under_each_of_its_names(sides: Sides) -> None:
+    names = "log.retention.ms", "log.retention.hours", "log.retention.minutes", "log.roll.hours"
+
+    def script(client: RawClient) -> Any:
+        def on(operation: int, value: str | None, source: int) -> Any:
+            code = change(client, BROKER, "1", ("log.retention.ms", operation, value))
+            await_code(source, lambda: options(client, BROKER, "1", names[0])[1][0][2])
+            return code, options(client, BROKER, "1", *names[1:])
+
+        return on(SET, "90001", DYNAMIC_BROKER), on(DELETE, None, STATIC)
 
     compare(sides, script)
 

@@ -7,11 +7,13 @@ import pytest
 
 from tests.support.compaction import COMPACTED, append_ms_of, clean_all, keyed
 from tests.support.logs import NOW, batch, first_at, open_log, scan
+from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.storage import read_only
 from tidelog.storage.errors import CorruptLog
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
+from tidelog.storage.log_manager import LogManager
 from tidelog.storage.search import by_time
 from tidelog.storage.sources import PATIENT
 from tidelog.storage.summary import Damage, Summary
@@ -134,3 +136,29 @@ def test_damage_is_found_beside_a_summary_of_another_log(logs: dict[str, Log], t
     with pytest.raises(CorruptLog, match="read on from 5"):
         log.read(4, 1, True, PATIENT)
     assert [row.offset for row in scan(log)] == [offset for offset in range(23) if offset != 4]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_I2_the_check_and_the_start_agree_on_a_summary_beside_a_log_without_batches(
+    logs: dict[str, Log], tmp_path: Path, clean: bool, is_flushed: bool
+) -> None:
+    """A clean stop has noted the end; after a kill, a summary that was flushed tells of batches that are gone."""
+    manager = LogManager(tmp_path / "data", BrokerConfig(), lambda: NOW)
+    manager.open()
+    folder = manager.create("t", 0, bytes(16), TopicConfig()).directory
+    manager.close() if clean else manager.abandon()
+    summary = Summary.load(min(logs["plain"].directory.glob("*.summary")))
+    assert summary is not None
+    summary.flushed = int(is_flushed)
+    (folder / f"{0:020d}.summary").write_bytes(summary.encode())
+    are_lost = is_flushed and not clean
+    found = list(Fsck(tmp_path / "data", deep=False, repair=False).problems())
+    assert any(each.path.suffix == ".log" for each in found) == are_lost
+    assert [each.path.suffix for each in found if each.path.suffix == ".summary"] == [".summary"] * clean
+    manager = LogManager(tmp_path / "data", BrokerConfig(), lambda: NOW)
+    manager.open()
+    assert manager.logs["t", 0].log_end_offset == (summary.next_offset if are_lost else 0)
+    manager.close()
+    if not are_lost:
+        assert not list(Fsck(tmp_path / "data", deep=False, repair=False).problems())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.compaction import clean_all, keyed
+from tests.support.compaction import COMPACTED, clean_all, keyed
 from tests.support.logs import NOW, batch, crash, fill, is_damaged, open_log, scan
 from tidelog.config.options import BrokerConfig
 from tidelog.storage import files, producer_snapshots, producer_state
@@ -83,6 +83,37 @@ def test_I2_an_older_backup_of_a_segment_with_others_after_it_is_named_and_refus
         assert log.log_end_offset == END
         if clean:
             log.close()
+
+
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("restored", [(".log",), (".log", ".appendindex"), RESTORED])
+def test_I2_an_older_log_beside_a_later_summary_of_a_compacted_segment_is_named_and_refused(
+    tmp_path: Path, stamped: str, restored: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The summary looks like that of another log. Only it tells that the segment was begun here."""
+    options = {**COMPACTED, "message_timestamp_type": stamped}
+    log = open_log(tmp_path / "topic-0", **options)
+    for offset in range(0, 64, 2):
+        log.append(keyed((b"k%d" % (offset % 6), b"v" * 50), (b"%d" % offset, b"v" * 20)), NOW + offset * 7)
+        if offset == 52:
+            older = crash(log, tmp_path / "older-0")
+        if offset % 16 == 14:
+            log.roll(NOW + offset * 7)
+    log.durability.flush()
+    assert clean_all(log, NOW + 10**6) > 0
+    log.close()
+    base = max(int(path.stem) for path in older.glob("*.log"))
+    following = min(each.base_offset for each in log.segments if each.base_offset > base)
+    gone = list(range(54, following))
+    for suffix in restored:
+        if (older / f"{base:020d}{suffix}").exists():
+            shutil.copy(older / f"{base:020d}{suffix}", log.directory / f"{base:020d}{suffix}")
+    assert any(
+        f"offsets {gone[0]} to {gone[-1]} before it are gone" in what for what in findings(log.directory)
+    )
+    again = open_log(log.directory, clean=True, recovery_point=64, **options)
+    assert lost_as_told(caplog.text) == gone
+    assert set(gone) <= set(refused(again))
 
 
 @pytest.mark.parametrize("compacted", [False, True])

@@ -31,6 +31,8 @@ from tests.support.logs import (
 from tests.support.reference_index import differences
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
+from tidelog.protocol.records.build import Record
+from tidelog.protocol.records.message_set import build_message_set
 from tidelog.protocol.records.steps import at_once
 from tidelog.storage import files, folder_identity, recovery, walk
 from tidelog.storage.errors import CorruptLog, LogOffline
@@ -633,6 +635,65 @@ def test_files_that_are_missing(tmp_path: Path, missing: str) -> None:
         assert scan(again) == rows
         again.close()
         assert index_bytes(folder) == good
+
+
+# Fields of a batch: offset (low and high), length of the last delta, count, a record.
+@pytest.mark.parametrize(("place", "is_exact"), [(3, True), (7, True), (26, False), (60, False), (66, True)])
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_V10_I2_a_complete_batch_at_the_end_that_is_wrong_is_damage_and_was_no_torn_write(
+    tmp_path: Path, place: int, is_exact: bool, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kill leaves a beginning of what was written: nobody knows whether the rest of it was acknowledged."""
+    log = made(tmp_path / "a")
+    rows, starts = scan(log), positions(log)
+    data = bytearray(log.active.path(".log").read_bytes())
+    for number, at in ((10, place), (11, 66)):
+        data[starts[number] + at] ^= 8
+    folder = copied(log, tmp_path / "b", bytes(data))
+    for _ in range(2):
+        again = open_log(folder, clean=clean, was_cut_off=False, **OPTIONS)
+        assert again.damaged == (f"{0:020d}.log@{starts[10]}-{len(data)}",)
+        assert scan(again) == rows[:20]
+        assert all(is_damaged(again, offset) for offset in range(20, 24))
+        end = again.log_end_offset
+        assert end == 24 if is_exact else end > 24
+        assert log_bytes(folder)[f"{0:020d}.log"] == data
+        if clean:
+            again.close()
+    again = open_log(folder, was_cut_off=False, **OPTIONS)
+    assert again.append(batch([NOW]), NOW).base_offset == end
+    # After a power cut nobody can tell it from a write that reached the disk in part: it goes, and the log says so.
+    caplog.clear()
+    again = open_log(copied(log, tmp_path / "b", bytes(data)), **OPTIONS)
+    assert (again.log_end_offset, again.damaged) == (20, ())
+    assert f"is cut file={folder}/{0:020d}.log from={starts[10]} to={len(data)}" in caplog.text
+
+
+def test_I4_what_is_incomplete_after_a_damaged_batch_is_kept_with_it(tmp_path: Path) -> None:
+    log = made(tmp_path / "a")
+    starts = positions(log)
+    data = bytearray(log.active.path(".log").read_bytes())[:-1]
+    data[starts[10] + 66] ^= 1
+    again = open_log(copied(log, tmp_path / "b", bytes(data)), was_cut_off=False, **OPTIONS)
+    assert again.damaged == (f"{0:020d}.log@{starts[10]}-{len(data)}",)
+    assert again.append(batch([NOW]), NOW).base_offset == 22  # The last batch was never acknowledged.
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [0, 2])
+def test_V10_I2_messages_of_older_formats_at_the_end_that_are_wrong_are_damage(
+    tmp_path: Path, magic: int, codec: int
+) -> None:
+    log = open_log(tmp_path / "a", message_format_version=str(magic))
+    for _ in range(3):
+        records = [Record(n, NOW, None, b"v") for n in range(4)]
+        log.append(bytearray(build_message_set(records, magic=magic, codec=codec)), NOW, any_format=True)
+    assert log.log_end_offset == 12
+    data = bytearray(log.active.path(".log").read_bytes())
+    data[-1] ^= 1
+    again = open_log(copied(log, tmp_path / "b", bytes(data)), was_cut_off=False)
+    assert again.damaged
+    assert again.append(batch([NOW]), NOW).base_offset == 12
 
 
 def test_an_empty_segment_behind_a_torn_one_goes_with_the_tail(tmp_path: Path) -> None:

@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 
 from tests.support.batches import changed
-from tests.support.logs import NOW, batch, crash, fill, open_log, scan
+from tests.support.logs import KEEP_ALL, NOW, batch, crash, fill, open_log, scan
+from tidelog.config.options import BrokerConfig
+from tidelog.config.topic_options import TopicConfig
 from tidelog.pipeline.errors import DamagedLog, PipelineError
 from tidelog.pipeline.files import from_segments, pieces, snapshot
 from tidelog.pipeline.files.pieces import Piece
 from tidelog.pipeline.options import parse
 from tidelog.pipeline.pushdown import Bounds, Wanted
+from tidelog.protocol.records.batch import set_base
 from tidelog.storage import files, folder_identity, pins, read_only, walk
 from tidelog.storage.checkpoints import save_offsets
 from tidelog.storage.fsck import Fsck
 from tidelog.storage.log import Log
-from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS
+from tidelog.storage.log_manager import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, LogManager
 from tidelog.storage.segment import INDEX, SUFFIXES, TIME_INDEX
 
 NAMES = ("offset", "create_time", "append_time")
@@ -55,6 +58,12 @@ def read(
             ]
             found += list(zip(*columns, strict=True))
     return found
+
+
+def planned_rows(data: Path) -> list[dict[str, Any]]:
+    """The rows of the table `segments`."""
+    chosen = parse({"source": f"segments:{data}", "topic": "t", "table": "segments"}, NOW)
+    return [row for each in from_segments.plan(chosen, Wanted(), NOW) for row in each.rows]  # type: ignore[union-attr]
 
 
 def offsets(rows: Sequence[Row]) -> list[int]:
@@ -152,7 +161,7 @@ def test_a_log_begins_at_its_start_offset_and_ends_at_the_last_whole_batch(tmp_p
     data = log.directory.parent
     assert offsets(read(data)) == list(range(33, 120))
     torn = max(data.glob("t-0/*.log"))
-    torn.write_bytes(torn.read_bytes() + batch([NOW])[:70])
+    torn.write_bytes(torn.read_bytes() + batch([NOW])[:-1])
     assert offsets(read(data)) == list(range(33, 120))
     before = torn.read_bytes()
     torn.write_bytes(before[:-71])  # into the last batch
@@ -261,6 +270,78 @@ def test_a_torn_tail_is_damage_in_a_sealed_segment(tmp_path: Path) -> None:
             read(data)
         assert read(data, bad="skip") == kept
         path.with_suffix(".summary").unlink(missing_ok=True)
+
+
+def a_data_folder(data: Path, how: str) -> Path:
+    """Make a log of ten batches of two records in one segment, whose writer was stopped, was killed, or goes on."""
+    manager = LogManager(data, BrokerConfig(log_dir=data), lambda: NOW)
+    manager.open()
+    log = manager.create("t", 0, bytes(range(16)), TopicConfig(**KEEP_ALL))
+    fill(log, [[NOW + n, NOW + n] for n in range(10)])
+    if how == "stopped":
+        manager.close()
+        log.active.path(".summary").unlink()  # else its digests tell
+    elif how == "killed":
+        manager.abandon()
+    return log.active.path(".log")
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "live"])
+@pytest.mark.parametrize("place", [7, 18, 26, 60, 66])
+def test_a_damaged_last_batch_of_the_active_segment_is_told_and_kept(
+    tmp_path: Path, how: str, place: int
+) -> None:
+    path = a_data_folder(tmp_path / "d", how)
+    at = positions(path)[-1][0]
+    flip(path, at + place)
+    assert findings(tmp_path / "d") == [f"{path.name}@{at}"]
+    with pytest.raises(DamagedLog, match=f"{path.name}@{at}: 79 bytes are damaged, no offset before"):
+        read(tmp_path / "d")
+    assert offsets(read(tmp_path / "d", bad="skip")) == list(range(18))
+    assert offsets(read(tmp_path / "d", bad=f"quarantine:{tmp_path}/q")) == list(range(18))
+    kept = tmp_path / "q" / "t-0" / f"{path.name}@{at}.bin"
+    assert kept.read_bytes() == path.read_bytes()[at:]
+    (segment,) = planned_rows(tmp_path / "d")
+    assert [each["start"] for each in segment["damage"]] == [at]
+    assert offsets(read(tmp_path / "d", Wanted(offset=Bounds(0, 18)))) == list(range(18))
+    if how == "live":
+        with open(path, "ab") as file:
+            more = batch([NOW])
+            set_base(more, 0, 20, 0)
+            file.write(more)
+        assert offsets(read(tmp_path / "d", bad="skip")) == [*range(18), 20]
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_an_incomplete_last_batch_of_the_active_segment_is_damage_if_it_was_flushed(
+    tmp_path: Path, is_flushed: bool
+) -> None:
+    path = a_data_folder(tmp_path / "d", "stopped" if is_flushed else "live")
+    data, (at, *_) = path.read_bytes(), positions(path)[-1]
+    for size in range(at + 1, len(data)):
+        path.write_bytes(data[:size])
+        if not is_flushed:
+            assert offsets(read(tmp_path / "d")) == list(range(18))
+            continue
+        with pytest.raises(
+            DamagedLog, match=f"{path.name}@{at}: {size - at} bytes are damaged, no offset before 20"
+        ):
+            read(tmp_path / "d")
+    assert offsets(read(tmp_path / "d", bad=f"quarantine:{tmp_path}/q")) == list(range(18))
+    kept = [each.read_bytes() for each in (tmp_path / "q").rglob("*.bin")]
+    assert kept == ([data[at:-1]] if is_flushed else [])
+
+
+def test_of_a_damaged_batch_and_one_that_is_being_written_after_it_the_first_is_damage(
+    tmp_path: Path,
+) -> None:
+    path = a_data_folder(tmp_path / "d", "live")
+    at = positions(path)[-1][0]
+    flip(path, at + 66)
+    whole = path.read_bytes()
+    path.write_bytes(whole + batch([NOW])[:-1])
+    read(tmp_path / "d", bad=f"quarantine:{tmp_path}/q")
+    assert [each.read_bytes() for each in (tmp_path / "q").rglob("*.bin")] == [whole[at:]]
 
 
 @pytest.mark.parametrize("has_summary", [True, False])

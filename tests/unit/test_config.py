@@ -382,20 +382,30 @@ def test_describe_tells_the_broker_by_its_own_names() -> None:
         "broker.id": ("7", Source.BROKER),
         "log.dirs": ("data", Source.DEFAULT),
         "log.retention.hours": ("1", Source.BROKER),
-        "log.retention.minutes": ("60", Source.BROKER),
+        "log.retention.minutes": (None, Source.DEFAULT),
         "log.roll.hours": ("168", Source.DEFAULT),
         "log.roll.jitter.hours": ("0", Source.DEFAULT),
     }
 
 
-@pytest.mark.parametrize(
-    ("ms", "minutes", "hours"), [("-1", "-1", "-1"), ("5400000", "90", None), ("90001", None, None)]
-)
-def test_a_span_is_told_in_units_of_which_it_is_a_whole_number(
-    ms: str, minutes: str | None, hours: str | None
-) -> None:
-    rows = {row.name: row.text for row in load(flags={"log.retention.ms": ms}).describe()}
-    assert (rows["log.retention.minutes"], rows["log.retention.hours"]) == (minutes, hours)
+def test_a_span_has_under_each_name_what_was_set_by_that_name() -> None:
+    broker = load(flags={"log.retention.minutes": "90", "log.roll.ms": "90001"})
+    rows = {row.name: row for row in broker.changed({"log.retention.ms": "-1"}, {}).describe()}
+    default = ("log.retention.hours", "168", Source.DEFAULT)
+    assert {
+        name: (row.text, row.source, [*map(tuple, row.synonyms)])
+        for name, row in rows.items()
+        if row.name in ("log.retention.minutes", "log.retention.hours", "log.roll.hours")
+    } == {
+        "log.retention.minutes": (
+            "90",
+            Source.BROKER,
+            [("log.retention.minutes", "90", Source.BROKER), default],
+        ),
+        "log.retention.hours": ("168", Source.DEFAULT, [default]),
+        "log.roll.hours": ("168", Source.DEFAULT, [("log.roll.hours", "168", Source.DEFAULT)]),
+    }
+    assert (rows["log.retention.ms"].text, rows["log.retention.ms"].source) == ("-1", Source.DYNAMIC_BROKER)
 
 
 def test_what_does_nothing_is_told_with_what_it_was_given_or_what_is_so_here() -> None:
