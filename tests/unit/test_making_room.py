@@ -71,7 +71,7 @@ def test_a_group_is_of_who_holds_most_of_it(groups: Groups) -> None:
 
 def test_what_nobody_joined_comes_first_then_what_was_of_no_use_for_longest(groups: Groups) -> None:
     groups.hold(a=2 * LITTLE)
-    for name, ago_ms in (("left-early", 9), ("left-late", 10)):
+    for name, ago_ms in (("left-early", 9), ("left-late", 20)):
         group = groups.add(name, "/a", ago_ms=ago_ms * MINUTE_MS)
         member = Client(group, name)
         member.join()
