@@ -499,7 +499,7 @@ class LogManager:
         self._looked_ms = now_ms
         for key in self._due.take(now_ms):
             log = self.logs.get(key)
-            if log is None or log.unopened is not None:
+            if log is None:
                 continue
             due_ms = None
             try:

@@ -62,15 +62,19 @@ async def fill(client: Client, size: int) -> None:
             assert answer.error_code == ErrorCode.NONE
 
 
-async def fetch(client: Client, offset: int, topics: tuple[str, ...] = TOPICS) -> dict[str, Any]:
-    want = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+async def fetch(
+    client: Client, offset: int, topics: tuple[str, ...] = TOPICS, last_epoch: int = -1
+) -> dict[str, Any]:
+    want = FetchPartition(
+        partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, last_fetched_epoch=last_epoch
+    )
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
         max_bytes=1 << 20,
         topics=[FetchTopic(topic=t, partitions=[want]) for t in topics],
     )
-    response = await client.ask(FETCH, 11, request)
+    response = await client.ask(FETCH, 12, request)
     return {answer.topic: answer.partitions[0] for answer in response.responses}
 
 
@@ -164,6 +168,7 @@ def make_unreadable(folder: Path) -> None:
     path = folder / f"{0:020d}.log"
     path.unlink()
     path.mkdir()
+    (folder / "partition.metadata").unlink()
 
 
 def make_a_file(folder: Path) -> None:
@@ -182,11 +187,12 @@ async def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_serv
     for _ in range(2):
         served = await serve(log_retention_ms="-1")
         client = await connect(served)
-        found = await fetch(client, 1)
-        assert [found[topic].error_code for topic in TOPICS] == [
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            ErrorCode.NONE,
-        ]
+        for last_epoch in (-1, 0):  # OFFSET_OUT_OF_RANGE would have a consumer begin elsewhere.
+            found = await fetch(client, 1, last_epoch=last_epoch)
+            assert [found[topic].error_code for topic in TOPICS] == [
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                ErrorCode.NONE,
+            ]
         for timestamp in (-1, -2, -3, T0 + 1):
             looked = await look_up(client, timestamp)
             codes = [looked[topic].error_code for topic in TOPICS]
@@ -227,6 +233,7 @@ async def test_a_partition_that_cannot_be_opened_is_refused_and_the_rest_is_serv
         assert "could not open it: " in told["refused"][0]["reason"]
         assert not told["refused"][0]["is_read"]
         await served.stop()
+        assert not (tmp_path / "data" / "bad-0" / "partition.metadata").exists(), "it is left as it is"
     served = await serve(log_retention_ms="-1")
     client = await connect(served)
     deleted_topics = DeleteTopicsRequest(topic_names=["bad"], timeout_ms=5000)

@@ -181,14 +181,18 @@ def test_I2_an_older_backup_of_the_last_segment_is_found_by_what_lies_beside_it(
     """Where no checkpoint tells. The last append time is that of a batch which may never have been written."""
     log, copies = with_backups(tmp_path / "a", tmp_path)
     older = log.active.base_offset + 2
-    for was_cut_off in (False, True):
-        folder = Path(shutil.copytree(copies[older - 1], tmp_path / f"b{was_cut_off}"))
+    for name, known, is_proof in (
+        ("killed", {"recovery_point": older - 1, "was_cut_off": False}, True),
+        ("power cut", {"recovery_point": older - 1, "was_cut_off": True}, False),  # which may have taken them
+        ("stopped", {"clean": True, "recovery_point": 0}, True),  # and the checkpoint is gone
+    ):
+        folder = Path(shutil.copytree(copies[older - 1], tmp_path / name))
         keep(tmp_path / "a", folder)
         caplog.clear()
-        again = open_log(folder, was_cut_off=was_cut_off, recovery_point=older - 1, **OPTIONS)
-        gone = [] if was_cut_off else list(range(older, end))  # which a power cut may have taken
-        assert (lost_as_told(caplog.text), refused(again)) == (gone, gone)
-        assert again.append(batch([NOW]), NOW).base_offset == (older if was_cut_off else end)
+        again = open_log(folder, **known, **OPTIONS)
+        gone = list(range(older, end)) if is_proof else []
+        assert (lost_as_told(caplog.text), refused(again)) == (gone, gone), name
+        assert again.append(batch([NOW]), NOW).base_offset == (end if is_proof else older)
 
 
 @pytest.mark.parametrize("clean", [True, False])

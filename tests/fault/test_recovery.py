@@ -373,18 +373,32 @@ def test_what_was_lost_expires_with_what_is_around_it(tmp_path: Path) -> None:
     assert again.log_start_offset == 24
 
 
-def test_a_gap_of_which_nothing_tells_is_read_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("elsewhere", ["both", "before", "after", "empty before"])
+def test_a_gap_beside_what_may_come_from_elsewhere_is_read_over(
+    tmp_path: Path, elsewhere: str, clean: bool
+) -> None:
     """Compaction leaves such gaps in what Kafka wrote."""
-    log = made(tmp_path / "a", segment_bytes=400)
-    bases = [segment.base_offset for segment in log.segments]
+    log = made(tmp_path / "a", batches=20, segment_bytes=400)
+    before, gone, after, *_ = (segment.base_offset for segment in log.segments)
     log.close()
     folder = crash(log, tmp_path / "b")
-    beside = (*folder.glob("*.appendindex"), *folder.glob("*.summary"))
-    for path in {*folder.glob(f"{bases[1]:020d}.*"), *beside}:
+    of_kafka = {"both": (before, after), "after": (after,)}.get(elsewhere, (before,))
+    for base in of_kafka:
+        for suffix in (".appendindex", ".summary"):
+            (folder / f"{base:020d}{suffix}").unlink()
+    if elsewhere == "empty before":
+        (folder / f"{before:020d}.log").write_bytes(b"")
+    for path in folder.glob(f"{gone:020d}.*"):
         path.unlink()
-    again = open_log(folder, clean=True, recovery_point=24, segment_bytes=400, **OPTIONS)
-    assert again.read(bases[1], 1000, True, PATIENT).read()[:8] == bases[2].to_bytes(8, "big")
-    assert again.damaged == ()
+    for _ in range(2):
+        again = open_log(
+            folder, clean=clean, was_cut_off=False, recovery_point=40, segment_bytes=400, **OPTIONS
+        )
+        assert again.read(gone, 1000, True, PATIENT).read()[:8] == after.to_bytes(8, "big")
+        assert again.damaged == ()
+        if clean:
+            again.close()
 
 
 def test_an_empty_segment_within_another_is_removed(tmp_path: Path) -> None:

@@ -79,16 +79,18 @@ def test_what_a_killed_run_staged_goes_and_what_others_stage_stays(tmp_path: Pat
     gone, mine = f"_staged-{pins.process_of(999999999)}1", landing.own_folder()
     host, namespace, *rest = mine.rsplit("-", 3)
     elsewhere, long_ago = ("-".join([each, namespace, *rest]) for each in (f"{host}x", f"{host}y"))
-    for name in (gone, mine, elsewhere, long_ago, "_staged", "date=2025-01-01"):
+    not_staged = {"_staged", "date=2025-01-01", "notes"}
+    for name in (gone, mine, elsewhere, long_ago, *not_staged):
         inside = tmp_path / name / "date=2025-01-01"
         inside.mkdir(parents=True)
-        at_ms = NOW - day_ms - 1 if name == long_ago else NOW - day_ms
         for path in (inside / "00000-0.staged", inside, inside.parent):
             path.touch()
+            is_old = name in {long_ago, *not_staged} or (name == elsewhere and path.is_dir())
+            at_ms = NOW - day_ms - is_old
             os.utime(path, ns=(at_ms * 1_000_000, at_ms * 1_000_000))
     assert sorted(landing.clear_left(target, NOW)) == sorted([gone, long_ago])
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {mine, elsewhere, "_staged", "date=2025-01-01"}
+    assert left == {mine, elsewhere, *not_staged}
     assert landing.clear_left(place("--out", str(tmp_path / "none")), NOW) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tidelog.broker.catalog import (
     ALL_BROKERS,
+    FIRST_EPOCH_MAX,
     PRODUCER_ID_BLOCK,
     ROOM_BYTES,
     Catalog,
@@ -183,10 +184,36 @@ def test_a_retention_that_can_be_read_stands_beside_one_that_cannot() -> None:
 
 
 def test_a_topic_whose_retention_cannot_be_read_keeps_its_records() -> None:
-    options = {"retention.ms": "soon", "segment.bytes": "50", "cleanup.policy": "shred", "no.such": "1"}
+    options = {
+        "retention.ms": "soon",
+        "retention.bytes": "some",
+        "segment.bytes": "50",
+        "cleanup.policy": "shred",
+        "no.such": "1",
+    }
     kept, refused = stored.topic_options(TopicConfig(), options)
-    assert kept == {"retention.ms": "-1", "segment.bytes": "50", "cleanup.policy": ""}
-    assert len(refused) == 3
+    assert kept == {
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "segment.bytes": "50",
+        "cleanup.policy": "",
+    }
+    assert len(refused) == 4
+
+
+def test_new_topics_begin_above_the_epochs_of_all_that_were_deleted(tmp_path: Path) -> None:
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        assert catalog.first_epoch() == 0
+        for next_epoch in (7, 3, FIRST_EPOCH_MAX + 1):  # the last is damage, or from elsewhere
+            catalog.remove_topic("t", next_epoch)
+            assert catalog.first_epoch() == 7
+        catalog.remove_topic("t", FIRST_EPOCH_MAX)
+        assert catalog.first_epoch() == FIRST_EPOCH_MAX
+    with closing(sqlite3.connect(tmp_path / "catalog")) as db:
+        db.execute("UPDATE counter SET value = ? WHERE name = 'leader_epoch'", (1 << 40,))
+        db.commit()
+    with closing(Catalog(tmp_path / "catalog")) as catalog:
+        assert catalog.first_epoch() == 0
 
 
 OLDEST = """

@@ -791,8 +791,10 @@ async def test_the_topic_is_made_on_first_use_and_is_the_brokers_own(serve: Serv
         timeout_ms=1000,
         topic_data=[TopicProduceData(name="__consumer_offsets", partition_data=[data])],
     )
-    refused = (await one.client.ask(PRODUCE, 9, request)).responses[0].partition_responses[0]
-    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    for client_id, code in (("test", ErrorCode.INVALID_TOPIC_EXCEPTION), (ADMIN_CLIENT, NONE)):
+        one.client.client_id = client_id
+        answer = (await one.client.ask(PRODUCE, 9, request)).responses[0].partition_responses[0]
+        assert answer.error_code == code
 
 
 async def test_the_topic_is_made_as_it_is_to_be_whoever_asks_for_it_first(

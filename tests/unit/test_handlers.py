@@ -12,6 +12,7 @@ from tests.support.group_member import ASKED
 from tests.support.served import Client, Connect, Serve, connect, serve, until
 from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.topic_rules import MAX_TOPIC_NAME_LENGTH, name_problem
+from tidelog.config.topic_options import MAX_PARTITIONS_PER_TOPIC
 from tidelog.protocol.error_codes import ErrorCode
 from tidelog.protocol.messages import create_topics as create
 from tidelog.protocol.messages.alter_configs import ALTER_CONFIGS
@@ -628,8 +629,12 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
         )
 
     if version >= 1:
-        (tried,) = await ask(topic("t", 2), validate_only=True)
-        assert tried.error_code == ErrorCode.NONE
+        tried = await ask(topic("t", 2), topic("a.b"), topic("a_b"), validate_only=True)
+        assert {answer.name: answer.error_code for answer in tried} == {
+            "t": ErrorCode.NONE,
+            "a.b": ErrorCode.NONE,
+            "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }
     (made,) = await ask(topic("t", 2, retention_ms="1000"))
     assert made.error_code == ErrorCode.NONE
     if version >= 5:
@@ -651,6 +656,10 @@ async def test_create_topics(serve: Serve, connect: Connect, version: int) -> No
         "inflated": (topic("inflated", max_decompressed_bytes=str(1 << 32)), ErrorCode.INVALID_CONFIG),
         "elsewhere": (assigned("elsewhere", [1], [2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         "here": (assigned("here", [1], [1]), ErrorCode.NONE),
+        "crowd": (
+            assigned("crowd", *[[1]] * (MAX_PARTITIONS_PER_TOPIC + 1)),
+            ErrorCode.INVALID_PARTITIONS,
+        ),
     }
     answers = await ask(*(wanted for wanted, _ in codes.values()))
     assert {answer.name: answer.error_code for answer in answers} == {

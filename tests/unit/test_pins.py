@@ -29,6 +29,10 @@ def lease_of(folder: Path, name: str) -> Path:
     return folder / pins.FOLDER / ME / name
 
 
+def lease(log: Log) -> str:
+    return pins.begin([log.directory], ME, 1)
+
+
 def bases(folder: Path) -> list[int]:
     """Return the segments that have links, by any process."""
     return sorted(int(path.name[:20]) for path in folder.glob(f"{pins.FOLDER}/*/*-*/"))
@@ -130,6 +134,66 @@ def test_a_lease_that_nobody_renews_ends(tmp_path: Path) -> None:
     assert not (log.directory / pins.FOLDER).exists()
     pins.renew(lease_of(log.directory, name))
     pins.finish(lease_of(log.directory, name), [0])
+
+
+def test_the_oldest_lease_says_which_links_are_needed(tmp_path: Path) -> None:
+    log = segments(tmp_path / "t-0")
+    oldest, *others = (lease_of(log.directory, name) for name in sorted(lease(log) for _ in range(3)))
+    folder = pins.pin(log.directory, ME, 0)
+    assert folder is not None
+    for each, made_ms in ((oldest, NOW), *((other, NOW + 2) for other in others)):
+        files.File(each).write_at(made_ms.to_bytes(8, "big"), 0)
+    dated(folder, NOW + 1)
+    pins.sweep(log.directory, NOW)
+    assert bases(log.directory) == [0]
+    pins.finish(oldest, [0])
+    assert bases(log.directory) == []
+
+
+def test_a_lease_can_be_renewed_by_executors_of_another_user(tmp_path: Path) -> None:
+    log = segments(tmp_path / "t-0")
+    assert lease_of(log.directory, lease(log)).stat().st_mode & 0o777 == 0o666
+
+
+def test_a_plan_that_cannot_lease_all_its_partitions_leaves_no_lease(tmp_path: Path) -> None:
+    log = segments(tmp_path / "t-0")
+    with pytest.raises(FileNotFoundError):
+        pins.begin([log.directory, tmp_path / "t-1"], ME, 1)
+    assert not (log.directory / pins.FOLDER).exists()
+
+
+def test_a_segment_that_is_replaced_while_it_is_linked_is_linked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = segments(tmp_path / "t-0")
+    path = log.directory / f"{0:020d}.log"
+    compacted = tmp_path / "compacted"
+    compacted.write_bytes(b"compacted")
+    link = files.link
+
+    def late_link(source: Path, target: Path) -> None:
+        if source == path and compacted.exists():
+            compacted.replace(path)
+        link(source, target)
+
+    monkeypatch.setattr(files, "link", late_link)
+    folder = pins.pin(log.directory, ME, 0)
+    assert folder == log.directory / pins.FOLDER / ME / f"{0:020d}-{path.stat().st_ino}"
+    assert (folder / path.name).read_bytes() == b"compacted"
+    assert bases(log.directory) == [0], "the links of the one before are gone"
+
+
+def test_what_a_process_elsewhere_has_just_made_stays_and_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    """A plan makes its folder before its lease."""
+    log = segments(tmp_path / "t-0")
+    folder = log.directory / pins.FOLDER / "elsewhere-1-1-1"
+    folder.mkdir(parents=True)
+    (folder / "begun").touch()
+    dated(folder, NOW)
+    pins.sweep(log.directory, NOW + pins.LEASE_MS)
+    assert (folder / "begun").exists()
+    pins.sweep(log.directory, NOW + pins.LEASE_MS + 1)
+    assert not (log.directory / pins.FOLDER).exists()
 
 
 def test_links_of_a_process_that_was_killed_go_at_once_and_those_of_others_stay(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.logs import NOW, batch, fill, open_log, scan
-from tidelog.storage import files, leader_epochs
+from tests.support.logs import NOW, batch, fill, new_shared, open_log, scan
+from tidelog.config.kinds import INT_MAX
+from tidelog.config.topic_options import TopicConfig
+from tidelog.storage import files, leader_epochs, recovery
 from tidelog.storage.disk_space import DiskSpace
 from tidelog.storage.errors import LogOffline
 from tidelog.storage.leader_epochs import LeaderEpochs
@@ -124,6 +126,28 @@ def test_P12_a_log_takes_no_writes_under_an_epoch_that_could_not_be_saved_until_
         2,
     )
     assert log.close()
+
+
+@pytest.mark.parametrize(
+    ("clean", "has_file", "epoch"), [(True, False, 5), (False, False, 6), (False, True, 1)]
+)
+def test_a_log_whose_epochs_are_lost_goes_on_above_those_with_which_new_topics_begin(
+    tmp_path: Path, clean: bool, has_file: bool, epoch: int
+) -> None:
+    """It may have begun with that one, and a client may know it."""
+    log = open_log(tmp_path)
+    log.close()
+    if not has_file:
+        log.epochs.path.unlink()
+    known = recovery.Known(clean=clean, ours=True, first_epoch=5)
+    again = recovery.load(tmp_path, "topic", 0, TopicConfig(), new_shared(tmp_path), known, NOW)
+    assert again.leader_epoch == epoch
+
+
+def test_no_epoch_is_larger_than_the_protocol_can_say(tmp_path: Path) -> None:
+    open_log(tmp_path).close()
+    LeaderEpochs(tmp_path, [(INT_MAX, 0)]).save()
+    assert open_log(tmp_path).leader_epoch == INT_MAX
 
 
 def test_epochs_of_records_before_a_start_that_was_not_written_down_are_found_again(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.logs import NOW, batch, fill, held_open, retain, scan
+from tests.support.logs import NOW, batch, fill, held_open, open_log, retain, scan
 from tidelog.config.options import BrokerConfig
 from tidelog.config.topic_options import TopicConfig
 from tidelog.protocol.records.build import Record, build_batch
@@ -900,6 +900,7 @@ def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served(
         log = manager.logs.get(("t", 0)) or manager.restore("t", 0, TOPIC_ID, TopicConfig())
         assert "log=t-0" in caplog.text
         assert why in caplog.text
+        manager.retain_soon(manager.logs.values())
         assert why in (log.unopened or "")
         assert why in (log.health.failure or "")
         with pytest.raises(ReadFailed, match="mend that and restart"):
@@ -919,6 +920,24 @@ def test_a_log_that_cannot_be_opened_keeps_no_other_from_being_served(
     log = data.open().logs["t", 0]
     assert (len(scan(log)), log.damaged, log.unopened) == (3, (), None)
     assert log.append(batch([NOW]), NOW).base_offset == 3
+
+
+def test_the_start_of_a_log_that_could_not_be_opened_is_not_noted_for_it(data: Folder) -> None:
+    """Kafka notes no start that is where the first segment begins. A noted 0 would say that offsets are lost."""
+    data.manager.close()
+    folder = data.path / "t-0"
+    log = open_log(folder, clean=True, recovery_point=10, log_start_offset=10)
+    fill(log, [[NOW]] * 3)
+    log.close()
+    path = folder / f"{10:020d}.log"
+    path.rename(data.path / "aside")
+    path.mkdir()
+    assert data.open().logs["t", 0].unopened
+    assert data.manager.close()
+    path.rmdir()
+    (data.path / "aside").rename(path)
+    log = data.open().logs["t", 0]
+    assert (log.unopened, log.damaged, [row.offset for row in scan(log)]) == (None, (), [10, 11, 12])
 
 
 def test_a_fault_in_the_opening_of_a_log_is_told_with_its_place(
@@ -1246,6 +1265,13 @@ def test_a_round_of_retention_looks_at_the_logs_that_are_due_and_at_no_others(
     now_ms += data.manager.defaults.log_retention_check_interval_ms
     at_once(data.manager.enforce_retention())
     assert set(looked) == set(logs)
+
+
+def test_a_log_is_looked_at_within_the_interval_however_long_it_keeps_its_records(data: Folder) -> None:
+    log = data.manager.create("t", 0, TOPIC_ID, TopicConfig(retention_ms=10**12))
+    fill(log, [[NOW]])
+    data.manager.retain_soon([log])
+    assert retain(data.manager) == NOW + data.manager.defaults.log_retention_check_interval_ms
 
 
 def test_no_log_waits_longer_for_retention_as_the_clock_is_set_back(

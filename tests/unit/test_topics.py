@@ -983,6 +983,30 @@ async def test_partitions_that_the_catalogue_does_not_know_are_adopted(
     assert known == [(name, topics[name].id, len(topics[name].partitions)) for name in ("t", "u")]
 
 
+async def test_a_topic_is_adopted_once_all_of_its_partitions_can_be_opened(
+    serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await serve()
+    client = await connect(served)
+    await create(client, "t", 2)
+    await produce(client, "t")
+    await served.stop()
+    folder = served.broker.logs.directory
+    (folder / CATALOG_FILE).unlink()
+    path = folder / "t-1" / f"{0:020d}.log"
+    path.rename(folder / "aside")
+    path.mkdir()
+    served = await serve()
+    assert served.broker.topics.all() == ()
+    assert "topic not adopted topic=t" in caplog.text
+    await served.stop()
+    path.rmdir()
+    (folder / "aside").rename(path)
+    served = await serve()
+    (topic,) = served.broker.topics.all()
+    assert [partition.log.log_end_offset for partition in topic.partitions] == [1, 0]
+
+
 @pytest.mark.parametrize("retention_ms", ["604800000", "-1"])
 async def test_of_what_is_adopted_it_is_said_that_it_is_about_to_expire(
     serve: Serve, connect: Connect, caplog: pytest.LogCaptureFixture, retention_ms: str
