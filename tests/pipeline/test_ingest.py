@@ -78,7 +78,7 @@ def test_a_topic_is_written_once_as_it_grows_also_when_a_batch_is_done_again(
     for line, left in zip(lines, (24, 8, 0), strict=True):
         assert " rows/s, " in line
         assert f" {left} records and " in line
-        assert " s behind, ETA " in line
+        assert " behind, ETA " in line
     assert " 0 records and 0.0 s behind, ETA 0ms" in lines[-1]
     assert offsets(out) == expected(30, 10)
     # Killed when the rows of the last batch were there, and the checkpoint did not say so yet.

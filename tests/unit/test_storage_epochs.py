@@ -129,7 +129,7 @@ def test_P12_a_log_takes_no_writes_under_an_epoch_that_could_not_be_saved_until_
 
 
 @pytest.mark.parametrize(
-    ("clean", "has_file", "epoch"), [(True, False, 5), (False, False, 6), (False, True, 1)]
+    ("clean", "has_file", "epoch"), [(True, False, 5), (False, False, 6), (False, True, 6)]
 )
 def test_a_log_whose_epochs_are_lost_goes_on_above_those_with_which_new_topics_begin(
     tmp_path: Path, clean: bool, has_file: bool, epoch: int
